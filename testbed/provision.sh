@@ -1,0 +1,305 @@
+#!/bin/bash
+# Makes a Debian 12 machine ready for Railbed: Debian packages, the locked Python
+# environment, a Docker Engine and the image of the GPU proxies.
+#
+#   testbed/provision.sh                 as root; does what is missing, prints nothing else
+#   testbed/provision.sh --python-ready  exit 0 when .venv is what the lock file says
+#
+#   RAILBED_NO_DOCKER=1        neither start nor ask a Docker Engine
+#   RAILBED_REQUIRE_DOCKER=1   a missing engine or image is an error, not a warning
+#
+# All output goes to standard error: standard output belongs to the command that follows.
+set -euo pipefail
+
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+python=/usr/bin/python3
+stamp=$root/.venv/railbed-lock
+image_name_file=$root/.venv/railbed-proxy-image
+log=/var/log/railbed-provision.log
+dockerd_log=/var/log/railbed-dockerd.log
+lock_file=/run/railbed-provision.lock
+lock_timeout_s=1800
+engine_timeout_s=60
+
+# Debian's mininet brings mnexec, which the PyPI package does not build.
+packages=(
+  ca-certificates ethtool iperf3 iproute2 iputils-ping mininet mmdebstrap mount
+  openvswitch-switch procps python3 python3-venv util-linux
+)
+
+uv_version=0.13.8
+uv_hashes=( # the wheels for x86_64 and aarch64
+  --hash=sha256:e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984
+  --hash=sha256:5337c30bb893b4f9ce0ceb921ba2da0d13f649da644f40ad3bef84083bef0203
+)
+
+# The proxy image comes from Debian packages alone: there may be no image registry.
+# - python3, not python3-minimal: that one has no json, ctypes, mmap, resource, dataclasses.
+# - usr-is-merged instead of usrmerge, which would bring 50 MB of Perl.
+# - ping loses its file capability: with all capabilities dropped the kernel would refuse
+#   to start it, and it needs none where ICMP datagram sockets are allowed.
+# - apt's settings go last: they name this machine's mirror and proxy.
+image_suite=bookworm
+# shellcheck disable=SC2016,SC2054  # $1 is the hook's, the commas are mmdebstrap's
+image_recipe=(
+  --variant=essential
+  --include=python3,iproute2,iperf3,iputils-ping,usr-is-merged
+  --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr
+  "--dpkgopt=path-exclude=/usr/share/doc/*"
+  "--dpkgopt=path-exclude=/usr/share/info/*"
+  "--dpkgopt=path-exclude=/usr/share/locale/*"
+  "--dpkgopt=path-exclude=/usr/share/man/*"
+  '--customize-hook=cd "$1/usr/bin" && cp ping ping.plain && mv ping.plain ping'
+  '--customize-hook=rm -r "$1/etc/apt/sources.list" "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1"/var/cache/debconf/*'
+)
+image_label=org.railbed.image=1
+
+# Where `su` keeps the user's PATH, Debian's system commands are not in it.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+say() { echo "railbed: $*" >&2; }
+warn() { say "warning: $*"; }
+die() {
+  say "$*"
+  exit 3
+}
+
+# Runs a command whose output matters only when it fails.
+logged() {
+  local status=0
+  "$@" >>"$log" 2>&1 || status=$?
+  ((status == 0)) || tail -n 5 "$log" >&2
+  return "$status"
+}
+
+hash12() { sha256sum | cut -c1-12; }
+
+# --- Debian packages ---------------------------------------------------------
+
+wanted_packages() {
+  printf '%s\n' "${packages[@]}"
+  # Another build of Docker (docker-ce) stays; Debian's would not install beside it.
+  command -v dockerd >/dev/null || echo docker.io
+  # Docker starts no container on a kernel with AppArmor when its parser is missing.
+  grep -qs Y /sys/module/apparmor/parameters/enabled && echo apparmor
+  return 0
+}
+
+installed_packages() {
+  # shellcheck disable=SC2016  # dpkg-query's own fields
+  wanted_packages | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null |
+    sed -n 's/^installed //p'
+}
+
+missing_packages() { comm -23 <(wanted_packages | sort) <(installed_packages | sort); }
+
+provision_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages)
+  ((${#missing[@]})) || return 0
+  command -v apt-get >/dev/null ||
+    die "Debian packages: no apt-get here; Railbed installs itself on Debian 12. Missing: ${missing[*]}"
+  say "installing Debian packages: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  logged apt-get -q update ||
+    die "Debian packages: 'apt-get update' failed, see $log. Mend the network or /etc/apt, then run this again."
+  logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
+    -o Dpkg::Options::=--force-confold install "${missing[@]}" ||
+    die "Debian packages: 'apt-get install ${missing[*]}' failed, see $log. Run it by hand, then run this again."
+}
+
+# --- The Python environment --------------------------------------------------
+
+# A new Debian Python makes the environment stale as much as a new lock file does.
+environment_hash() {
+  { readlink -f "$python" && cat "$root/requirements.lock" "$root/build-constraints.txt"; } | hash12
+}
+
+environment_ready() {
+  [[ -x $root/.venv/bin/python && -r $stamp && $(<"$stamp") == "$(environment_hash)" ]]
+}
+
+# uv does not read pip's configuration; where pip has an index of its own, so has uv.
+use_index_of_pip() {
+  local index
+  index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$("$root/.tools/bin/pip" config get global.index-url 2>/dev/null || true)}}
+  [[ -z $index ]] || export UV_DEFAULT_INDEX=$index
+}
+
+uv() { (cd "$root" && UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=1 .tools/bin/uv --no-progress "$@"); }
+
+install_uv() {
+  [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && return
+  logged "$python" -m venv --clear "$root/.tools" &&
+    logged "$root/.tools/bin/pip" install --disable-pip-version-check --only-binary :all: \
+      --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
+}
+
+# An environment made for the Python that is there is kept and only brought in line.
+create_environment() {
+  [[ -x $root/.venv/bin/python && -d $root/.venv/lib/$(basename "$(readlink -f "$python")") ]] ||
+    logged uv venv --clear --python "$python" .venv
+}
+
+sync_environment() {
+  logged uv pip sync --python .venv/bin/python --compile-bytecode --require-hashes \
+    --build-constraints build-constraints.txt requirements.lock
+}
+
+provision_environment() {
+  environment_ready && return
+  say "installing the locked Python environment into $root/.venv"
+  rm -f "$stamp"
+  install_uv ||
+    die "Python environment: pip could not install uv $uv_version, see $log. Mend the network or pip's index, then run this again."
+  use_index_of_pip
+  create_environment ||
+    die "Python environment: 'uv venv' failed in $root, see $log. Remove $root/.venv and run this again."
+  sync_environment ||
+    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. Mend the network or the package index, then run this again."
+  environment_hash >"$stamp"
+}
+
+# --- The Docker Engine -------------------------------------------------------
+
+docker_wanted() { [[ ${RAILBED_NO_DOCKER:-} != 1 ]]; }
+
+engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# Without systemd nobody else starts it. Proxies have no Docker network, so the engine
+# gets neither bridge nor firewall rules and leaves the machine's networking alone.
+start_dockerd() {
+  say "starting a Docker Engine (log: $dockerd_log)"
+  (cd / && exec setsid dockerd --bridge=none --iptables=false --ip-forward=false) \
+    >>"$dockerd_log" 2>&1 </dev/null &
+  engine_pid=$!
+  disown
+}
+
+start_engine() {
+  if engine_pid=$(pidof -s dockerd); then return; fi # it is just starting
+  if [[ -d /run/systemd/system ]]; then
+    say "starting the Docker Engine (systemctl start docker)"
+    logged systemctl start docker && engine_pid=$(pidof -s dockerd)
+  else
+    start_dockerd
+  fi
+}
+
+# Gives up at once when the engine has died: its log says why.
+wait_for_engine() {
+  local deadline=$((SECONDS + engine_timeout_s))
+  until engine_answers; do
+    { ((SECONDS < deadline)) && kill -0 "$engine_pid" 2>/dev/null; } || return 1
+    sleep 0.1
+  done
+}
+
+last_words_of_dockerd() {
+  local words
+  words=$(tail -n 1 "$dockerd_log" 2>/dev/null || true)
+  echo "${words:-no log at $dockerd_log; try 'journalctl -u docker'}"
+}
+
+provision_engine() {
+  engine_answers && return
+  start_engine && wait_for_engine && return
+  warn "Docker: no engine answers. Its last words: $(last_words_of_dockerd)." \
+    "Start one and run this again, or run scenarios with --proxies process."
+  return 1
+}
+
+# --- The proxy image ---------------------------------------------------------
+
+image_name() { echo "railbed-proxy:$(printf '%s\n' "$image_suite" "${image_recipe[@]}" | hash12)"; }
+
+image_ready() { timeout 10 docker image inspect "$(image_name)" >/dev/null 2>&1; }
+
+# The machine's own Debian sources, in one-line style, without those of others.
+debian_sources() {
+  # shellcheck disable=SC2016  # apt's own fields
+  apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+    'Created-By: Packages' 'Origin: Debian' | grep " $image_suite" | sort -u || true
+}
+
+# debian_root TARGET OPTION...: a Debian root (folder or tar) by the machine's apt settings.
+debian_root() {
+  local target=$1 sources settings status=0
+  shift
+  sources=$(debian_sources)
+  settings=$(mktemp)
+  apt-config dump --format '%F "%v";%n' Acquire >"$settings"
+  mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
+  rm -f "$settings"
+  return "$status"
+}
+
+import_image() { docker import --change "LABEL $image_label" "$1" "$(image_name)"; }
+
+provision_image() {
+  image_ready && return
+  say "building the image $(image_name) from Debian packages"
+  local folder status=0
+  folder=$(mktemp -d)
+  { logged debian_root "$folder/root.tar" "${image_recipe[@]}" && logged import_image "$folder/root.tar"; } ||
+    status=$?
+  rm -rf "$folder"
+  ((status == 0)) ||
+    warn "proxy image: building $(image_name) failed, see $log." \
+      "Mend it and run this again, or run scenarios with --proxies process."
+  return "$status"
+}
+
+provision_docker() {
+  docker_wanted || return 0
+  { provision_engine && provision_image; } && return
+  [[ ${RAILBED_REQUIRE_DOCKER:-} != 1 ]] || die "Docker is not ready and RAILBED_REQUIRE_DOCKER=1 asks for it."
+}
+
+# The one place from which the Python side learns the image's name.
+publish_image_name() {
+  local name
+  name=$(image_name)
+  [[ -r $image_name_file && $(<"$image_name_file") == "$name" ]] || echo "$name" >"$image_name_file"
+}
+
+# --- All of it ---------------------------------------------------------------
+
+docker_ready() { ! docker_wanted || image_ready; }
+
+all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image_name && docker_ready; }
+
+provision() {
+  provision_packages
+  provision_environment
+  publish_image_name
+  provision_docker
+}
+
+# Two first runs at once would install twice; --close keeps the lock from daemons.
+provision_alone() {
+  local status=0
+  flock --close --timeout "$lock_timeout_s" --conflict-exit-code 75 "$lock_file" "$0" --locked || status=$?
+  ((status != 75)) ||
+    die "another provisioning has held $lock_file for $lock_timeout_s s. See $log, end it, then run this again."
+  return "$status"
+}
+
+main() {
+  umask 022 # what root installs must be readable by those who run without root
+  case ${1-} in
+    --python-ready) environment_ready ;;
+    --locked) provision ;;
+    '')
+      ((EUID == 0)) || die "provisioning needs root: run 'sudo $0'."
+      all_ready || provision_alone
+      ;;
+    *)
+      say "provision.sh: unknown argument '$1'; it takes --python-ready or nothing."
+      exit 2
+      ;;
+  esac
+}
+
+# Tests source this file for its functions.
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then main "$@"; fi
