@@ -1,0 +1,1 @@
+"""The domain: pure values and functions. No I/O, no root, no clock."""

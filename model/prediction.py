@@ -1,0 +1,226 @@
+"""How long exactly this schedule takes on exactly this fabric.
+
+Transfers are fluids. Each flows along the path that the routing gives it, flows that share a
+link share it fairly (max-min), and each begins when what it waits for is done. A shaped link is
+a token bucket: after idleness the first bytes pass at once (`model.shaping.Shaper`). Latencies
+are measured on single idle paths and handed in; no constant is fitted to a collective.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from model.routing import path
+from model.schedule import Schedule, Transfer
+from model.shaping import Shaper, wire_bytes
+from model.topology import Hop, LinkKind, Topology
+
+PathClass = tuple[LinkKind, ...]
+
+# Events closer than this are one event: rounding must not split what happens together.
+SAME_TIME_S = 1e-9
+# Numbers of the transfers and their lengths travel with the payload.
+HEADER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of emulated time, from the common start until the last byte has arrived."""
+
+    topology_digest: str
+    schedule_digest: str
+    completion_s: float
+    lower_bound_s: float
+    arrival_s: tuple[float, ...]
+
+
+def path_class(hops: Iterable[Hop]) -> PathClass:
+    """The kinds of links on a path; paths of one class have one latency."""
+    return tuple(hop.link.kind for hop in hops)
+
+
+def predict(
+    schedule: Schedule, topology: Topology, latency_s: Mapping[PathClass, float]
+) -> Prediction:
+    """Follow the schedule in time. `latency_s` is one-way, for a packet without payload."""
+    paths = schedule_paths(schedule, topology)
+    arrival_s = _Simulation(schedule, paths, latency_s).run()
+    return Prediction(
+        topology_digest=topology.digest,
+        schedule_digest=schedule.digest,
+        completion_s=max(arrival_s),
+        lower_bound_s=lower_bound_s(schedule, paths),
+        arrival_s=tuple(arrival_s),
+    )
+
+
+def schedule_paths(schedule: Schedule, topology: Topology) -> list[tuple[Hop, ...]]:
+    """The path of every transfer."""
+    known: dict[tuple[int, int], tuple[Hop, ...]] = {}
+    for transfer in schedule.transfers:
+        pair = transfer.source, transfer.destination
+        if pair not in known:
+            known[pair] = path(topology, topology.gpus[pair[0]], topology.gpus[pair[1]])
+    return [known[t.source, t.destination] for t in schedule.transfers]
+
+
+def link_loads(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> dict[Hop, float]:
+    """Bytes that each direction of each link has to carry, headers included."""
+    loads: dict[Hop, float] = {}
+    for transfer, hops in zip(schedule.transfers, paths, strict=True):
+        for hop in hops:
+            loads[hop] = loads.get(hop, 0.0) + wire_bytes(transfer.size_bytes)
+    return loads
+
+
+def lower_bound_s(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> float:
+    """The busiest link's load over its rate: no measurement may be shorter.
+
+    The burst of its token bucket leaves at once.
+    """
+    return max(
+        max(0.0, load - Shaper(hop.link.rate_bps).burst_bytes) / (hop.link.rate_bps / 8)
+        for hop, load in link_loads(schedule, paths).items()
+    )
+
+
+@dataclass
+class _Bucket:
+    """One direction of a link. Tokens are bytes that may pass at once."""
+
+    rate: float
+    burst: float
+    tokens: float
+    flows: set[int] = field(default_factory=set)
+
+    def refill(self, used: float, elapsed_s: float) -> None:
+        """Gain what was not used of the rate."""
+        self.tokens = min(self.burst, self.tokens + (self.rate - used) * elapsed_s)
+
+
+class _Simulation:
+    """The state of the fluid model: active flows, buckets, and events to come."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        paths: list[tuple[Hop, ...]],
+        latency_s: Mapping[PathClass, float],
+    ) -> None:
+        self.transfers = schedule.transfers
+        self.latency = [latency_s[path_class(hops)] for hops in paths]
+        self.buckets: dict[Hop, _Bucket] = {}
+        self.route = [tuple(self._bucket(hop) for hop in hops) for hops in paths]
+        self.missing = [len(transfer.after) for transfer in self.transfers]
+        self.waiting = _dependents(self.transfers)
+        self.remaining: dict[int, float] = {}
+        self.rates: dict[int, float] = {}
+        self.arrival_s = [0.0] * len(self.transfers)
+        self.events: list[tuple[float, int]] = []
+        self.now_s = 0.0
+
+    def _bucket(self, hop: Hop) -> _Bucket:
+        if hop not in self.buckets:
+            burst = Shaper(hop.link.rate_bps).burst_bytes
+            self.buckets[hop] = _Bucket(hop.link.rate_bps / 8, burst, burst)
+        return self.buckets[hop]
+
+    def run(self) -> list[float]:
+        """When each transfer has arrived."""
+        for transfer in self.transfers:
+            if not transfer.after:
+                heapq.heappush(self.events, (0.0, transfer.id))
+        while self.events or self.remaining:
+            self._advance(self._next_moment())
+            changed = self._finish() + self._start()
+            if changed:
+                self.rates = _fair_rates(self.remaining, self.route)
+        return self.arrival_s
+
+    def _next_moment(self) -> float:
+        moments = [
+            self.now_s + left / self.rates[flow] for flow, left in self.remaining.items()
+        ]
+        if self.events:
+            moments.append(self.events[0][0])
+        return max(self.now_s, min(moments))
+
+    def _advance(self, moment_s: float) -> None:
+        elapsed_s = moment_s - self.now_s
+        for flow, rate in self.rates.items():
+            self.remaining[flow] -= rate * elapsed_s
+        for bucket in self.buckets.values():
+            bucket.refill(sum(self.rates[flow] for flow in bucket.flows), elapsed_s)
+        self.now_s = moment_s
+
+    def _finish(self) -> int:
+        """Flows whose last byte has left: what waits for them may start after the latency."""
+        finished = [
+            flow
+            for flow, left in self.remaining.items()
+            if left <= self.rates.get(flow, 0.0) * SAME_TIME_S
+        ]
+        for flow in finished:
+            del self.remaining[flow], self.rates[flow]
+            for bucket in self.route[flow]:
+                bucket.flows.discard(flow)
+            self._arrive(flow)
+        return len(finished)
+
+    def _arrive(self, flow: int) -> None:
+        transfer = self.transfers[flow]
+        self.arrival_s[flow] = self.now_s + self.latency[flow]
+        confirmed_s = self.arrival_s[flow] + self.latency[flow]
+        for other in self.waiting[flow]:
+            here = self.transfers[other].source == transfer.destination
+            self._release(other, self.arrival_s[flow] if here else confirmed_s)
+
+    def _release(self, flow: int, moment_s: float) -> None:
+        """One of the things that `flow` waits for is done at `moment_s`; keep the latest."""
+        self.missing[flow] -= 1
+        self.arrival_s[flow] = max(self.arrival_s[flow], moment_s)
+        if not self.missing[flow]:
+            heapq.heappush(self.events, (self.arrival_s[flow], flow))
+
+    def _start(self) -> int:
+        """Begin what is due; its first bytes pass on the tokens of its path."""
+        started = 0
+        while self.events and self.events[0][0] <= self.now_s + SAME_TIME_S:
+            _, flow = heapq.heappop(self.events)
+            size = wire_bytes(self.transfers[flow].size_bytes + HEADER_BYTES)
+            free = min(size, *(max(0.0, bucket.tokens) for bucket in self.route[flow]))
+            for bucket in self.route[flow]:
+                bucket.tokens -= free
+                bucket.flows.add(flow)
+            self.remaining[flow] = size - free
+            started += 1
+        return started
+
+
+def _dependents(transfers: tuple[Transfer, ...]) -> list[list[int]]:
+    waiting: list[list[int]] = [[] for _ in transfers]
+    for transfer in transfers:
+        for earlier in transfer.after:
+            waiting[earlier].append(transfer.id)
+    return waiting
+
+
+def _fair_rates(
+    flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]
+) -> dict[int, float]:
+    """Max-min fair rates in bytes/s: fill all flows evenly, freeze those of a link that is full."""
+    rates: dict[int, float] = {}
+    open_flows = {id(b): (b, set(b.flows)) for flow in flows for b in route[flow]}
+    spare = {key: bucket.rate for key, (bucket, _) in open_flows.items()}
+    while len(rates) < len(flows):
+        tightest, (_, frozen) = min(
+            ((key, entry) for key, entry in open_flows.items() if entry[1]),
+            key=lambda item: spare[item[0]] / len(item[1][1]),
+        )
+        share = spare[tightest] / len(frozen)
+        for flow in tuple(frozen):
+            rates[flow] = share
+            for bucket in route[flow]:
+                spare[id(bucket)] -= share
+                open_flows[id(bucket)][1].discard(flow)
+    return rates

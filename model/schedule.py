@@ -1,0 +1,194 @@
+"""Schedules: transfers with dependencies, and the proof that they do what the collective asks.
+
+A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other one, and
+after which transfers. It is executed symbolically before it is used: a schedule that is wrong
+cannot be built (the idea of a postcondition apart from the algorithm is msccl's).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+
+class Collective(StrEnum):
+    """What the GPUs want to achieve together."""
+
+    ALL_REDUCE = "all-reduce"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Chunks that one GPU sends to one other, once the transfers `after` are done.
+
+    `source` and `destination` are ranks. A transfer that the source itself sent is done when its
+    receiver has confirmed it; one that the source received is done when it has arrived. Chunks
+    replace what the receiver holds, or are added to it if `reduce` is set.
+    """
+
+    id: int
+    source: int
+    destination: int
+    size_bytes: int
+    chunks: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    reduce: bool = False
+
+
+class ScheduleError(ValueError):
+    """A schedule does not do what its collective asks; the message says where."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The transfers of one collective over `gpus` ranks, numbered from 0 in order of dependency.
+
+    `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
+    gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
+    all-to-all. Every transfer carries whole chunks of `chunk_bytes` each.
+    """
+
+    collective: Collective
+    algorithm: str
+    gpus: int
+    size_bytes: int
+    chunk_bytes: int
+    transfers: tuple[Transfer, ...]
+
+    def __post_init__(self) -> None:
+        for index, transfer in enumerate(self.transfers):
+            _check_transfer(self, index, transfer)
+        check_postcondition(self.collective, self.gpus, execute(self))
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of all that the schedule says."""
+        text = repr((self.collective, self.algorithm, self.gpus, self.chunk_bytes, self.transfers))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_transfer(schedule: Schedule, index: int, transfer: Transfer) -> None:
+    where = f"transfer {transfer.id}"
+    if transfer.id != index:
+        raise ScheduleError(f"{where}: stands at place {index}")
+    if transfer.source == transfer.destination:
+        raise ScheduleError(f"{where}: GPU {transfer.source} sends to itself")
+    if transfer.size_bytes != len(transfer.chunks) * schedule.chunk_bytes:
+        raise ScheduleError(f"{where}: {transfer.size_bytes} bytes are not its chunks")
+    for other in transfer.after:
+        if not 0 <= other < index:
+            raise ScheduleError(f"{where}: depends on {other}, which does not come before it")
+        earlier = schedule.transfers[other]
+        if transfer.source not in (earlier.source, earlier.destination):
+            raise ScheduleError(f"{where}: GPU {transfer.source} cannot see {other} end")
+
+
+# Whose contributions a chunk holds: bit r is set for rank r.
+Contributions = int
+Holdings = list[dict[int, Contributions]]
+
+
+def execute(schedule: Schedule) -> Holdings:
+    """Run the schedule symbolically: for every rank, whose contributions each chunk holds.
+
+    Whatever delivered a chunk to a rank must come before the rank sends it on, by the
+    dependencies alone: real transfers are not carried out in the order of their numbers.
+    """
+    state = initial_holdings(schedule.collective, schedule.gpus)
+    deliveries: dict[tuple[int, int], list[int]] = {}
+    for transfer in schedule.transfers:
+        source, destination = state[transfer.source], state[transfer.destination]
+        for chunk in transfer.chunks:
+            for delivery in deliveries.get((transfer.source, chunk), ()):
+                _check_follows(schedule, transfer, delivery)
+            destination[chunk] = _delivered(transfer, chunk, source, destination)
+            deliveries.setdefault((transfer.destination, chunk), []).append(transfer.id)
+    return state
+
+
+def _check_follows(schedule: Schedule, transfer: Transfer, delivery: int) -> None:
+    """Raise `ScheduleError` unless `transfer` depends on `delivery`, directly or not."""
+    waiting, seen = list(transfer.after), set(transfer.after)
+    while waiting:
+        ancestor = waiting.pop()
+        if ancestor == delivery:
+            return
+        earlier = {id for id in schedule.transfers[ancestor].after if id >= delivery} - seen
+        seen |= earlier
+        waiting.extend(earlier)
+    raise ScheduleError(f"transfer {transfer.id}: does not wait for {delivery}, whose data it sends")
+
+
+def _delivered(
+    transfer: Transfer,
+    chunk: int,
+    source: Mapping[int, Contributions],
+    destination: Mapping[int, Contributions],
+) -> Contributions:
+    if chunk not in source:
+        raise ScheduleError(f"transfer {transfer.id}: sender does not hold chunk {chunk}")
+    if not transfer.reduce:
+        return source[chunk]
+    held = destination.get(chunk, 0)
+    if held & source[chunk]:
+        raise ScheduleError(f"transfer {transfer.id}: chunk {chunk} is added twice")
+    return held | source[chunk]
+
+
+def chunk_count(collective: Collective, gpus: int) -> int:
+    """How many chunks the buffers of a collective have: one a rank, or one an ordered pair."""
+    return gpus * gpus if collective is Collective.ALL_TO_ALL else gpus
+
+
+def pair_chunk(gpus: int, source: int, destination: int) -> int:
+    """The chunk of an all-to-all that `source` has for `destination`."""
+    return source * gpus + destination
+
+
+def initial_holdings(collective: Collective, gpus: int) -> Holdings:
+    """What every rank holds before: its own contribution to each chunk that it has."""
+    return [
+        {chunk: 1 << rank for chunk in initial_chunks(collective, gpus, rank)}
+        for rank in range(gpus)
+    ]
+
+
+def initial_chunks(collective: Collective, gpus: int, rank: int) -> Iterable[int]:
+    """The chunks that a rank has before."""
+    match collective:
+        case Collective.ALL_GATHER:
+            return (rank,)
+        case Collective.ALL_TO_ALL:
+            return range(rank * gpus, (rank + 1) * gpus)
+        case _:
+            return range(gpus)
+
+
+def wanted(collective: Collective, gpus: int, rank: int) -> dict[int, Contributions]:
+    """What a rank must hold in the end: for each chunk, whose contributions."""
+    everyone = (1 << gpus) - 1
+    match collective:
+        case Collective.ALL_REDUCE:
+            return dict.fromkeys(range(gpus), everyone)
+        case Collective.REDUCE_SCATTER:
+            return {rank: everyone}
+        case Collective.ALL_GATHER:
+            return {owner: 1 << owner for owner in range(gpus)}
+        case Collective.ALL_TO_ALL:
+            return {pair_chunk(gpus, s, rank): 1 << s for s in range(gpus)}
+
+
+def check_postcondition(collective: Collective, gpus: int, holdings: Holdings) -> None:
+    """Raise `ScheduleError` unless every rank holds what the collective promises."""
+    for rank in range(gpus):
+        for chunk, contributions in wanted(collective, gpus, rank).items():
+            held = holdings[rank].get(chunk, 0)
+            if held != contributions:
+                raise ScheduleError(
+                    f"{collective}: in the end rank {rank} holds chunk {chunk} with the "
+                    f"contributions {held:b}, not {contributions:b}"
+                )

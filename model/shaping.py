@@ -1,0 +1,37 @@
+"""What a shaped link does to bytes: the one source of its constants for testbed and prediction."""
+
+from dataclasses import dataclass
+
+MTU_BYTES = 1500
+ETHERNET_HEADER_BYTES = 14
+# IPv4 20, TCP 20, timestamp option 12 (RFC 7323).
+TCP_IP_HEADER_BYTES = 52
+
+# A packet below this length of IP carries no data worth speaking of: it is an acknowledgement.
+ACKNOWLEDGEMENT_BELOW_BYTES = 128
+# Part of a link's rate that acknowledgements are assured of, whatever data is queued.
+ACKNOWLEDGEMENT_SHARE = 0.1
+
+BURST_S = 0.001
+MIN_BURST_BYTES = 10_000
+
+# At 1 Mbit/s one full packet takes 12 ms: below, packets are no longer small against a step.
+MIN_RATE_BPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Shaper:
+    """The token bucket at the sending end of one direction of a link."""
+
+    rate_bps: int
+
+    @property
+    def burst_bytes(self) -> int:
+        """What may leave at once after idleness: about 1 ms of the rate."""
+        return max(MIN_BURST_BYTES, round(self.rate_bps / 8 * BURST_S))
+
+
+def wire_bytes(payload_bytes: int) -> float:
+    """What HTB counts for a TCP payload: full segments with their Ethernet headers."""
+    segment = MTU_BYTES - TCP_IP_HEADER_BYTES
+    return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / segment

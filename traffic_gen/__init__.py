@@ -1,0 +1,1 @@
+"""Workloads as schedules, and the agent that executes a schedule inside a GPU proxy."""

@@ -1,0 +1,427 @@
+"""The agent of a GPU proxy: executes one rank's part of a schedule over warm TCP connections.
+
+It runs inside the proxy with Python's standard library alone. The run talks to it over a Unix
+socket, one JSON object a line, one answer for each request:
+
+    {"do": "load", ...program...}      connect to the peers       -> {"loaded": true}
+    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "records", ...}
+    {"do": "abort"}                    while running: stop, answer the run with what there is
+
+When the run's end of the socket closes, the agent ends: nothing outlives a killed run.
+
+On the wire a transfer is its number and length (8 bytes) and the payload; the receiver confirms
+it with its number (4 bytes) on the same connection. One thread, one `epoll`: a GPU's transfers on
+its HB link and on its NIC go on side by side.
+"""
+
+import array
+import collections
+import json
+import operator
+import os
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+
+PORT = 5100
+HEADER = struct.Struct("!II")
+CONFIRMATION = struct.Struct("!I")
+HELLO = struct.Struct("!I")
+
+# A small buffer keeps queues, and so the time until the last byte is confirmed, short.
+SEND_BUFFER_BYTES = 128 * 1024
+# A receiver is woken when this much has come, not for each packet.
+RECEIVE_BATCH_BYTES = 128 * 1024
+SLICE_BYTES = 1024 * 1024
+ZEROS = memoryview(bytes(SLICE_BYTES))
+# Offset of tcpi_total_retrans in struct tcp_info (linux/tcp.h).
+TOTAL_RETRANSMITS = struct.Struct("=100xI")
+
+
+class Send:
+    """A transfer that this rank sends; its times in nanoseconds of CLOCK_MONOTONIC."""
+
+    def __init__(self, entry):
+        self.id, self.peer, self.size_bytes, self.after, self.chunks = entry
+        self.missing = len(self.after)
+        self.payload = None
+        self.offset = 0
+        self.started_ns = self.sent_ns = self.confirmed_ns = 0
+
+
+class Receive:
+    """A transfer that this rank receives."""
+
+    def __init__(self, entry):
+        self.id, self.peer, self.size_bytes, self.chunks, self.reduce = entry
+        self.arrived_ns = 0
+
+
+class Outgoing:
+    """The connection to one peer: what waits to be written, and what waits to be confirmed."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.queue = collections.deque()
+        self.unread = b""
+
+
+class Incoming:
+    """The connection from one peer: the transfer that is arriving."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.transfer = None
+        self.header = b""
+        self.remaining = 0
+        self.payload = None
+
+
+class Payloads:
+    """Synthetic bytes: nothing is kept."""
+
+    def outgoing(self, send):
+        """The next bytes of a transfer."""
+        return ZEROS[: send.size_bytes - send.offset]
+
+    def receive(self, incoming):
+        """Take what has arrived; the kernel drops it without copying (tcp(7), MSG_TRUNC)."""
+        count = min(incoming.remaining, SLICE_BYTES)
+        return incoming.sock.recv_into(SCRATCH, count, socket.MSG_TRUNC)
+
+    def arrived(self, receive, payload):
+        """All of a transfer is here."""
+
+    def errors(self):
+        """What is wrong with the result."""
+        return []
+
+
+SCRATCH = bytearray(SLICE_BYTES)
+
+
+def initial_value(rank, chunk, element):
+    """A number whose sums over thousands of ranks are exact in a double."""
+    return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
+
+
+class VerifiedPayloads:
+    """Real numbers: what a rank holds, chunk by chunk, and what it must hold in the end."""
+
+    def __init__(self, rank, verify):
+        self.elements = verify["elements"]
+        self.expected = verify["expected"]
+        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in verify["initial"]}
+
+    def contribution(self, rank, chunk):
+        """What a rank has for a chunk before."""
+        values = (initial_value(rank, chunk, element) for element in range(self.elements))
+        return array.array("d", values)
+
+    def outgoing(self, send):
+        """The next bytes of a transfer."""
+        if send.payload is None:
+            send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
+        return send.payload[send.offset :]
+
+    def receive(self, incoming):
+        """Take what has arrived."""
+        done = len(incoming.payload) - incoming.remaining
+        return incoming.sock.recv_into(memoryview(incoming.payload)[done:])
+
+    def arrived(self, receive, payload):
+        """Put the chunks of a transfer in their places, or add them."""
+        step = self.elements * 8
+        for index, chunk in enumerate(receive.chunks):
+            values = array.array("d", payload[index * step : (index + 1) * step])
+            if receive.reduce:
+                values = array.array("d", map(operator.add, self.chunks[chunk], values))
+            self.chunks[chunk] = values
+
+    def errors(self):
+        """A sentence for each chunk that is not, element by element, what it must be."""
+        return [error for chunk, ranks in self.expected for error in self.check(chunk, ranks)]
+
+    def check(self, chunk, ranks):
+        """Compare a chunk with the sum of the contributions of `ranks`."""
+        held = self.chunks.get(chunk)
+        if held is None:
+            return [f"chunk {chunk} never arrived"]
+        parts = [self.contribution(rank, chunk) for rank in ranks]
+        for element, values in enumerate(zip(*parts, strict=True)):
+            if held[element] != sum(values):
+                return [f"chunk {chunk}, element {element}: {held[element]}, not {sum(values)}"]
+        return []
+
+
+class Agent:
+    """One rank: its connections, its program, and the loop that executes it."""
+
+    def __init__(self, control):
+        self.control = control
+        self.selector = selectors.DefaultSelector()
+        self.outgoing = {}
+        self.incoming = {}
+        self.unread = b""
+        self.aborted = False
+        self.selector.register(control, selectors.EVENT_READ, self.on_control)
+        self.listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
+        self.selector.register(self.listener, selectors.EVENT_READ, self.on_connection)
+
+    # Requests
+
+    def serve(self):
+        """Answer requests until the run's end of the control socket closes."""
+        while True:
+            request = self.next_request()
+            if request["do"] == "load":
+                self.answer(self.load(request))
+            elif request["do"] == "run":
+                self.answer(self.run(request))
+
+    def next_request(self):
+        """The next line, serving the sockets meanwhile."""
+        while b"\n" not in self.unread:
+            self.poll(None)
+        line, self.unread = self.unread.split(b"\n", 1)
+        return json.loads(line)
+
+    def on_control(self, _events):
+        """Collect requests; an abort takes effect at once."""
+        data = self.control.recv(SLICE_BYTES)
+        if not data:
+            os._exit(0)
+        self.unread += data
+        self.aborted = self.aborted or b'"abort"' in data
+
+    def answer(self, answer):
+        """Send one line."""
+        self.control.setblocking(True)
+        self.control.sendall(json.dumps(answer).encode() + b"\n")
+
+    # Connections
+
+    def load(self, program):
+        """Take a program: connect to whom it sends, wait for whom it receives from."""
+        self.program = program
+        self.prepare()
+        for peer, address in program["peers"].items():
+            if int(peer) not in self.outgoing:
+                self.connect(int(peer), address, program["rank"])
+        sources = {entry[1] for entry in program["receives"]}
+        while not sources <= self.incoming.keys() and not self.aborted:
+            self.poll(None)
+        return {"loaded": True}
+
+    def connect(self, peer, address, rank):
+        """Open the connection that carries what this rank sends to `peer`."""
+        sock = socket.create_connection((address, PORT), timeout=10)
+        tune(sock)
+        sock.sendall(HELLO.pack(rank))
+        sock.setblocking(False)
+        connection = Outgoing(sock)
+        self.outgoing[peer] = connection
+        self.selector.register(sock, selectors.EVENT_READ, self.writer(connection))
+
+    def on_connection(self, _events):
+        """A peer has connected: it says its rank first."""
+        sock, _address = self.listener.accept()
+        tune(sock)
+        rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
+        sock.setblocking(False)
+        connection = Incoming(sock)
+        self.incoming[rank] = connection
+        self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
+
+    # One execution of the program
+
+    def run(self, request):
+        """Execute the program from `start_ns` on, at most until `end_ns`."""
+        cpu_before, retransmits_before = cpu_s(), self.retransmits()
+        wait_until(request["start_ns"])
+        self.begun_ns = time.monotonic_ns()
+        for send in [send for send in self.sends.values() if not send.missing]:
+            self.start(send)
+        while self.open and not self.aborted and time.monotonic_ns() < request["end_ns"]:
+            self.poll(0.2)
+        answer = {
+            "complete": not self.open,
+            "begun_ns": self.begun_ns,
+            "cpu_s": cpu_s() - cpu_before,
+            "retransmits": self.retransmits() - retransmits_before,
+            "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
+            "receives": [[r.id, r.arrived_ns] for r in self.receives.values()],
+            "errors": [] if self.open else self.payloads.errors(),
+        }
+        self.prepare()
+        return answer
+
+    def prepare(self):
+        """Fresh state for one execution, before any peer can begin it."""
+        program, self.aborted = self.program, False
+        self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
+        self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
+        self.waiting = collections.defaultdict(list)
+        for send in self.sends.values():
+            for earlier in send.after:
+                self.waiting[earlier].append(send)
+        self.open = len(self.sends) + len(self.receives)
+        verify = program.get("verify")
+        self.payloads = VerifiedPayloads(program["rank"], verify) if verify else Payloads()
+
+    def start(self, send):
+        """All that a transfer waited for is done: it is the next on its connection."""
+        connection = self.outgoing[send.peer]
+        connection.queue.append(send)
+        if len(connection.queue) == 1:
+            self.write(connection)
+
+    def done(self, transfer_id):
+        """A transfer has been confirmed or has arrived: start what waited for it."""
+        self.open -= 1
+        for send in self.waiting.pop(transfer_id, ()):
+            send.missing -= 1
+            if not send.missing:
+                self.start(send)
+
+    def writer(self, connection):
+        """What to do when the connection to a peer is ready."""
+
+        def on_ready(events):
+            if events & selectors.EVENT_READ:
+                self.on_confirmation(connection)
+            if events & selectors.EVENT_WRITE:
+                self.write(connection)
+
+        return on_ready
+
+    def write(self, connection):
+        """Write as much as the socket takes; ask to be woken when there is more."""
+        while connection.queue and self.write_one(connection, connection.queue[0]):
+            connection.queue.popleft()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.queue else 0)
+        key = self.selector.get_key(connection.sock)
+        if key.events != events:
+            self.selector.modify(connection.sock, events, key.data)
+
+    def write_one(self, connection, send):
+        """Write a transfer; whether all of it is in the socket's buffer."""
+        try:
+            if not send.started_ns:
+                now_ns = time.monotonic_ns()
+                connection.sock.send(HEADER.pack(send.id, send.size_bytes), socket.MSG_MORE)
+                send.started_ns = now_ns
+            while send.offset < send.size_bytes:
+                send.offset += connection.sock.send(self.payloads.outgoing(send))
+        except BlockingIOError:
+            return False
+        send.payload = None
+        send.sent_ns = time.monotonic_ns()
+        return True
+
+    def on_confirmation(self, connection):
+        """The peer has all bytes of transfers."""
+        connection.unread += received(connection.sock.recv(4096))
+        while len(connection.unread) >= CONFIRMATION.size:
+            (transfer_id,) = CONFIRMATION.unpack_from(connection.unread)
+            connection.unread = connection.unread[CONFIRMATION.size :]
+            self.sends[transfer_id].confirmed_ns = time.monotonic_ns()
+            self.done(transfer_id)
+
+    def on_data(self, connection):
+        """Bytes of a peer: a header, or the payload of the transfer that it began."""
+        if connection.transfer is None:
+            self.on_header(connection)
+            return
+        count = self.payloads.receive(connection)
+        if count == 0:
+            raise ConnectionError("a peer closed its connection")
+        connection.remaining -= count
+        if connection.remaining:
+            set_batch(connection)
+        else:
+            self.on_arrival(connection)
+
+    def on_header(self, connection):
+        """The first bytes of a transfer."""
+        missing = HEADER.size - len(connection.header)
+        connection.header += received(connection.sock.recv(missing))
+        if len(connection.header) < HEADER.size:
+            return
+        transfer_id, connection.remaining = HEADER.unpack(connection.header)
+        connection.transfer, connection.header = self.receives[transfer_id], b""
+        if isinstance(self.payloads, VerifiedPayloads):
+            connection.payload = bytearray(connection.remaining)
+        set_batch(connection)
+
+    def on_arrival(self, connection):
+        """The last byte is here: confirm, and go on with what waited for it."""
+        receive, connection.transfer = connection.transfer, None
+        receive.arrived_ns = time.monotonic_ns()
+        connection.sock.send(CONFIRMATION.pack(receive.id))
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        self.payloads.arrived(receive, connection.payload)
+        self.done(receive.id)
+
+    def poll(self, timeout_s):
+        """Serve the sockets that are ready."""
+        for key, events in self.selector.select(timeout_s):
+            key.data(events)
+
+    def retransmits(self):
+        """Segments that this rank has had to send again, ever."""
+        return sum(total_retransmits(connection.sock) for connection in self.outgoing.values())
+
+
+def tune(sock):
+    """Send at once, keep the socket's own queue short."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+def set_batch(connection):
+    """Ask to be woken when a batch, or the rest of the transfer, is here."""
+    batch = min(connection.remaining, RECEIVE_BATCH_BYTES)
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
+
+
+def received(data):
+    """`data`, unless it says that the peer is gone."""
+    if not data:
+        raise ConnectionError("a peer closed its connection")
+    return data
+
+
+def total_retransmits(sock):
+    """Segments that a connection has sent again."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size)
+    return TOTAL_RETRANSMITS.unpack(info)[0]
+
+
+def wait_until(moment_ns):
+    """Sleep until a moment of CLOCK_MONOTONIC, which all proxies of a machine share."""
+    while (left_ns := moment_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns / 1e9)
+
+
+def cpu_s():
+    """Seconds of processor time that this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main():
+    """Wait for the run to connect to the Unix socket at argv[1], then serve it."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(sys.argv[1])
+    server.listen(1)
+    control, _address = server.accept()
+    server.close()
+    Agent(control).serve()
+
+
+if __name__ == "__main__":
+    main()

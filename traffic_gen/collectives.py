@@ -1,0 +1,277 @@
+"""Collectives as schedules: who sends what to whom, and after what.
+
+Every algorithm is a generator of transfers over the grid of `domains` x `domain_size` GPUs, rank
+`domain * domain_size + rail`. The builder numbers the transfers and keeps the order in which one
+GPU uses one of its lanes: a GPU does one thing after the other on its HB link, and on its NIC.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from model.schedule import Collective, Schedule, Transfer, chunk_count, pair_chunk
+
+ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
+
+
+@dataclass
+class Builder:
+    """Collects transfers. A lane is a sequence of a GPU's transfers, one after the other."""
+
+    domains: int
+    domain_size: int
+    chunk_bytes: int
+    transfers: list[Transfer] = field(default_factory=list)
+    _last: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """The number of ranks."""
+        return self.domains * self.domain_size
+
+    def rank(self, domain: int, rail: int) -> int:
+        """The rank at a place; both coordinates wrap around."""
+        return (domain % self.domains) * self.domain_size + rail % self.domain_size
+
+    def send(
+        self,
+        source: int,
+        destination: int,
+        chunks: Iterable[int],
+        *,
+        lane: str,
+        after: Iterable[int] = (),
+        reduce: bool = False,
+    ) -> int:
+        """Add a transfer behind the lane's last one and `after`; return its number."""
+        chunks = tuple(chunks)
+        before = self._last.get((source, lane))
+        dependencies = set(after) if before is None else {before, *after}
+        transfer = Transfer(
+            id=len(self.transfers),
+            source=source,
+            destination=destination,
+            size_bytes=len(chunks) * self.chunk_bytes,
+            chunks=chunks,
+            after=tuple(sorted(dependencies)),
+            reduce=reduce,
+        )
+        self.transfers.append(transfer)
+        self._last[source, lane] = transfer.id
+        return transfer.id
+
+
+Algorithm = Callable[[Builder], None]
+Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
+
+
+def build_schedule(
+    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
+) -> Schedule:
+    """The verified schedule of a collective of about `size_bytes` on a grid of GPUs.
+
+    `size_bytes` counts as nccl-tests do; it is rounded up to whole chunks of whole elements.
+    """
+    gpus = domains * domain_size
+    buffer_chunks = gpus  # of one rank: n shards, or one chunk for every destination
+    chunk_bytes = -(-size_bytes // (buffer_chunks * ELEMENT_BYTES)) * ELEMENT_BYTES
+    builder = Builder(domains, domain_size, chunk_bytes)
+    ALGORITHMS[collective, algorithm](builder)
+    return Schedule(
+        collective=collective,
+        algorithm=algorithm,
+        gpus=gpus,
+        size_bytes=chunk_bytes * buffer_chunks,
+        chunk_bytes=chunk_bytes,
+        transfers=tuple(builder.transfers),
+    )
+
+
+def ring_reduce_scatter(build: Builder) -> None:
+    """One ring over all ranks: in n-1 steps each shard travels round and gathers its sum."""
+    _ring_reduce_scatter(build, _whole_ring(build), "ring", {})
+
+
+def ring_all_gather(build: Builder) -> None:
+    """One ring over all ranks: in n-1 steps each shard travels round."""
+    _ring_all_gather(build, _whole_ring(build), "ring", {})
+
+
+def ring_all_reduce(build: Builder) -> None:
+    """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
+    ring = _whole_ring(build)
+    summed = _ring_reduce_scatter(build, ring, "ring", {})
+    _ring_all_gather(build, ring, "ring", summed)
+
+
+def hierarchical_reduce_scatter(build: Builder) -> None:
+    """Within every HB domain, then along every rail: the NICs carry 1/x of the buffer."""
+    _hierarchical_reduce_scatter(build)
+
+
+def hierarchical_all_gather(build: Builder) -> None:
+    """Along every rail, then within every HB domain."""
+    _hierarchical_all_gather(build, {})
+
+
+def hierarchical_all_reduce(build: Builder) -> None:
+    """HB domain, rail, HB domain (arXiv 2307.12169, section III-B)."""
+    _hierarchical_all_gather(build, _hierarchical_reduce_scatter(build))
+
+
+def direct_all_to_all(build: Builder) -> None:
+    """Everyone to everyone as pairwise exchanges: over the NIC, and meanwhile in the HB domain.
+
+    In each step every GPU sends to one other and receives from one other: no two flows meet.
+    """
+    for domain_step in range(build.domains):
+        for rail_step in range(build.domain_size):
+            for source in range(build.gpus):
+                domain, rail = divmod(source, build.domain_size)
+                destination = build.rank(domain + domain_step, rail + rail_step)
+                if destination != source:
+                    chunk = pair_chunk(build.gpus, source, destination)
+                    lane = "nic" if domain_step else "hb"
+                    build.send(source, destination, (chunk,), lane=lane)
+
+
+def two_step_all_to_all(build: Builder) -> None:
+    """First to the peer on the destination's rail, through the HB domain; then along the rail.
+
+    The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
+    second step when all that its domain has for its rail has arrived.
+    """
+    arrived: Arrivals = {}
+    for rail_step in range(1, build.domain_size):
+        for source in range(build.gpus):
+            domain, rail = divmod(source, build.domain_size)
+            peer = build.rank(domain, rail + rail_step)
+            chunks = [pair_chunk(build.gpus, source, to) for to in _rail_ranks(build, peer)]
+            arrived.setdefault(peer, []).append(build.send(source, peer, chunks, lane="hb"))
+    for domain_step in range(1, build.domains):
+        for source in range(build.gpus):
+            domain, rail = divmod(source, build.domain_size)
+            destination = build.rank(domain + domain_step, rail)
+            chunks = [pair_chunk(build.gpus, o, destination) for o in _domain_ranks(build, source)]
+            after = arrived.get(source, ()) if domain_step == 1 else ()
+            build.send(source, destination, chunks, lane="nic", after=after)
+
+
+ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
+    (Collective.ALL_REDUCE, "ring"): ring_all_reduce,
+    (Collective.ALL_REDUCE, "hierarchical"): hierarchical_all_reduce,
+    (Collective.ALL_GATHER, "ring"): ring_all_gather,
+    (Collective.ALL_GATHER, "hierarchical"): hierarchical_all_gather,
+    (Collective.REDUCE_SCATTER, "ring"): ring_reduce_scatter,
+    (Collective.REDUCE_SCATTER, "hierarchical"): hierarchical_reduce_scatter,
+    (Collective.ALL_TO_ALL, "direct"): direct_all_to_all,
+    (Collective.ALL_TO_ALL, "two-step"): two_step_all_to_all,
+}
+
+
+def algorithms_of(collective: Collective) -> list[str]:
+    """The names of the algorithms that there are for a collective."""
+    return [name for of, name in ALGORITHMS if of is collective]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Ranks in a circle, and for each position in it the chunks of that position's shard."""
+
+    ranks: tuple[int, ...]
+    shards: tuple[tuple[int, ...], ...]
+
+
+def _whole_ring(build: Builder) -> Ring:
+    """All ranks. Turned from domain to domain, so that no edge of the ring leaves its rail.
+
+    Domain d is walked from rail -d on: its last GPU and the next domain's first share a rail.
+    """
+    ranks = tuple(
+        build.rank(domain, position - domain)
+        for domain in range(build.domains)
+        for position in range(build.domain_size)
+    )
+    return Ring(ranks, tuple((rank,) for rank in ranks))
+
+
+def _ring_reduce_scatter(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+    """Leaves the sum of shard i at position i; what a rank has received in each step, in `ready`.
+
+    `ready` says what each rank must have received before it starts. Returns what it must have
+    received to hold the sum.
+    """
+    return _around(build, ring, lane, ready, first_shard=-1, reduce=True)
+
+
+def _ring_all_gather(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+    """Brings the shard of every position to all others."""
+    return _around(build, ring, lane, ready, first_shard=0, reduce=False)
+
+
+def _around(
+    build: Builder, ring: Ring, lane: str, ready: Arrivals, *, first_shard: int, reduce: bool
+) -> Arrivals:
+    """n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
+    n = len(ring.ranks)
+    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring.ranks}
+    everything: Arrivals = {rank: list(before) for rank, before in arrived.items()}
+    for step in range(n - 1):
+        sent: Arrivals = {}
+        for position, source in enumerate(ring.ranks):
+            destination = ring.ranks[(position + 1) % n]
+            shard = ring.shards[(position + first_shard - step) % n]
+            transfer = build.send(
+                source, destination, shard, lane=lane, after=arrived[source], reduce=reduce
+            )
+            sent[destination] = [transfer]
+            everything[destination].append(transfer)
+        arrived = sent
+    return arrived if reduce else everything
+
+
+def _rail_rings(build: Builder) -> list[Ring]:
+    """For every rail the ring of its GPUs; each GPU's shard is its own chunk."""
+    return [
+        Ring(ranks, tuple((rank,) for rank in ranks))
+        for ranks in (_rail_ranks(build, rail) for rail in range(build.domain_size))
+    ]
+
+
+def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
+    """Pairwise within the domains, then a ring on every rail."""
+    arrived: Arrivals = {}
+    for step in range(1, build.domain_size):
+        for source in range(build.gpus):
+            domain, rail = divmod(source, build.domain_size)
+            peer = build.rank(domain, rail + step)
+            chunks = _rail_ranks(build, peer)
+            sent = build.send(source, peer, chunks, lane="hb", reduce=True)
+            arrived.setdefault(peer, []).append(sent)
+    for ring in _rail_rings(build):
+        arrived.update(_ring_reduce_scatter(build, ring, "nic", arrived))
+    return arrived
+
+
+def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
+    """A ring on every rail, then pairwise within the domains."""
+    arrived: Arrivals = {}
+    for ring in _rail_rings(build):
+        arrived.update(_ring_all_gather(build, ring, "nic", ready))
+    for step in range(1, build.domain_size):
+        for source in range(build.gpus):
+            domain, rail = divmod(source, build.domain_size)
+            peer = build.rank(domain, rail + step)
+            after = arrived[source] if step == 1 else ()
+            build.send(source, peer, _rail_ranks(build, source), lane="hb", after=after)
+    return arrived
+
+
+def _rail_ranks(build: Builder, rank: int) -> tuple[int, ...]:
+    """All ranks on the rail of `rank`."""
+    return tuple(range(rank % build.domain_size, build.gpus, build.domain_size))
+
+
+def _domain_ranks(build: Builder, rank: int) -> tuple[int, ...]:
+    """All ranks in the HB domain of `rank`."""
+    first = rank - rank % build.domain_size
+    return tuple(range(first, first + build.domain_size))
