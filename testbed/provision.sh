@@ -119,10 +119,16 @@ environment_ready() {
   [[ -x $root/.venv/bin/python && -r $stamp && $(<"$stamp") == "$(environment_hash)" ]]
 }
 
+# pip trusts its own bundle unless told otherwise; the machine's may hold a company's root.
+pip() {
+  REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt} \
+    "$root/.tools/bin/pip" --disable-pip-version-check "$@"
+}
+
 # uv does not read pip's configuration; where pip has an index of its own, so has uv.
 use_index_of_pip() {
   local index
-  index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$("$root/.tools/bin/pip" config get global.index-url 2>/dev/null || true)}}
+  index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$(pip config get global.index-url 2>/dev/null || true)}}
   [[ -z $index ]] || export UV_DEFAULT_INDEX=$index
 }
 
@@ -131,8 +137,7 @@ uv() { (cd "$root" && UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=1 .tools/bin/uv 
 install_uv() {
   [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && return
   logged "$python" -m venv --clear "$root/.tools" &&
-    logged "$root/.tools/bin/pip" install --disable-pip-version-check --only-binary :all: \
-      --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
+    logged pip install --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
 }
 
 # An environment made for the Python that is there is kept and only brought in line.
@@ -195,17 +200,18 @@ wait_for_engine() {
   done
 }
 
+# A Go panic ends in a long stack; the line that says why stands above it.
 last_words_of_dockerd() {
   local words
-  words=$(tail -n 1 "$dockerd_log" 2>/dev/null || true)
-  echo "${words:-no log at $dockerd_log; try 'journalctl -u docker'}"
+  words=$(grep -sE 'level=fatal|^failed to start daemon|^panic:' "$dockerd_log" | tail -n 1 || true)
+  echo "${words:-nothing in $dockerd_log; try 'journalctl -u docker'}"
 }
 
 provision_engine() {
   engine_answers && return
   start_engine && wait_for_engine && return
-  warn "Docker: no engine answers. Its last words: $(last_words_of_dockerd)." \
-    "Start one and run this again, or run scenarios with --proxies process."
+  warn "Docker: no engine answers. Its last words: $(last_words_of_dockerd)" \
+    "(log: $dockerd_log). Start one and run this again, or run scenarios with --proxies process."
   return 1
 }
 
