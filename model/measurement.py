@@ -1,0 +1,32 @@
+"""What was measured: raw records of transfers, and what is derived from them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TransferRecord:
+    """One transfer in one repeat; nanoseconds since the repeat's start, 0 if it never happened."""
+
+    repeat: int
+    transfer: int
+    source: int
+    destination: int
+    size_bytes: int
+    started_ns: int
+    sent_ns: int
+    arrived_ns: int
+    confirmed_ns: int
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One execution of a schedule. `completion_s` counts until the last byte has arrived."""
+
+    number: int
+    complete: bool
+    completion_s: float
+    start_skew_s: float
+    agents_cpu_s: float
+    retransmits: int
+    errors: tuple[str, ...]
+    records: tuple[TransferRecord, ...]

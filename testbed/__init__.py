@@ -1,0 +1,1 @@
+"""The running fabric: Mininet, shaped links, switches and GPU proxies."""

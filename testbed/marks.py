@@ -1,0 +1,68 @@
+"""Marks of ownership: what a run made carries its mark, and only that is ever removed.
+
+Each run has a folder under /run/railbed, locked (flock(2)) as long as the run lives. The lock goes
+with the process, however it ends, so a folder that can be locked belongs to a dead run.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNS = Path("/run/railbed")
+RUN_LABEL = "org.railbed.run"
+RUN_VARIABLE = "RAILBED_RUN"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A run's mark: its id, and the folder of its sockets, logs and databases."""
+
+    run_id: str
+
+    @property
+    def folder(self) -> Path:
+        """The run's working folder."""
+        return RUNS / self.run_id
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variable by which the run's processes are known."""
+        return {RUN_VARIABLE: self.run_id}
+
+
+@contextmanager
+def marked_run(run_id: str) -> Iterator[Mark]:
+    """Hold a mark for as long as the context lasts."""
+    mark = Mark(run_id)
+    mark.folder.mkdir(parents=True)
+    lock = os.open(mark.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield mark
+    finally:
+        shutil.rmtree(mark.folder)
+        os.close(lock)
+
+
+def dead_runs() -> list[Mark]:
+    """The marks of runs whose process has ended without clearing up."""
+    folders = sorted(RUNS.iterdir()) if RUNS.exists() else []
+    return [Mark(folder.name) for folder in folders if not _is_alive(folder)]
+
+
+def _is_alive(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,54 @@
+"""Network namespaces (namespaces(7), setns(2)): entering one's own, and those of the proxies."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, call: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+@contextmanager
+def _returning() -> Iterator[None]:
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        _check(_libc.setns(here, CLONE_NEWNET), "setns")
+        os.close(here)
+
+
+@contextmanager
+def private_namespace() -> Iterator[None]:
+    """Put this thread, and what it starts, into a new network namespace; return afterwards.
+
+    The namespace has no name: when the last process in it ends, it goes with all its interfaces.
+    """
+    with _returning():
+        _check(_libc.unshare(CLONE_NEWNET), "unshare")
+        yield
+
+
+@contextmanager
+def namespace_of(process_id: int) -> Iterator[None]:
+    """Put this thread into the network namespace of a process; return afterwards."""
+    with _returning():
+        there = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(_libc.setns(there, CLONE_NEWNET), "setns")
+        finally:
+            os.close(there)
+        yield
+
+
+def set_sysctl(name: str, value: str) -> None:
+    """Set a kernel setting of the present network namespace, such as `net.ipv4.ip_forward`."""
+    Path("/proc/sys", *name.split(".")).write_text(value)

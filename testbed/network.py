@@ -1,0 +1,164 @@
+"""The fabric as a Mininet network.
+
+Mininet's own nodes start a shell each, and its links run `ip` and `tc` for every step. These
+classes do the same over netlink, and start a shell only when Mininet's command line wants one.
+"""
+
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import Node, Switch
+from mininet.topo import Topo
+
+from model import topology as fabric
+from testbed.openvswitch import Bridge, OpenVSwitch
+from testbed.proxies import Proxy
+from testbed.wiring import Wiring
+
+
+class FabricTopo(Topo):  # type: ignore[misc]
+    """The topology's nodes and links, with the classes and objects that make them real."""
+
+    def build(
+        self,
+        topology: fabric.Topology,
+        proxies: dict[str, Proxy],
+        wires: Wiring,
+        switch: OpenVSwitch,
+    ) -> None:
+        """Called by Mininet with what the constructor was given."""
+        for gpu in topology.gpus:
+            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, pid=proxies[gpu.name].process_id)
+        for name in topology.hb_switches:
+            self.addSwitch(name, cls=HbSwitch, wires=wires, dpid="0")
+        for name in topology.openflow_switches:
+            dpid = f"{topology.datapath_id(name):x}"
+            self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=dpid)
+        for link in topology.links:
+            self.addLink(
+                link.lower.node,
+                link.upper.node,
+                port1=link.lower.number,
+                port2=link.upper.number,
+                cls=FabricLink,
+                link=link,
+                wires=wires,
+                gpus=topology.gpu_by_name,
+            )
+
+
+class ShellOnDemand(Node):  # type: ignore[misc]
+    """A node that starts its shell with the first command."""
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Nothing yet."""
+
+    def sendCmd(self, *command: Any, **options: Any) -> None:  # noqa: N802
+        """Start the shell if there is none, and send it a command."""
+        if self.shell is None:
+            place, pid = self.inNamespace, self.pid
+            self.inNamespace = False
+            super().startShell(f"-cda{pid}" if pid else None)
+            self.inNamespace = place
+        super().sendCmd(*command, **options)
+
+
+class GpuProxyNode(ShellOnDemand):
+    """A GPU proxy; a shell for it joins the proxy's namespaces."""
+
+    def __init__(self, name: str, gpu: fabric.Gpu, pid: int, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.gpu = gpu
+        self.pid = pid
+
+    def configDefault(self, **params: Any) -> None:  # noqa: N802
+        """Give the proxy its addresses."""
+        hb, nic = self.intfs[1], self.intfs[2]
+        hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower)
+
+
+class HbSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+    """An HB domain's switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
+
+    def __init__(self, name: str, wires: Wiring, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.wires = wires
+
+    def start(self, controllers: list[Any]) -> None:
+        """Make the bridge with its ports."""
+        ports = [interface.link.link.upper for interface in self.intfs.values() if interface.link]
+        self.wires.make_bridge(self.name, ports)
+
+
+class OpenFlowSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+    """A rail or spine switch in the run's own Open vSwitch."""
+
+    def __init__(self, name: str, open_vswitch: OpenVSwitch, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.open_vswitch = open_vswitch
+
+    def start(self, controllers: list[Any]) -> None:
+        """Nothing alone: Mininet starts all at once."""
+
+    @classmethod
+    def batchStartup(cls, switches: tuple["OpenFlowSwitch", ...]) -> tuple["OpenFlowSwitch", ...]:  # noqa: N802
+        """Make all switches in one transaction."""
+        switches[0].open_vswitch.add_bridges([switch.bridge() for switch in switches])
+        return switches
+
+    def bridge(self) -> Bridge:
+        """The switch as Open vSwitch knows it."""
+        ports = {number: i.name for number, i in self.intfs.items() if i.link is not None}
+        return Bridge(self.name, int(self.dpid, 16), ports)
+
+
+class FabricIntf(Intf):  # type: ignore[misc]
+    """An interface that is configured over netlink."""
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Nothing: `Wiring` has done it."""
+        return {}
+
+
+class FabricLink(Link):  # type: ignore[misc]
+    """A link of the fabric."""
+
+    def __init__(
+        self,
+        node1: Node,
+        node2: Node,
+        port1: int,
+        port2: int,
+        link: fabric.Link,
+        wires: Wiring,
+        gpus: dict[str, fabric.Gpu],
+        **params: Any,
+    ) -> None:
+        self.link = link
+        self.wires = wires
+        wires.connect(link, gpus)
+        names = {"intfName1": link.lower.interface, "intfName2": link.upper.interface}
+        super().__init__(node1, node2, port1, port2, intf=FabricIntf, **names)
+
+    @classmethod
+    def makeIntfPair(cls, *names: Any, **params: Any) -> None:  # noqa: N802
+        """Nothing: `Wiring` has done it."""
+
+
+def start_network(
+    topology: fabric.Topology, proxies: dict[str, Proxy], wires: Wiring, switch: OpenVSwitch
+) -> Mininet:
+    """Build the network and start its switches.
+
+    Mininet's initialization would raise limits of the whole machine; it is not needed.
+    """
+    Mininet.inited = True
+    topo = FabricTopo(topology, proxies, wires, switch)
+    network = Mininet(topo, controller=None, link=FabricLink)
+    network.start()
+    for link in topology.links:
+        wires.shape(link)
+    for link in topology.links:
+        wires.check_shaped(link)
+    return network

@@ -1,0 +1,136 @@
+"""A private Open vSwitch: its own database, its own daemon, in the run's own network namespace.
+
+The kernel's datapath is used where the module is, else the user-space one with segmentation
+offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
+"""
+
+import ctypes
+import os
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.errors import EmulationError
+from testbed.processes import Watch, running, wait_for
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+CONTROLLER = "tcp:127.0.0.1:6653"
+# Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
+SEND_BUFFER_BYTES = 16 * 1024 * 1024
+SO_SNDBUFFORCE = 32
+SYS_PIDFD_GETFD = 438
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """An OpenFlow switch: its name, its datapath id, and its interfaces by port number."""
+
+    name: str
+    datapath_id: int
+    ports: dict[int, str]
+
+
+@dataclass(frozen=True)
+class OpenVSwitch:
+    """A running Open vSwitch."""
+
+    folder: Path
+    process_id: int
+    datapath: str
+
+    @property
+    def log(self) -> Path:
+        """What the switch daemon says."""
+        return self.folder / "ovs-vswitchd.log"
+
+    def command(self, *arguments: str) -> str:
+        """Run `ovs-vsctl` on this instance and return what it prints."""
+        return _run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
+
+    def add_bridges(self, bridges: Sequence[Bridge]) -> None:
+        """Create bridges with their ports in one transaction and connect them to the controller."""
+        words = [word for bridge in bridges for word in self._bridge_words(bridge)]
+        self.command(*words[1:])
+
+    def _bridge_words(self, bridge: Bridge) -> list[str]:
+        words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
+        words += [f"datapath_type={self.datapath}", "fail_mode=secure", "protocols=OpenFlow13"]
+        words += [f"other_config:datapath-id={bridge.datapath_id:016x}"]
+        words += ["other_config:disable-in-band=true"]
+        words += ["--", "set-controller", bridge.name, CONTROLLER]
+        for number, interface in bridge.ports.items():
+            words += ["--", "add-port", bridge.name, interface]
+            words += ["--", "set", "interface", interface, f"ofport_request={number}"]
+        return words
+
+    def widen_send_buffers(self) -> int:
+        """Let the daemon's packet sockets hold a whole queue; return how many there are.
+
+        The sockets are borrowed by pidfd_getfd(2), so that no setting of the machine is touched.
+        """
+        widened = 0
+        for descriptor in _borrowed_sockets(self.process_id):
+            with socket.socket(fileno=descriptor) as borrowed:
+                if borrowed.family == socket.AF_PACKET:
+                    borrowed.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES)
+                    widened += 1
+        return widened
+
+
+@contextmanager
+def open_vswitch(folder: Path, watch: Watch) -> Iterator[OpenVSwitch]:
+    """Start Open vSwitch with its state in `folder`, in the present network namespace."""
+    folder.mkdir()
+    datapath = "system" if kernel_datapath_available() else "netdev"
+    places = dict.fromkeys(
+        ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder)
+    )
+    database, remote = folder / "conf.db", folder / "db.sock"
+    _run("ovsdb-tool", "create", str(database), str(SCHEMA))
+    server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
+    switch = ["ovs-vswitchd", f"unix:{remote}"]
+    with running(server, folder / "ovsdb-server.log", places) as database_server:
+        watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
+        wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
+        settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
+        initialize = ["--no-wait", f"--db=unix:{remote}", "init"]
+        _run("ovs-vsctl", *initialize, "--", "set", "Open_vSwitch", ".", "external_ids:system-id=railbed", *settings)
+        with running(switch, folder / "ovs-vswitchd.log", places) as daemon:
+            watch.add("Open vSwitch", daemon.pid, folder / "ovs-vswitchd.log")
+            yield OpenVSwitch(folder, daemon.pid, datapath)
+
+
+def kernel_datapath_available() -> bool:
+    """Whether the kernel's Open vSwitch datapath is loaded."""
+    return Path("/sys/module/openvswitch").exists()
+
+
+def _borrowed_sockets(process_id: int) -> Iterator[int]:
+    """Duplicates of all sockets of a process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    pidfd = os.pidfd_open(process_id)
+    try:
+        for entry in Path(f"/proc/{process_id}/fd").iterdir():
+            if _is_socket(entry):
+                descriptor = libc.syscall(SYS_PIDFD_GETFD, pidfd, int(entry.name), 0)
+                if descriptor >= 0:
+                    yield descriptor
+    finally:
+        os.close(pidfd)
+
+
+def _is_socket(entry: Path) -> bool:
+    try:
+        return os.readlink(entry).startswith("socket:")
+    except FileNotFoundError:
+        return False
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
+    return done.stdout

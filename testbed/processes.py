@@ -1,0 +1,106 @@
+"""Processes of a run: they die with the run, whatever kills it, and their death is noticed."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.errors import EmulationError
+
+LAST_WORDS_LINES = 12
+
+
+def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG)."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment},
+        )
+
+
+@contextmanager
+def running(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for as long as the context lasts."""
+    process = start(command, log, environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:
+    """Wait until a condition holds; raise `EmulationError` with `what` after the deadline."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end_s:
+            raise EmulationError(f"{what}: not within {deadline_s:g} s")
+        time.sleep(0.005)
+
+
+def last_words(log: Path) -> str:
+    """The last lines of a log."""
+    if not log.exists():
+        return "(it said nothing)"
+    lines = log.read_text(errors="replace").splitlines()[-LAST_WORDS_LINES:]
+    return "\n".join(lines) or "(it said nothing)"
+
+
+@dataclass(frozen=True)
+class _Watched:
+    what: str
+    process_id: int
+    log: Path
+
+
+class Watch:
+    """Notices when a process of the run dies."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._watched: dict[int, _Watched] = {}
+
+    def add(self, what: str, process_id: int, log: Path) -> None:
+        """Watch a process; `what` names it in the message, `log` holds its last words."""
+        try:
+            descriptor = os.pidfd_open(process_id)
+        except ProcessLookupError:
+            raise EmulationError(_obituary(_Watched(what, process_id, log))) from None
+        self._watched[descriptor] = _Watched(what, process_id, log)
+        self._poll.register(descriptor, select.POLLIN)
+
+    def check(self) -> None:
+        """Raise `EmulationError` if a watched process has died."""
+        dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
+        if dead:
+            raise EmulationError("\n".join(_obituary(watched) for watched in dead))
+
+    def close(self) -> None:
+        """Stop watching."""
+        for descriptor in self._watched:
+            os.close(descriptor)
+        self._watched.clear()
+        self._poll = select.poll()
+
+
+def _obituary(dead: _Watched) -> str:
+    return f"{dead.what} (process {dead.process_id}) died; its last words:\n{last_words(dead.log)}"
+
+
+def kill(process_id: int) -> None:
+    """Kill a process that may have ended already."""
+    try:
+        os.kill(process_id, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,189 @@
+"""GPU proxies: a container or a bare network namespace for each GPU, with its agent inside.
+
+Both kinds give the same things: a process id, whose network namespace takes the links; a Unix
+socket on which the agent waits; a log. A proxy ends when the run's end of its socket closes.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException, NotFound
+from docker.models.containers import Container
+
+from model.errors import NotReady
+from testbed import namespace
+from testbed.marks import RUN_LABEL, Mark
+from testbed.processes import start, wait_for
+
+START_DEADLINE_S = 30
+PARALLEL_STARTS = 8
+SYSTEM_PYTHON = "/usr/bin/python3"
+# What the agent and its folder are called inside a container.
+INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
+IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
+
+SYSCTLS = {
+    "net.ipv4.ip_forward": "1",  # rail-only: peers forward what crosses rails
+    "net.ipv4.conf.all.rp_filter": "0",  # and the way back may differ
+    "net.ipv4.conf.default.rp_filter": "0",
+    "net.ipv4.conf.all.send_redirects": "0",
+    "net.ipv4.conf.default.send_redirects": "0",
+    # Needs no privilege in a namespace of its own, unlike cubic; on links without loss they agree.
+    "net.ipv4.tcp_congestion_control": "reno",
+    "net.ipv4.tcp_slow_start_after_idle": "0",  # a connection that is warm stays warm
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+}
+
+
+class ProxyKind(StrEnum):
+    """What stands in for a GPU."""
+
+    CONTAINER = "container"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A running GPU proxy."""
+
+    gpu: str
+    process_id: int
+    socket: Path
+    log: Path
+
+
+@contextmanager
+def proxies(
+    kind: ProxyKind, gpus: Sequence[str], agent: Path, mark: Mark
+) -> Iterator[dict[str, Proxy]]:
+    """One proxy for each GPU, by name, with `agent` running in each."""
+    folder = mark.folder / "proxies"
+    folder.mkdir()
+    launch = _containers if kind is ProxyKind.CONTAINER else _processes
+    with launch(gpus, agent, mark, folder) as process_ids:
+        started = {
+            gpu: Proxy(gpu, process_ids[gpu], folder / f"{gpu}.sock", folder / f"{gpu}.log")
+            for gpu in gpus
+        }
+        for proxy in started.values():
+            wait_for(proxy.socket.exists, f"{proxy.gpu}: its agent starts", START_DEADLINE_S)
+            with namespace.namespace_of(proxy.process_id):
+                for name, value in SYSCTLS.items():
+                    namespace.set_sysctl(name, value)
+        yield started
+
+
+@contextmanager
+def _processes(
+    gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
+) -> Iterator[dict[str, int]]:
+    """Agents in network namespaces of their own."""
+    running = {}
+    try:
+        for gpu in gpus:
+            command = [SYSTEM_PYTHON, "-IS", str(agent), str(folder / f"{gpu}.sock")]
+            log = folder / f"{gpu}.log"
+            running[gpu] = start(["unshare", "--net", *command], log, mark.environment)
+        yield {gpu: process.pid for gpu, process in running.items()}
+    finally:
+        for process in running.values():
+            process.kill()
+        for process in running.values():
+            process.wait()
+
+
+@contextmanager
+def _containers(
+    gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
+) -> Iterator[dict[str, int]]:
+    """Containers without network, capabilities or a writable root."""
+    client = docker_client()
+    image = proxy_image(client)
+    try:
+        with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
+            launched = pool.map(
+                lambda gpu: _start_container(client, image, gpu, agent, mark, folder), gpus
+            )
+            yield dict(zip(gpus, launched, strict=True))
+    finally:
+        remove_containers(client, mark)
+        client.close()
+
+
+def _start_container(
+    client: docker.DockerClient, image: str, gpu: str, agent: Path, mark: Mark, folder: Path
+) -> int:
+    """Start one container and return its process id, seen from outside."""
+    program = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{gpu}.sock"
+    container = client.containers.create(
+        image,
+        ["sh", "-c", f"{program} 2>{INSIDE_FOLDER}/{gpu}.log"],
+        name=f"railbed-{mark.run_id}-{gpu}",
+        hostname=gpu,
+        labels={RUN_LABEL: mark.run_id},
+        network_mode="none",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        read_only=True,
+        tmpfs={"/tmp": ""},
+        volumes={
+            str(folder): {"bind": INSIDE_FOLDER, "mode": "rw"},
+            str(agent): {"bind": INSIDE_AGENT, "mode": "ro"},
+        },
+    )
+    container.start()
+    container.reload()
+    return int(container.attrs["State"]["Pid"])
+
+
+def docker_client() -> docker.DockerClient:
+    """The Docker Engine; raises `NotReady` with what to do if there is none."""
+    try:
+        client = docker.from_env(timeout=60)
+        client.ping()
+    except DockerException as error:
+        raise NotReady(
+            f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
+            "or use `--proxies process`, which needs none"
+        ) from error
+    return client
+
+
+def proxy_image(client: docker.DockerClient) -> str:
+    """The name of the proxies' image; raises `NotReady` if it is not there."""
+    try:
+        name = IMAGE_FILE.read_text().strip()
+        client.images.get(name)
+    except (FileNotFoundError, NotFound) as error:
+        raise NotReady(
+            f"the proxies' image: not there ({error}); `sudo ./railbed doctor` builds it"
+        ) from error
+    return name
+
+
+def containers_of(client: docker.DockerClient, mark: Mark) -> list[Container]:
+    """All containers that carry the mark."""
+    label = f"{RUN_LABEL}={mark.run_id}"
+    return list(client.containers.list(all=True, filters={"label": label}, ignore_removed=True))
+
+
+def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
+    """Remove all containers that carry the mark; return how many there were."""
+    found = containers_of(client, mark)
+    with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
+        list(pool.map(_remove, found))
+    return len(found)
+
+
+def _remove(container: Container) -> None:
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        pass

@@ -1,0 +1,91 @@
+"""Shaped links: hierarchical token buckets (tc-htb(8)) with a class for acknowledgements.
+
+With traffic both ways, acknowledgements wait behind data in the queue and completion times grow
+by half. A class of higher priority for packets too short to carry data keeps completion time
+within 1 % of the model. Both classes may borrow up to the link's rate.
+"""
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from model.errors import EmulationError
+from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ACKNOWLEDGEMENT_SHARE, Shaper
+
+ROOT = 0x1_0000
+LINK_CLASS = ROOT | 1
+DATA_CLASS = ROOT | 2
+ACKNOWLEDGEMENT_CLASS = ROOT | 3
+
+QUANTUM_BYTES = 16 * 1024
+ETHERTYPE_IPV4 = 0x0800
+# u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
+_LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
+_SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
+
+
+def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+    """Shape what leaves by the interface with this index, in the namespace of `netlink`."""
+    netlink.tc("add", "htb", interface, ROOT, default=DATA_CLASS & 0xFFFF)
+    for handle, options in _classes(shaper).items():
+        netlink.tc("add-class", "htb", interface, handle, **options)
+    netlink.tc(
+        "add-filter",
+        "u32",
+        interface,
+        parent=ROOT,
+        prio=1,
+        protocol=ETHERTYPE_IPV4,
+        target=ACKNOWLEDGEMENT_CLASS,
+        keys=[_SHORT_PACKET],
+    )
+
+
+def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
+    """The classes' options; rates in bytes/s."""
+    rate = shaper.rate_bps // 8
+    acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
+    common = {
+        "ceil": rate,
+        "burst": shaper.burst_bytes,
+        "cburst": shaper.burst_bytes,
+        "quantum": QUANTUM_BYTES,
+    }
+    return {
+        LINK_CLASS: {"parent": ROOT, "rate": rate, **common},
+        DATA_CLASS: {"parent": LINK_CLASS, "rate": rate - acknowledgements, "prio": 1, **common},
+        ACKNOWLEDGEMENT_CLASS: {
+            "parent": LINK_CLASS,
+            "rate": acknowledgements,
+            "prio": 0,
+            **common,
+        },
+    }
+
+
+def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) -> None:
+    """Read the shaper back; raise `EmulationError` if it is not there as asked."""
+    try:
+        found = _read_classes(netlink, interface)
+        filters = list(netlink.get_filters(index=interface, parent=ROOT))
+    except NetlinkError as error:
+        raise EmulationError(f"{name}: cannot read its shaper back: {error}") from error
+    wanted = {
+        handle: (options["rate"], options["ceil"]) for handle, options in _classes(shaper).items()
+    }
+    if found != wanted or not filters:
+        raise EmulationError(
+            f"{name}: not shaped as asked: wanted classes with (rate, ceiling) in bytes/s "
+            f"{wanted}, found {found} and {len(filters)} filters; is another program changing "
+            "this machine's traffic control?"
+        )
+
+
+def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int]]:
+    classes = {}
+    for message in netlink.get_classes(index=interface):
+        options = message.get_attr("TCA_OPTIONS")
+        parameters = options.get_attr("TCA_HTB_PARMS")
+        rate = options.get_attr("TCA_HTB_RATE64") or parameters["rate"]
+        ceiling = options.get_attr("TCA_HTB_CEIL64") or parameters["ceil"]
+        classes[message["handle"]] = (rate, ceiling)
+    return classes

@@ -1,0 +1,87 @@
+"""The running testbed: everything of one fabric, brought up in order and taken down in reverse."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mininet.net import Mininet
+
+from model import addressing
+from model.topology import Topology
+from testbed import controller_process
+from testbed.marks import Mark
+from testbed.namespace import namespace_of, private_namespace
+from testbed.network import start_network
+from testbed.openvswitch import OpenVSwitch, open_vswitch
+from testbed.processes import Watch, wait_for
+from testbed.proxies import Proxy, ProxyKind, proxies
+from testbed.wiring import Counters, Wiring, wiring
+
+DISCARD_PORT = 9  # RFC 863
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """A fabric that is up: all rules confirmed, all shapers read back."""
+
+    topology: Topology
+    proxies: dict[str, Proxy]
+    network: Mininet
+    wires: Wiring
+    open_vswitch: OpenVSwitch
+    journal: Path
+    watch: Watch
+
+    def counters(self) -> dict[str, Counters]:
+        """What every link has counted, by the link's name."""
+        return {link.name: self.wires.counters(link) for link in self.topology.links}
+
+
+@contextmanager
+def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Iterator[Testbed]:
+    """Bring a fabric up; everything goes when the context ends, or the process does.
+
+    All is in one nameless network namespace. Proxies leave when their socket closes, other
+    processes when this one dies, and the namespace with its last process.
+    """
+    watch = Watch()
+    names = [gpu.name for gpu in topology.gpus]
+    with (
+        proxies(kind, names, agent, mark) as hosts,
+        private_namespace(),
+        wiring(hosts) as wires,
+        open_vswitch(mark.folder / "ovs", watch) as switch,
+        controller_process.controller(topology, hosts, mark, watch) as journal,
+    ):
+        for proxy in hosts.values():
+            watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
+        network = start_network(topology, hosts, wires, switch)
+        controller_process.wait_until_ready(journal, watch)
+        _widen_send_buffers(topology, hosts, switch)
+        try:
+            yield Testbed(topology, hosts, network, wires, switch, journal, watch)
+        finally:
+            watch.close()
+            for node in network.hosts + network.switches:
+                node.terminate()
+
+
+def _widen_send_buffers(
+    topology: Topology, hosts: dict[str, Proxy], switch: OpenVSwitch
+) -> None:
+    """Open vSwitch makes its sending socket with the first packet: send it one."""
+    if switch.datapath != "netdev":
+        return
+    before = switch.widen_send_buffers()
+    sender, receiver = topology.gpu(0, 0), topology.gpu(1, 0)
+    with namespace_of(hosts[sender.name].process_id):
+        probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with probe:
+        probe.sendto(b"", (str(addressing.nic_address(receiver)), DISCARD_PORT))
+        wait_for(
+            lambda: switch.widen_send_buffers() > before,
+            "Open vSwitch: its sending socket appears",
+            10,
+        )

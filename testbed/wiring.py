@@ -1,0 +1,155 @@
+"""Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from pyroute2 import IPRoute
+
+from model import addressing
+from model.errors import EmulationError
+from model.routing import node_kind
+from model.shaping import MTU_BYTES, Shaper
+from model.topology import Gpu, Link, LinkKind, NodeKind, Port
+from testbed.namespace import namespace_of
+from testbed.proxies import Proxy
+from testbed.shapers import check_shaped, shape
+
+QUEUE_PACKETS = 1000
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What an end of a link has counted since it was made: bytes and packets of its interface."""
+
+    sent_bytes: int
+    sent_packets: int
+    received_bytes: int
+    received_packets: int
+    dropped_packets: int
+
+
+@dataclass
+class Wiring:
+    """Netlink sockets: one for the switches' namespace, one for each proxy's."""
+
+    switches: IPRoute
+    proxies: dict[str, IPRoute]
+    process_ids: dict[str, int]
+    interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
+        """Make the pair of interfaces of a link and bring both up."""
+        lower, upper = link.lower, link.upper
+        peer: dict[str, str | int] = {"ifname": lower.interface, "mtu": MTU_BYTES}
+        if lower.node in gpus:
+            peer["net_ns_fd"] = f"/proc/{self.process_ids[lower.node]}/ns/net"
+            peer["address"] = _hardware_address(link.kind, gpus[lower.node])
+        self.switches.link(
+            "add",
+            ifname=upper.interface,
+            kind="veth",
+            mtu=MTU_BYTES,
+            txqlen=QUEUE_PACKETS,
+            peer=peer,
+        )
+        for port in (lower, upper):
+            self._socket(port).link("set", index=self.index_of(port), state="up")
+
+    def _socket(self, port: Port) -> IPRoute:
+        return self.proxies.get(port.node, self.switches)
+
+    def index_of(self, port: Port) -> int:
+        """The kernel's index of a port's interface."""
+        key = (port.node if port.node in self.proxies else "", port.interface)
+        if key not in self.interfaces:
+            found = self._socket(port).link_lookup(ifname=port.interface)
+            if not found:
+                raise EmulationError(f"{port.node}: interface {port.interface} is not there")
+            self.interfaces[key] = found[0]
+        return self.interfaces[key]
+
+    def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port) -> None:
+        """Addresses, and the next hop of the rail, which is no machine: switches route."""
+        netlink = self.proxies[gpu.name]
+        netlink.link("set", index=1, state="up")
+        hb_index, nic_index = self.index_of(hb), self.index_of(nic)
+        netlink.addr(
+            "add",
+            index=hb_index,
+            address=str(addressing.hb_address(gpu)),
+            prefixlen=addressing.DOMAIN_PREFIX,
+        )
+        netlink.addr(
+            "add", index=nic_index, address=str(addressing.nic_address(gpu)), prefixlen=32
+        )
+        netlink.neigh(
+            "add",
+            dst=str(addressing.GATEWAY),
+            lladdr=addressing.GATEWAY_MAC,
+            ifindex=nic_index,
+            state="permanent",
+        )
+
+    def make_bridge(self, name: str, ports: list[Port]) -> None:
+        """A kernel bridge without spanning tree, with its ports: the crossbar of an HB domain."""
+        self.switches.link("add", ifname=name, kind="bridge", br_stp_state=0, state="up")
+        bridge = self.switches.link_lookup(ifname=name)[0]
+        for port in ports:
+            self.switches.link("set", index=self.index_of(port), master=bridge)
+
+    def shape(self, link: Link) -> None:
+        """Shape both directions of a link, each where it is sent."""
+        for port in (link.lower, link.upper):
+            shape(self._socket(port), self.index_of(port), Shaper(link.rate_bps))
+
+    def check_shaped(self, link: Link) -> None:
+        """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
+        for port in (link.lower, link.upper):
+            name = f"{link.name}, {port.node}'s end"
+            netlink, index = self._socket(port), self.index_of(port)
+            check_shaped(netlink, index, name, Shaper(link.rate_bps))
+
+    def counters(self, link: Link) -> Counters:
+        """What the upper end of a link has counted."""
+        message = self.switches.get_links(self.index_of(link.upper))[0]
+        statistics = message.get_attr("IFLA_STATS64")
+        return Counters(
+            sent_bytes=statistics["tx_bytes"],
+            sent_packets=statistics["tx_packets"],
+            received_bytes=statistics["rx_bytes"],
+            received_packets=statistics["rx_packets"],
+            dropped_packets=self._drops(link.lower) + self._drops(link.upper),
+        )
+
+    def _drops(self, port: Port) -> int:
+        """Packets that the shaper of a port has dropped."""
+        index = self.index_of(port)
+        for message in self._socket(port).get_qdiscs(index=index):
+            statistics = message.get_attr("TCA_STATS2")
+            if message.get_attr("TCA_KIND") == "htb" and statistics is not None:
+                return int(statistics.get_attr("TCA_STATS_QUEUE")["drops"])
+        return 0
+
+
+def _hardware_address(kind: LinkKind, gpu: Gpu) -> str:
+    return addressing.hb_mac(gpu) if kind is LinkKind.HB else addressing.nic_mac(gpu)
+
+
+@contextmanager
+def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
+    """Open the netlink sockets; the present namespace is the switches'."""
+    with ExitStack() as stack:
+        switches = stack.enter_context(IPRoute())
+        switches.link("set", index=1, state="up")
+        sockets = {}
+        for proxy in proxies.values():
+            with namespace_of(proxy.process_id):
+                sockets[proxy.gpu] = stack.enter_context(IPRoute())
+        process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
+        yield Wiring(switches, sockets, process_ids)
+
+
+def is_bridge(node: str) -> bool:
+    """Whether a node is a kernel bridge."""
+    return node_kind(node) is NodeKind.HB_SWITCH
