@@ -111,8 +111,8 @@ class _Simulation:
         self.latency = [latency_s[path_class(hops)] for hops in paths]
         self.buckets: dict[Hop, _Bucket] = {}
         self.route = [tuple(self._bucket(hop) for hop in hops) for hops in paths]
-        self.missing = [len(transfer.after) for transfer in self.transfers]
-        self.waiting = _dependents(self.transfers)
+        self.missing = [len(t.after) + (t.clear is not None) for t in self.transfers]
+        self.waiting, self.cleared = _dependents(self.transfers)
         self.remaining: dict[int, float] = {}
         self.rates: dict[int, float] = {}
         self.arrival_s = [0.0] * len(self.transfers)
@@ -128,7 +128,7 @@ class _Simulation:
     def run(self) -> list[float]:
         """When each transfer has arrived."""
         for transfer in self.transfers:
-            if not transfer.after:
+            if not self.missing[transfer.id]:
                 heapq.heappush(self.events, (0.0, transfer.id))
         while self.events or self.remaining:
             self._advance(self._next_moment())
@@ -174,6 +174,8 @@ class _Simulation:
         for other in self.waiting[flow]:
             here = self.transfers[other].source == transfer.destination
             self._release(other, self.arrival_s[flow] if here else confirmed_s)
+        for other in self.cleared[flow]:
+            self._release(other, self.arrival_s[flow] + self.latency[other])
 
     def _release(self, flow: int, moment_s: float) -> None:
         """One of the things that `flow` waits for is done at `moment_s`; keep the latest."""
@@ -197,12 +199,16 @@ class _Simulation:
         return started
 
 
-def _dependents(transfers: tuple[Transfer, ...]) -> list[list[int]]:
+def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[list[int]]]:
+    """For each transfer those that wait for its end, and those whose destination it frees."""
     waiting: list[list[int]] = [[] for _ in transfers]
+    cleared: list[list[int]] = [[] for _ in transfers]
     for transfer in transfers:
         for earlier in transfer.after:
             waiting[earlier].append(transfer.id)
-    return waiting
+        if transfer.clear is not None:
+            cleared[transfer.clear].append(transfer.id)
+    return waiting, cleared
 
 
 def _fair_rates(

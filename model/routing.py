@@ -5,9 +5,6 @@ link: forwarding and prediction cannot disagree. Forwarding is by destination al
 paths to a destination form a tree and cannot loop.
 """
 
-import random
-from functools import lru_cache
-
 from model.fabric import FabricKind
 from model.topology import (
     Gpu,
@@ -87,21 +84,15 @@ def _from_rail_switch(topology: Topology, switch: str, destination: Gpu) -> Hop:
     rail = topology.rail_switches.index(switch)
     if rail == destination.rail:
         return Hop(topology.link_between(destination.name, switch), switch)
-    spine = topology.spine_switches[spine_for(topology, rail, destination)]
+    spine = topology.spine_switches[spine_for(topology, destination)]
     return Hop(topology.link_between(switch, spine), switch)
 
 
-def spine_for(topology: Topology, rail: int, destination: Gpu) -> int:
-    """The number of the spine that carries what `rail` sends to `destination`.
+def spine_for(topology: Topology, destination: Gpu) -> int:
+    """The number of the spine that carries what is for `destination`.
 
-    The destination's domain turns through the spines, so that any step in which every domain
-    sends to another one loads all uplinks evenly; the seed turns where each pair of rails starts.
+    The destinations' domains take the spines in turn, from the one that the seed says. So any
+    step in which each domain sends to one other loads all uplinks evenly, and with as many spines
+    as domains no two flows of a step share a link: what hashing promises only on average.
     """
-    spines = len(topology.spine_switches)
-    turn = _first_spine(topology.spec.seed, spines, rail, destination.rail)
-    return (destination.domain + turn) % spines
-
-
-@lru_cache(maxsize=None)
-def _first_spine(seed: int, spines: int, rail: int, destination_rail: int) -> int:
-    return random.Random(f"{seed}/{rail}/{destination_rail}").randrange(spines)
+    return (destination.domain + topology.spec.seed) % len(topology.spine_switches)

@@ -27,7 +27,8 @@ class Transfer:
 
     `source` and `destination` are ranks. A transfer that the source itself sent is done when its
     receiver has confirmed it; one that the source received is done when it has arrived. Chunks
-    replace what the receiver holds, or are added to it if `reduce` is set.
+    replace what the receiver holds, or are added to it if `reduce` is set. With `clear`, the
+    destination must have received that other transfer first, and says so (a rendezvous).
     """
 
     id: int
@@ -36,6 +37,7 @@ class Transfer:
     size_bytes: int
     chunks: tuple[int, ...]
     after: tuple[int, ...] = ()
+    clear: int | None = None
     reduce: bool = False
 
 
@@ -85,6 +87,10 @@ def _check_transfer(schedule: Schedule, index: int, transfer: Transfer) -> None:
         earlier = schedule.transfers[other]
         if transfer.source not in (earlier.source, earlier.destination):
             raise ScheduleError(f"{where}: GPU {transfer.source} cannot see {other} end")
+    if transfer.clear is not None:
+        clear = schedule.transfers[transfer.clear]
+        if clear.id >= index or clear.destination != transfer.destination:
+            raise ScheduleError(f"{where}: {clear.id} cannot clear the way for it")
 
 
 # Whose contributions a chunk holds: bit r is set for rank r.
@@ -106,7 +112,10 @@ def execute(schedule: Schedule) -> Holdings:
             for delivery in deliveries.get((transfer.source, chunk), ()):
                 _check_follows(schedule, transfer, delivery)
             destination[chunk] = _delivered(transfer, chunk, source, destination)
-            deliveries.setdefault((transfer.destination, chunk), []).append(transfer.id)
+            received = deliveries.setdefault((transfer.destination, chunk), [])
+            if not transfer.reduce:
+                received.clear()  # it is replaced: what was there before no longer matters
+            received.append(transfer.id)
     return state
 
 

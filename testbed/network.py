@@ -78,7 +78,14 @@ class GpuProxyNode(ShellOnDemand):
         hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower)
 
 
-class HbSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+    """A switch; it needs no control interface of its own, which Mininet would give it."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        super().__init__(name, **{**params, "inNamespace": True})
+
+
+class HbSwitch(FabricSwitch):
     """An HB domain's switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
 
     def __init__(self, name: str, wires: Wiring, **params: Any) -> None:
@@ -91,7 +98,7 @@ class HbSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
         self.wires.make_bridge(self.name, ports)
 
 
-class OpenFlowSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+class OpenFlowSwitch(FabricSwitch):
     """A rail or spine switch in the run's own Open vSwitch."""
 
     def __init__(self, name: str, open_vswitch: OpenVSwitch, **params: Any) -> None:

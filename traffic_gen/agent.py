@@ -10,7 +10,8 @@ socket, one JSON object a line, one answer for each request:
 When the run's end of the socket closes, the agent ends: nothing outlives a killed run.
 
 On the wire a transfer is its number and length (8 bytes) and the payload; the receiver confirms
-it with its number (4 bytes) on the same connection. One thread, one `epoll`: a GPU's transfers on
+it with its number (4 bytes) on the same connection. A receiver that must first be free says so
+with the number and the highest bit, when it is (a rendezvous). One thread, one `epoll`: a GPU's transfers on
 its HB link and on its NIC go on side by side.
 """
 
@@ -28,7 +29,8 @@ import time
 
 PORT = 5100
 HEADER = struct.Struct("!II")
-CONFIRMATION = struct.Struct("!I")
+REPLY = struct.Struct("!I")
+CLEAR_TO_SEND = 1 << 31
 HELLO = struct.Struct("!I")
 
 # A small buffer keeps queues, and so the time until the last byte is confirmed, short.
@@ -45,8 +47,8 @@ class Send:
     """A transfer that this rank sends; its times in nanoseconds of CLOCK_MONOTONIC."""
 
     def __init__(self, entry):
-        self.id, self.peer, self.size_bytes, self.after, self.chunks = entry
-        self.missing = len(self.after)
+        self.id, self.peer, self.size_bytes, self.after, needs_clearance, self.chunks = entry
+        self.missing = len(self.after) + needs_clearance
         self.payload = None
         self.offset = 0
         self.started_ns = self.sent_ns = self.confirmed_ns = 0
@@ -56,7 +58,7 @@ class Receive:
     """A transfer that this rank receives."""
 
     def __init__(self, entry):
-        self.id, self.peer, self.size_bytes, self.chunks, self.reduce = entry
+        self.id, self.peer, self.size_bytes, self.clear, self.chunks, self.reduce = entry
         self.arrived_ns = 0
 
 
@@ -160,7 +162,7 @@ class VerifiedPayloads:
 class Agent:
     """One rank: its connections, its program, and the loop that executes it."""
 
-    def __init__(self, control):
+    def __init__(self, control, listener):
         self.control = control
         self.selector = selectors.DefaultSelector()
         self.outgoing = {}
@@ -168,7 +170,7 @@ class Agent:
         self.unread = b""
         self.aborted = False
         self.selector.register(control, selectors.EVENT_READ, self.on_control)
-        self.listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
+        self.listener = listener
         self.selector.register(self.listener, selectors.EVENT_READ, self.on_connection)
 
     # Requests
@@ -268,6 +270,9 @@ class Agent:
         for send in self.sends.values():
             for earlier in send.after:
                 self.waiting[earlier].append(send)
+        self.to_clear = collections.defaultdict(list)
+        for receive in self.receives.values():
+            self.to_clear[receive.clear].append(receive)
         self.open = len(self.sends) + len(self.receives)
         verify = program.get("verify")
         self.payloads = VerifiedPayloads(program["rank"], verify) if verify else Payloads()
@@ -280,19 +285,23 @@ class Agent:
             self.write(connection)
 
     def done(self, transfer_id):
-        """A transfer has been confirmed or has arrived: start what waited for it."""
+        """A transfer has been confirmed or has arrived: go on with what waited for it."""
         self.open -= 1
         for send in self.waiting.pop(transfer_id, ()):
-            send.missing -= 1
-            if not send.missing:
-                self.start(send)
+            self.release(send)
+
+    def release(self, send):
+        """One of the things that a transfer waits for has happened."""
+        send.missing -= 1
+        if not send.missing:
+            self.start(send)
 
     def writer(self, connection):
         """What to do when the connection to a peer is ready."""
 
         def on_ready(events):
             if events & selectors.EVENT_READ:
-                self.on_confirmation(connection)
+                self.on_reply(connection)
             if events & selectors.EVENT_WRITE:
                 self.write(connection)
 
@@ -322,14 +331,17 @@ class Agent:
         send.sent_ns = time.monotonic_ns()
         return True
 
-    def on_confirmation(self, connection):
-        """The peer has all bytes of transfers."""
+    def on_reply(self, connection):
+        """The peer has all bytes of a transfer, or is ready for one."""
         connection.unread += received(connection.sock.recv(4096))
-        while len(connection.unread) >= CONFIRMATION.size:
-            (transfer_id,) = CONFIRMATION.unpack_from(connection.unread)
-            connection.unread = connection.unread[CONFIRMATION.size :]
-            self.sends[transfer_id].confirmed_ns = time.monotonic_ns()
-            self.done(transfer_id)
+        while len(connection.unread) >= REPLY.size:
+            (reply,) = REPLY.unpack_from(connection.unread)
+            connection.unread = connection.unread[REPLY.size :]
+            if reply & CLEAR_TO_SEND:
+                self.release(self.sends[reply ^ CLEAR_TO_SEND])
+            else:
+                self.sends[reply].confirmed_ns = time.monotonic_ns()
+                self.done(reply)
 
     def on_data(self, connection):
         """Bytes of a peer: a header, or the payload of the transfer that it began."""
@@ -361,8 +373,10 @@ class Agent:
         """The last byte is here: confirm, and go on with what waited for it."""
         receive, connection.transfer = connection.transfer, None
         receive.arrived_ns = time.monotonic_ns()
-        connection.sock.send(CONFIRMATION.pack(receive.id))
+        connection.sock.send(REPLY.pack(receive.id))
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        for cleared in self.to_clear.pop(receive.id, ()):
+            self.incoming[cleared.peer].sock.send(REPLY.pack(cleared.id | CLEAR_TO_SEND))
         self.payloads.arrived(receive, connection.payload)
         self.done(receive.id)
 
@@ -414,13 +428,17 @@ def cpu_s():
 
 
 def main():
-    """Wait for the run to connect to the Unix socket at argv[1], then serve it."""
+    """Wait for the run to connect to the Unix socket at argv[1], then serve it.
+
+    When that socket is there, peers can connect.
+    """
+    listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)
     server.bind(sys.argv[1])
     server.listen(1)
     control, _address = server.accept()
     server.close()
-    Agent(control).serve()
+    Agent(control, listener).serve()
 
 
 if __name__ == "__main__":

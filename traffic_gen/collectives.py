@@ -13,6 +13,10 @@ from model.schedule import Collective, Schedule, Transfer, chunk_count, pair_chu
 ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
 
 
+Chunks = Callable[[int, int], Iterable[int]]  # of what a source sends to a destination
+Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
+
+
 @dataclass
 class Builder:
     """Collects transfers. A lane is a sequence of a GPU's transfers, one after the other."""
@@ -22,6 +26,7 @@ class Builder:
     chunk_bytes: int
     transfers: list[Transfer] = field(default_factory=list)
     _last: dict[tuple[int, str], int] = field(default_factory=dict)
+    _received: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
@@ -40,6 +45,7 @@ class Builder:
         *,
         lane: str,
         after: Iterable[int] = (),
+        clear: int | None = None,
         reduce: bool = False,
     ) -> int:
         """Add a transfer behind the lane's last one and `after`; return its number."""
@@ -53,15 +59,49 @@ class Builder:
             size_bytes=len(chunks) * self.chunk_bytes,
             chunks=chunks,
             after=tuple(sorted(dependencies)),
+            clear=clear,
             reduce=reduce,
         )
         self.transfers.append(transfer)
         self._last[source, lane] = transfer.id
         return transfer.id
 
+    def exchange(
+        self,
+        domains: int,
+        rails: int,
+        chunks: Chunks,
+        *,
+        lane: str,
+        after: Arrivals | None = None,
+        reduce: bool = False,
+    ) -> Arrivals:
+        """Every GPU sends to the one so many domains and rails further, and receives from one.
+
+        `chunks` says what, given source and destination. A transfer waits until its source has
+        sent, and both ends have received, in the lane's last exchange: no two flows meet.
+        """
+        arrived = {}
+        for source in range(self.gpus):
+            domain, rail = divmod(source, self.domain_size)
+            destination = self.rank(domain + domains, rail + rails)
+            waits = list((after or {}).get(source, ()))
+            if (source, lane) in self._received:
+                waits.append(self._received[source, lane])
+            arrived[destination] = self.send(
+                source,
+                destination,
+                chunks(source, destination),
+                lane=lane,
+                after=waits,
+                clear=self._received.get((destination, lane)),
+                reduce=reduce,
+            )
+        self._received |= {(rank, lane): transfer for rank, transfer in arrived.items()}
+        return {rank: [transfer] for rank, transfer in arrived.items()}
+
 
 Algorithm = Callable[[Builder], None]
-Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
 
 
 def build_schedule(
@@ -119,19 +159,15 @@ def hierarchical_all_reduce(build: Builder) -> None:
 
 
 def direct_all_to_all(build: Builder) -> None:
-    """Everyone to everyone as pairwise exchanges: over the NIC, and meanwhile in the HB domain.
+    """Everyone to everyone as pairwise exchanges: over the NIC, and meanwhile in the HB domain."""
 
-    In each step every GPU sends to one other and receives from one other: no two flows meet.
-    """
-    for domain_step in range(build.domains):
-        for rail_step in range(build.domain_size):
-            for source in range(build.gpus):
-                domain, rail = divmod(source, build.domain_size)
-                destination = build.rank(domain + domain_step, rail + rail_step)
-                if destination != source:
-                    chunk = pair_chunk(build.gpus, source, destination)
-                    lane = "nic" if domain_step else "hb"
-                    build.send(source, destination, (chunk,), lane=lane)
+    def pair(source: int, destination: int) -> tuple[int]:
+        return (pair_chunk(build.gpus, source, destination),)
+
+    for domains in range(build.domains):
+        for rails in range(build.domain_size):
+            if domains or rails:
+                build.exchange(domains, rails, pair, lane="nic" if domains else "hb")
 
 
 def two_step_all_to_all(build: Builder) -> None:
@@ -140,20 +176,16 @@ def two_step_all_to_all(build: Builder) -> None:
     The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
     second step when all that its domain has for its rail has arrived.
     """
-    arrived: Arrivals = {}
-    for rail_step in range(1, build.domain_size):
-        for source in range(build.gpus):
-            domain, rail = divmod(source, build.domain_size)
-            peer = build.rank(domain, rail + rail_step)
-            chunks = [pair_chunk(build.gpus, source, to) for to in _rail_ranks(build, peer)]
-            arrived.setdefault(peer, []).append(build.send(source, peer, chunks, lane="hb"))
-    for domain_step in range(1, build.domains):
-        for source in range(build.gpus):
-            domain, rail = divmod(source, build.domain_size)
-            destination = build.rank(domain + domain_step, rail)
-            chunks = [pair_chunk(build.gpus, o, destination) for o in _domain_ranks(build, source)]
-            after = arrived.get(source, ()) if domain_step == 1 else ()
-            build.send(source, destination, chunks, lane="nic", after=after)
+
+    def for_rail(source: int, peer: int) -> list[int]:
+        return [pair_chunk(build.gpus, source, to) for to in _rail_ranks(build, peer)]
+
+    def of_domain(source: int, destination: int) -> list[int]:
+        return [pair_chunk(build.gpus, of, destination) for of in _domain_ranks(build, source)]
+
+    arrived = _within_domains(build, for_rail, {})
+    for domains in range(1, build.domains):
+        build.exchange(domains, 0, of_domain, lane="nic", after=arrived)
 
 
 ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
@@ -239,30 +271,37 @@ def _rail_rings(build: Builder) -> list[Ring]:
 
 def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
     """Pairwise within the domains, then a ring on every rail."""
-    arrived: Arrivals = {}
-    for step in range(1, build.domain_size):
-        for source in range(build.gpus):
-            domain, rail = divmod(source, build.domain_size)
-            peer = build.rank(domain, rail + step)
-            chunks = _rail_ranks(build, peer)
-            sent = build.send(source, peer, chunks, lane="hb", reduce=True)
-            arrived.setdefault(peer, []).append(sent)
+
+    def for_rail(_source: int, peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, peer)
+
+    arrived = _within_domains(build, for_rail, {}, reduce=True)
     for ring in _rail_rings(build):
-        arrived.update(_ring_reduce_scatter(build, ring, "nic", arrived))
+        arrived |= _ring_reduce_scatter(build, ring, "nic", arrived)
     return arrived
 
 
 def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
     """A ring on every rail, then pairwise within the domains."""
+
+    def of_rail(source: int, _peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, source)
+
     arrived: Arrivals = {}
     for ring in _rail_rings(build):
-        arrived.update(_ring_all_gather(build, ring, "nic", ready))
-    for step in range(1, build.domain_size):
-        for source in range(build.gpus):
-            domain, rail = divmod(source, build.domain_size)
-            peer = build.rank(domain, rail + step)
-            after = arrived[source] if step == 1 else ()
-            build.send(source, peer, _rail_ranks(build, source), lane="hb", after=after)
+        arrived |= _ring_all_gather(build, ring, "nic", ready)
+    return _within_domains(build, of_rail, arrived)
+
+
+def _within_domains(
+    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
+) -> Arrivals:
+    """Pairwise exchanges until every GPU has sent to all others of its domain."""
+    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in range(build.gpus)}
+    for rails in range(1, build.domain_size):
+        exchanged = build.exchange(0, rails, chunks, lane="hb", after=ready, reduce=reduce)
+        for rank, transfers in exchanged.items():
+            arrived[rank] += transfers
     return arrived
 
 

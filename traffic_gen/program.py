@@ -25,10 +25,17 @@ def programs(
         chunks = transfer.chunks if verify else ()
         built[source]["peers"][destination] = addresses[source, destination]
         built[source]["sends"].append(
-            (transfer.id, destination, transfer.size_bytes, transfer.after, chunks)
+            (
+                transfer.id,
+                destination,
+                transfer.size_bytes,
+                transfer.after,
+                transfer.clear is not None,
+                chunks,
+            )
         )
         built[destination]["receives"].append(
-            (transfer.id, source, transfer.size_bytes, chunks, transfer.reduce)
+            (transfer.id, source, transfer.size_bytes, transfer.clear, chunks, transfer.reduce)
         )
     if verify:
         for rank, program in enumerate(built):
@@ -50,9 +57,9 @@ def ping_pong(rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int)
     for number in range(2 * rounds):
         sender = number % 2
         after = (number - 1,) if number else ()
-        entry = (number, ranks[1 - sender], ELEMENT_BYTES, after, ())
+        entry = (number, ranks[1 - sender], ELEMENT_BYTES, after, False, ())
         built[sender]["sends"].append(entry)
-        built[1 - sender]["receives"].append((number, ranks[sender], ELEMENT_BYTES, (), False))
+        built[1 - sender]["receives"].append((number, ranks[sender], ELEMENT_BYTES, None, (), False))
     return built
 
 
