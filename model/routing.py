@@ -23,18 +23,20 @@ class Unreachable(Exception):
 
 
 def path(topology: Topology, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
-    """The hops that a packet takes from `source` to `destination`."""
+    """The hops that a packet takes from `source` to `destination`, or `Unreachable`."""
     hops = []
     node = source.name
     while node != destination.name:
         hop = next_hop(topology, node, destination)
+        if hop is None:
+            raise Unreachable(f"{node} has no way to {destination.name}")
         hops.append(hop)
         node = hop.receiver
     return tuple(hops)
 
 
-def next_hop(topology: Topology, node: str, destination: Gpu) -> Hop:
-    """The hop by which `node` forwards what is for `destination`."""
+def next_hop(topology: Topology, node: str, destination: Gpu) -> Hop | None:
+    """The hop by which `node` forwards what is for `destination`; `None` if it has no way."""
     kind = node_kind(node)
     if kind is NodeKind.GPU:
         return _from_gpu(topology, topology.gpu_by_name[node], destination)
@@ -80,10 +82,12 @@ def _from_hb_switch(topology: Topology, switch: str, destination: Gpu) -> Hop:
     return Hop(topology.link_between(peer, switch), switch)
 
 
-def _from_rail_switch(topology: Topology, switch: str, destination: Gpu) -> Hop:
+def _from_rail_switch(topology: Topology, switch: str, destination: Gpu) -> Hop | None:
     rail = topology.rail_switches.index(switch)
     if rail == destination.rail:
         return Hop(topology.link_between(destination.name, switch), switch)
+    if not topology.spine_switches:
+        return None
     spine = topology.spine_switches[spine_for(topology, destination)]
     return Hop(topology.link_between(switch, spine), switch)
 

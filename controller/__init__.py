@@ -1,0 +1,1 @@
+"""The controller: the state that the fabric should be in, and how it gets there."""

@@ -1,0 +1,124 @@
+"""The Ryu application: events in, messages out; all decisions are pure functions elsewhere."""
+
+import functools
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ryu.base.app_manager import RyuApp
+from ryu.controller import ofp_event
+from ryu.controller.handler import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    set_ev_cls,
+)
+from ryu.ofproto import ofproto_v1_3
+
+from controller import openflow
+from controller.desired import Rule, desired_rules
+from controller.journal import Journal
+from controller.reconcile import difference
+from model.topology import Topology
+
+HANDLER_FAILED = 70  # EX_SOFTWARE of sysexits.h
+
+Handler = Callable[[Any, Any], None]
+
+
+def fatal_errors(handler: Handler) -> Handler:
+    """Ryu would log an exception of a handler and go on with a wrong state: end instead."""
+
+    @functools.wraps(handler)
+    def guarded(app: Any, event: Any) -> None:
+        try:
+            handler(app, event)
+        except Exception:
+            text = traceback.format_exc()
+            app.journal.write("error", handler=handler.__name__, traceback=text)
+            print(text, flush=True)
+            os._exit(HANDLER_FAILED)
+
+    return guarded
+
+
+class RailbedController(RyuApp):  # type: ignore[misc]
+    """Keeps every switch in the state that the topology asks for."""
+
+    OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
+
+    def __init__(self, topology: Topology, journal: Journal) -> None:
+        super().__init__()
+        self.topology = topology
+        self.journal = journal
+        self.generation = 1
+        self.confirmed: set[str] = set()
+        self.installed: dict[str, dict[Rule, int]] = {}
+
+    @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
+    @fatal_errors
+    def on_connected(self, event: Any) -> None:
+        """A switch is here: ask what it has."""
+        datapath = event.msg.datapath
+        self.journal.write("connected", switch=self._switch(datapath))
+        self.installed[self._switch(datapath)] = {}
+        datapath.send_msg(openflow.request_rules(datapath))
+
+    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @fatal_errors
+    def on_rules(self, event: Any) -> None:
+        """A switch says what it has, possibly in parts: send the difference after the last."""
+        message = event.msg
+        installed = self.installed[self._switch(message.datapath)]
+        installed.update(openflow.installed_rules(message.body))
+        if not message.flags & message.datapath.ofproto.OFPMPF_REPLY_MORE:
+            self._reconcile(message.datapath, installed)
+
+    def _reconcile(self, datapath: Any, installed: dict[Rule, int]) -> None:
+        """Additions, removals, and a barrier behind them (section 7.3.8)."""
+        switch = self._switch(datapath)
+        self.generation = max(self.generation, *(g + 1 for g in installed.values()), 1)
+        change = difference(installed.keys(), desired_rules(self.topology, switch))
+        added = {rule.destination for rule in change.additions}
+        removals = [rule for rule in change.removals if rule.destination not in added]
+        for rule in change.additions:
+            datapath.send_msg(openflow.addition(datapath, rule, self.generation))
+        for rule in removals:
+            datapath.send_msg(openflow.removal(datapath, rule))
+        datapath.send_msg(datapath.ofproto_parser.OFPBarrierRequest(datapath))
+        facts = {"added": len(change.additions), "removed": len(removals)}
+        self.journal.write("sent", switch=switch, generation=self.generation, **facts)
+
+    @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @fatal_errors
+    def on_barrier(self, event: Any) -> None:
+        """A switch has done all that was sent."""
+        switch = self._switch(event.msg.datapath)
+        self.confirmed.add(switch)
+        self.journal.write("confirmed", switch=switch)
+        if self.confirmed == set(self.topology.openflow_switches):
+            self.journal.write("ready", generation=self.generation)
+
+    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @fatal_errors
+    def on_refused(self, event: Any) -> None:
+        """A switch refuses a message: the state would be wrong."""
+        message = event.msg
+        raise RuntimeError(
+            f"{self._switch(message.datapath)} refuses a message: "
+            f"OpenFlow error type {message.type}, code {message.code}"
+        )
+
+    @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
+    @fatal_errors
+    def on_disconnected(self, event: Any) -> None:
+        """A switch is gone."""
+        if event.datapath.id is not None:
+            switch = self._switch(event.datapath)
+            self.confirmed.discard(switch)
+            self.journal.write("disconnected", switch=switch)
+
+    def _switch(self, datapath: Any) -> str:
+        """The name of a switch."""
+        return self.topology.openflow_switches[datapath.id - 1]
