@@ -1,27 +1,15 @@
-"""Starts the controller: host routes first, then the OpenFlow channel, on the loopback only."""
+"""Starts the controller: an OpenFlow channel on the loopback only, without a REST server."""
 
 import argparse
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
-from controller.desired import desired_routes
 from controller.journal import Journal
-from controller.routes import HostRoutes
 from model.fabric import FabricKind, FabricSpec
 from model.topology import Topology, build_topology
 
 OPENFLOW_PORT = 6653
 LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Files:
-    """What the controller is told, and where it says what it did."""
-
-    fabric: Path
-    proxies: Path
-    journal: Path
 
 
 def read_topology(fabric: Path) -> Topology:
@@ -30,17 +18,7 @@ def read_topology(fabric: Path) -> Topology:
     return build_topology(FabricSpec(**{**fields, "kind": FabricKind(fields["kind"])}))
 
 
-def install_routes(topology: Topology, proxies: Path, journal: Journal) -> None:
-    """Give every proxy its host routes."""
-    added = removed = 0
-    for name, process_id in json.loads(proxies.read_text()).items():
-        desired = desired_routes(topology, topology.gpu_by_name[name])
-        more, fewer = HostRoutes(process_id).reconcile(desired)
-        added, removed = added + more, removed + fewer
-    journal.write("routes", added=added, removed=removed)
-
-
-def serve(topology: Topology, journal: Journal) -> None:
+def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
     """Run Ryu's event loop until the process ends."""
     import eventlet.wsgi
 
@@ -59,21 +37,21 @@ def serve(topology: Topology, journal: Journal) -> None:
     cfg.CONF.set_override("ofp_tcp_listen_port", OPENFLOW_PORT)
     manager = AppManager.get_instance()
     channel = manager.instantiate(OFPHandler)
-    manager.instantiate(RailbedController, topology=topology, journal=journal).start()
+    manager.instantiate(RailbedController, topology, process_ids, journal).start()
+    serving = channel.start()
     journal.write("listening", address=LOOPBACK, port=OPENFLOW_PORT)
-    hub.joinall([channel.start()])
+    hub.joinall([serving])
 
 
 def main() -> None:
-    """Read the files, install the routes, serve the switches."""
+    """Read the files, then serve the switches."""
     parser = argparse.ArgumentParser(prog="controller", description=__doc__)
-    for name in ("fabric", "proxies", "journal"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    files = Files(**vars(parser.parse_args()))
-    journal = Journal(files.journal)
-    topology = read_topology(files.fabric)
-    install_routes(topology, files.proxies, journal)
-    serve(topology, journal)
+    parser.add_argument("--fabric", type=Path, required=True, help="the specification, as JSON")
+    parser.add_argument("--proxies", type=Path, required=True, help="process ids by GPU, as JSON")
+    parser.add_argument("--journal", type=Path, required=True, help="what was done, as JSON lines")
+    files = parser.parse_args()
+    process_ids = json.loads(files.proxies.read_text())
+    serve(read_topology(files.fabric), process_ids, Journal(files.journal))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from ryu.controller.handler import (
 from ryu.ofproto import ofproto_v1_3
 
 from controller import openflow
-from controller.desired import Rule, desired_rules
+from controller.desired import Rule, desired_routes, desired_rules
 from controller.journal import Journal
 from controller.reconcile import difference
+from controller.routes import HostRoutes
 from model.topology import Topology
 
 HANDLER_FAILED = 70  # EX_SOFTWARE of sysexits.h
@@ -48,9 +49,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
-    def __init__(self, topology: Topology, journal: Journal) -> None:
+    def __init__(
+        self, topology: Topology, process_ids: dict[str, int], journal: Journal
+    ) -> None:
         super().__init__()
         self.topology = topology
+        self.process_ids = process_ids
+        self.routes: dict[str, HostRoutes] = {}
         self.journal = journal
         self.generation = 1
         self.confirmed: set[str] = set()
@@ -59,11 +64,23 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     @fatal_errors
     def on_connected(self, event: Any) -> None:
-        """A switch is here: ask what it has."""
+        """A switch is here, so its links are: see to the routes, and ask what rules it has."""
         datapath = event.msg.datapath
+        if not self.routes:
+            self._reconcile_routes()
         self.journal.write("connected", switch=self._switch(datapath))
         self.installed[self._switch(datapath)] = {}
         datapath.send_msg(openflow.request_rules(datapath))
+
+    def _reconcile_routes(self) -> None:
+        """Give every proxy its host routes."""
+        added = removed = 0
+        for name, process_id in self.process_ids.items():
+            self.routes[name] = HostRoutes(process_id)
+            desired = desired_routes(self.topology, self.topology.gpu_by_name[name])
+            more, fewer = self.routes[name].reconcile(desired)
+            added, removed = added + more, removed + fewer
+        self.journal.write("routes", added=added, removed=removed)
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     @fatal_errors

@@ -1,7 +1,4 @@
-"""Host routes of the proxies, over one netlink socket for each proxy's namespace.
-
-The sockets are opened before Ryu starts: its event loop replaces the standard library's threads.
-"""
+"""Host routes of the proxies, over one netlink socket for each proxy's namespace."""
 
 import ctypes
 import os

@@ -35,14 +35,22 @@ def controller(
         yield journal
 
 
+def wait_until_listening(journal: Path, watch: Watch) -> None:
+    """Wait until switches can connect: one that is refused waits a second until it tries again."""
+    _wait_for_event("listening", journal, watch)
+
+
 def wait_until_ready(journal: Path, watch: Watch) -> None:
     """Wait until every switch has confirmed its rules and every proxy has its routes."""
+    _wait_for_event("ready", journal, watch)
 
-    def ready() -> bool:
+
+def _wait_for_event(event: str, journal: Path, watch: Watch) -> None:
+    def seen() -> bool:
         watch.check()
-        return any(event["event"] == "ready" for event in read_journal(journal))
+        return any(line["event"] == event for line in read_journal(journal))
 
-    wait_for(ready, "the controller: all rules confirmed", READY_DEADLINE_S)
+    wait_for(seen, f"the controller: {event}", READY_DEADLINE_S)
 
 
 def read_journal(journal: Path) -> list[dict[str, object]]:

@@ -153,19 +153,25 @@ class FabricLink(Link):  # type: ignore[misc]
         """Nothing: `Wiring` has done it."""
 
 
-def start_network(
+def build_network(
     topology: fabric.Topology, proxies: dict[str, Proxy], wires: Wiring, switch: OpenVSwitch
 ) -> Mininet:
-    """Build the network and start its switches.
+    """Make nodes and links.
 
     Mininet's initialization would raise limits of the whole machine; it is not needed.
     """
     Mininet.inited = True
     topo = FabricTopo(topology, proxies, wires, switch)
-    network = Mininet(topo, controller=None, link=FabricLink)
+    return Mininet(topo, controller=None, link=FabricLink)
+
+
+def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
+    """Start the switches and shape the links.
+
+    Shapers come last: Open vSwitch removes what it finds on a port that it is given.
+    """
     network.start()
     for link in topology.links:
         wires.shape(link)
     for link in topology.links:
         wires.check_shaped(link)
-    return network

@@ -13,7 +13,7 @@ from model.topology import Topology
 from testbed import controller_process
 from testbed.marks import Mark
 from testbed.namespace import namespace_of, private_namespace
-from testbed.network import start_network
+from testbed.network import build_network, start_network
 from testbed.openvswitch import OpenVSwitch, open_vswitch
 from testbed.processes import Watch, wait_for
 from testbed.proxies import Proxy, ProxyKind, proxies
@@ -52,12 +52,14 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
         proxies(kind, names, agent, mark) as hosts,
         private_namespace(),
         wiring(hosts) as wires,
-        open_vswitch(mark.folder / "ovs", watch) as switch,
         controller_process.controller(topology, hosts, mark, watch) as journal,
+        open_vswitch(mark.folder / "ovs", watch) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-        network = start_network(topology, hosts, wires, switch)
+        network = build_network(topology, hosts, wires, switch)
+        controller_process.wait_until_listening(journal, watch)
+        start_network(network, topology, wires)
         controller_process.wait_until_ready(journal, watch)
         _widen_send_buffers(topology, hosts, switch)
         try:
