@@ -36,11 +36,16 @@ class Mark:
 
 @contextmanager
 def marked_run(run_id: str) -> Iterator[Mark]:
-    """Hold a mark for as long as the context lasts."""
+    """Hold a mark for as long as the context lasts.
+
+    The folder gets its name when it is locked, or another run would take it for a dead one's.
+    """
     mark = Mark(run_id)
-    mark.folder.mkdir(parents=True)
-    lock = os.open(mark.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    unlocked = RUNS / f".{run_id}"
+    unlocked.mkdir(parents=True)
+    lock = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    unlocked.rename(mark.folder)
     try:
         yield mark
     finally:
@@ -50,8 +55,16 @@ def marked_run(run_id: str) -> Iterator[Mark]:
 
 def dead_runs() -> list[Mark]:
     """The marks of runs whose process has ended without clearing up."""
-    folders = sorted(RUNS.iterdir()) if RUNS.exists() else []
-    return [Mark(folder.name) for folder in folders if not _is_alive(folder)]
+    return [Mark(folder.name) for folder in _folders() if not _is_alive(folder)]
+
+
+def live_run_ids() -> frozenset[str]:
+    """The ids of the runs that are under way."""
+    return frozenset(folder.name for folder in _folders() if _is_alive(folder))
+
+
+def _folders() -> list[Path]:
+    return sorted(RUNS.glob("[!.]*"))
 
 
 def _is_alive(folder: Path) -> bool:

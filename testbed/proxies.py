@@ -7,13 +7,14 @@ socket on which the agent waits; a log. A proxy ends when the run's end of its s
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from model.errors import NotReady
@@ -22,6 +23,7 @@ from testbed.marks import RUN_LABEL, Mark
 from testbed.processes import start, wait_for
 
 START_DEADLINE_S = 30
+REMOVE_DEADLINE_S = 30
 PARALLEL_STARTS = 8
 SYSTEM_PYTHON = "/usr/bin/python3"
 # What the agent and its folder are called inside a container.
@@ -132,6 +134,7 @@ def _start_container(
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         read_only=True,
+        auto_remove=True,  # also when the run was killed and its agents end by themselves
         tmpfs={"/tmp": ""},
         volumes={
             str(folder): {"bind": INSIDE_FOLDER, "mode": "rw"},
@@ -178,12 +181,22 @@ def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
     """Remove all containers that carry the mark; return how many there were."""
     found = containers_of(client, mark)
     with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-        list(pool.map(_remove, found))
+        list(pool.map(remove_container, found))
     return len(found)
 
 
-def _remove(container: Container) -> None:
+def remove_container(container: Container) -> None:
+    """Remove a container, which may be gone already or be going."""
     try:
         container.remove(force=True, v=True)
     except NotFound:
-        pass
+        return
+    except APIError as error:
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
+        _wait_until_removed(container)
+
+
+def _wait_until_removed(container: Container) -> None:
+    with suppress(NotFound):
+        container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)

@@ -1,0 +1,95 @@
+"""What this machine can do, and what is missing: each check with the command that mends it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from model.errors import NotReady, RailbedError
+from model.shaping import Shaper
+from testbed.namespace import private_namespace
+from testbed.openvswitch import kernel_datapath_available
+from testbed.proxies import ProxyKind, docker_client, proxy_image
+from testbed.shapers import check_shaped, shape
+
+TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
+INSTALL = "install it with `sudo ./railbed doctor`"
+PROBE_RATE_BPS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a run needs: whether it is there, what was found, what to do if not."""
+
+    name: str
+    ready: bool
+    found: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.found}; {self.mend}"
+
+
+def checks(kind: ProxyKind) -> list[Check]:
+    """All checks for a run with proxies of this kind."""
+    root = _root()
+    found = [root, *(_tool(name) for name in TOOLS)]
+    if root.ready:
+        found += [_attempt("traffic shaping (HTB, u32)", _try_shaping, "load the kernel's modules "
+                           "with `modprobe -a sch_htb cls_u32 veth`, or boot a kernel with them")]
+    if kind is ProxyKind.CONTAINER:
+        found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
+    return found
+
+
+def require_ready(kind: ProxyKind) -> None:
+    """Raise `NotReady` with all that is missing."""
+    missing = [check for check in checks(kind) if not check.ready]
+    if missing:
+        raise NotReady("\n".join(str(check) for check in missing))
+
+
+def datapath() -> str:
+    """Which data path the rail and spine switches will have, in words."""
+    if kernel_datapath_available():
+        return "Open vSwitch in the kernel"
+    return "Open vSwitch in user space with segmentation offload"
+
+
+def _root() -> Check:
+    is_root = os.geteuid() == 0
+    found = "yes" if is_root else f"no, user id {os.geteuid()}"
+    return Check("root", is_root, found, "run the command again with `sudo`")
+
+
+def _tool(name: str) -> Check:
+    place = shutil.which(name)
+    return Check(f"tool {name}", place is not None, place or "not found", INSTALL)
+
+
+def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
+    """A check that is made by doing it."""
+    try:
+        attempt()
+    except (OSError, NetlinkError, RailbedError) as error:
+        return Check(name, False, str(error), mend)
+    return Check(name, True, "works", mend)
+
+
+def _try_shaping() -> None:
+    """Shape a link in a namespace that goes at once."""
+    with private_namespace(), IPRoute() as netlink:
+        netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
+        index = netlink.link_lookup(ifname="probe")[0]
+        shaper = Shaper(PROBE_RATE_BPS)
+        shape(netlink, index, shaper)
+        check_shaped(netlink, index, "probe", shaper)
+
+
+def _try_docker() -> None:
+    client = docker_client()
+    proxy_image(client)
+    client.close()
