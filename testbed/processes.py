@@ -80,6 +80,10 @@ class Watch:
         self._watched[descriptor] = _Watched(what, process_id, log)
         self._poll.register(descriptor, select.POLLIN)
 
+    def process_id(self, what: str) -> int:
+        """The process id of what is watched under this name."""
+        return next(w.process_id for w in self._watched.values() if w.what == what)
+
     def check(self) -> None:
         """Raise `EmulationError` if a watched process has died."""
         dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]

@@ -39,6 +39,8 @@ class Fleet:
         self._sockets = dict(sockets)
         self._unread = dict.fromkeys(self._sockets, b"")
         self._check = check
+        # Called when all agents have been told to start; faults are injected from here.
+        self.on_started: Callable[[], None] = lambda: None
 
     def load(
         self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
@@ -79,6 +81,7 @@ class Fleet:
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
         answers: Answers = {}
+        self.on_started()
         try:
             self._collect(ranks, answers, end_ns / 1e9 + 5, "finish a repeat")
         except EmulationError as error:

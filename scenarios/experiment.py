@@ -1,0 +1,102 @@
+"""One fabric with its cases: bring it up, calibrate, execute each case, hand out what was measured.
+
+This is the heart of a run. It stores nothing and prints nothing: it yields what happens.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import traffic_gen.agent
+from model.addressing import address_of
+from model.fabric import FabricSpec
+from model.measurement import Repeat
+from model.prediction import PathClass, Prediction, path_class, predict, schedule_paths
+from model.schedule import Schedule
+from model.topology import Topology, build_topology
+from typing import Any as Case
+from testbed.marks import Mark
+from testbed.proxies import ProxyKind
+from testbed.testbed import Testbed, testbed
+from testbed.wiring import Counters
+from traffic_gen.collectives import build_schedule
+from traffic_gen.fleet import Fleet, fleet
+
+AGENT = Path(traffic_gen.agent.__file__)
+# A repeat that takes this much longer than modeled is given up.
+PATIENCE = 5
+PATIENCE_S = 10
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A fabric that is up, with connected agents."""
+
+    topology: Topology
+    bed: Testbed
+    agents: Fleet
+    up_s: float
+
+    def addresses(self) -> dict[tuple[int, int], str]:
+        """Where each rank reaches each other one."""
+        gpus = list(enumerate(self.topology.gpus))
+        return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
+
+    def calibrate(self, schedule: Schedule) -> dict[PathClass, float]:
+        """The latency in seconds of each class of paths that the schedule uses, measured idle."""
+        representative: dict[PathClass, tuple[int, int]] = {}
+        paths = schedule_paths(schedule, self.topology)
+        for transfer, hops in zip(schedule.transfers, paths, strict=True):
+            pair = transfer.source, transfer.destination
+            representative.setdefault(path_class(hops), pair)
+        return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
+
+    def _latency_s(self, source: int, destination: int) -> float:
+        there, back = (source, destination), (destination, source)
+        addresses = self.addresses()
+        return median(
+            self.agents.one_way_latency_s(*there, (addresses[there], addresses[back]))
+        )
+
+    def repeats(
+        self, schedule: Schedule, prediction: Prediction, count: int, *, verify: bool
+    ) -> Iterator[Repeat]:
+        """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
+        self.agents.load(schedule, self.addresses(), verify=verify)
+        at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
+        for number in range(count):
+            yield self.agents.run(schedule, number, at_most_s)
+
+    def counters(self) -> Mapping[str, Counters]:
+        """What every link has counted, by its name."""
+        return self.bed.counters()
+
+
+@contextmanager
+def experiment(spec: FabricSpec, kind: ProxyKind, mark: Mark) -> Iterator[Experiment]:
+    """Bring a fabric up and connect to its agents."""
+    begun_s = time.monotonic()
+    topology = build_topology(spec)
+    with testbed(topology, kind, AGENT, mark) as bed:
+        up_s = time.monotonic() - begun_s
+        sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
+        with fleet(sockets, bed.watch.check) as agents:
+            yield Experiment(topology, bed, agents, up_s)
+
+
+def case_schedule(case: Case, topology: Topology) -> Schedule:
+    """The verified schedule of a case."""
+    spec = topology.spec
+    return build_schedule(
+        case.collective, case.algorithm, spec.domains, spec.domain_size, case.emulated_bytes
+    )
+
+
+def case_prediction(
+    schedule: Schedule, topology: Topology, latency_s: Mapping[PathClass, float]
+) -> Prediction:
+    """What the model says, with the latencies that were measured on idle paths."""
+    return predict(schedule, topology, latency_s)

@@ -1,0 +1,139 @@
+"""Real fabrics: real switches, real TCP, real containers."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from model.errors import EmulationError
+from model.fabric import FabricKind, FabricSpec
+from model.prediction import Prediction, predict
+from model.routing import path
+from model.schedule import Collective, Schedule
+from scenarios.experiment import Experiment
+from testbed.controller_process import read_journal
+from testbed.proxies import ProxyKind
+from tests.integration.fabrics import fabric_up, small_spec
+from traffic_gen.collectives import ALGORITHMS, build_schedule
+from traffic_gen.fleet import Incomplete
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+KINDS = pytest.mark.parametrize("kind", FabricKind)
+PROXIES = pytest.mark.parametrize("proxies", ProxyKind)
+
+
+def planned(
+    fabric: Experiment, collective: Collective, algorithm: str, size_bytes: int
+) -> tuple[Schedule, Prediction]:
+    """A schedule for a fabric, and how long it should take."""
+    spec = fabric.topology.spec
+    schedule = build_schedule(
+        collective, algorithm, spec.domains, spec.domain_size, size_bytes
+    )
+    return schedule, predict(schedule, fabric.topology, fabric.calibrate(schedule))
+
+
+@KINDS
+@PROXIES
+def test_every_collective_is_right_element_by_element(
+    kind: FabricKind, proxies: ProxyKind
+) -> None:
+    with fabric_up(small_spec(kind, 2, 3), proxies) as fabric:
+        for collective, algorithm in ALGORITHMS:
+            schedule, prediction = planned(fabric, collective, algorithm, 40_000)
+            (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+            assert repeat.complete
+            assert repeat.errors == ()
+
+
+@KINDS
+def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -> None:
+    """The bytes are where the routing says: forwarding and prediction agree."""
+    with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
+        schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "direct", 600_000)
+        before = fabric.counters()
+        (repeat,) = fabric.repeats(schedule, prediction, 1, verify=False)
+        after = fabric.counters()
+        expected = dict.fromkeys(after, 0)
+        for transfer in schedule.transfers:
+            ends = (fabric.topology.gpus[rank] for rank in (transfer.source, transfer.destination))
+            for hop in path(fabric.topology, *ends):
+                expected[hop.link.name] += transfer.size_bytes
+        assert repeat.complete
+        for name, payload in expected.items():
+            carried = (after[name].sent_bytes + after[name].received_bytes) - (
+                before[name].sent_bytes + before[name].received_bytes
+            )
+            # Headers, acknowledgements, address resolution, and what was sent again.
+            assert payload <= carried <= payload * 1.25 + 20_000, name
+
+
+def test_a_healthy_rail_only_fabric_has_no_rule_that_leaves_its_rail() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        switch = fabric.bed.open_vswitch
+        for name in fabric.topology.rail_switches:
+            flows = subprocess.run(
+                ["ovs-ofctl", "-OOpenFlow13", "dump-flows", f"unix:{switch.folder}/{name}.mgmt"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            assert flows.count("nw_dst=") == fabric.topology.spec.domains
+            assert "NORMAL" not in flows
+
+
+def test_the_journal_says_what_was_installed_and_when() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
+        journal = read_journal(fabric.bed.journal)
+        confirmed = {line["switch"] for line in journal if line["event"] == "confirmed"}
+        times = [int(str(line["ns"])) for line in journal]
+    assert confirmed == set(fabric.topology.openflow_switches)
+    assert times == sorted(times)
+
+
+@PROXIES
+@pytest.mark.parametrize("what", ["d1g0 (GPU proxy)", "the controller", "Open vSwitch"])
+def test_what_dies_is_named_and_the_records_are_kept(what: str, proxies: ProxyKind) -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), proxies) as fabric:
+        schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "two-step", 20_000_000)
+        repeats = fabric.repeats(schedule, prediction, 1, verify=False)
+        fabric.agents.on_started = lambda: os.kill(
+            fabric.bed.watch.process_id(what), signal.SIGKILL
+        )
+        with pytest.raises(Incomplete) as caught:
+            next(repeats)
+    assert what in str(caught.value)
+    assert "last words" in str(caught.value)
+    assert not caught.value.repeat.complete
+    assert caught.value.repeat.records
+
+
+def test_two_fabrics_at_once() -> None:
+    spec = small_spec(FabricKind.RAIL_ONLY)
+    with fabric_up(spec, ProxyKind.PROCESS) as one, fabric_up(spec, ProxyKind.PROCESS) as other:
+        for fabric in (one, other):
+            schedule, prediction = planned(fabric, Collective.ALL_REDUCE, "hierarchical", 40_000)
+            (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+            assert repeat.complete
+            assert not repeat.errors
+
+
+def test_a_shaper_that_is_not_as_asked_is_noticed() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        link = fabric.topology.links[0]
+        index = fabric.bed.wires.index_of(link.upper)
+        fabric.bed.wires.switches.tc("del", "htb", index, 0x1_0000)
+        with pytest.raises(EmulationError, match=f"{link.name}, hb0's end: not shaped as asked"):
+            fabric.bed.wires.check_shaped(link)
+
+
+def test_a_fabric_that_cannot_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise EmulationError("no rules today")
+
+    monkeypatch.setattr("testbed.controller_process.wait_until_ready", fail)
+    spec: FabricSpec = small_spec(FabricKind.RAIL_OPTIMIZED)
+    with pytest.raises(EmulationError, match="no rules today"), fabric_up(spec, ProxyKind.PROCESS):
+        pytest.fail("it must not come up")

@@ -1,0 +1,65 @@
+"""What of the machine a run must leave as it was."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = b"RAILBED_RUN="
+SYSCTLS = ("net.core.wmem_default", "net.core.rmem_max", "net.ipv4.ip_forward")
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """Links, namespaces, bridges and containers of the machine, and processes of runs."""
+
+    links: str
+    namespaces: str
+    addresses: str
+    switches: str
+    containers: str
+    processes: frozenset[int]
+    run_folders: frozenset[str]
+    sysctls: str
+
+
+def machine_state() -> MachineState:
+    """The present state, read by the tools that an operator would use."""
+    return MachineState(
+        links=_output("ip", "-brief", "link"),
+        namespaces=_output("ip", "netns"),
+        addresses=_output("ip", "-brief", "address"),
+        switches=_output("ovs-vsctl", "--timeout=1", "show"),
+        containers=_output("docker", "ps", "--all", "--quiet"),
+        processes=frozenset(_marked_processes()),
+        run_folders=frozenset(entry.name for entry in Path("/run/railbed").glob("*")),
+        sysctls=_output("sysctl", *SYSCTLS),
+    )
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    return done.stdout + done.stderr
+
+
+def _marked_processes() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if MARK in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 20) -> None:
+    """Wait for a condition; fail with `what` after the deadline."""
+    pause = threading.Event()
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s, f"not within {deadline_s} s: {what}"
+        pause.wait(0.02)
