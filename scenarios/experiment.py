@@ -17,7 +17,7 @@ from model.measurement import Repeat
 from model.prediction import PathClass, Prediction, path_class, predict, schedule_paths
 from model.schedule import Schedule
 from model.topology import Topology, build_topology
-from typing import Any as Case
+from scenarios.scenario import Case
 from testbed.marks import Mark
 from testbed.proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
@@ -93,10 +93,3 @@ def case_schedule(case: Case, topology: Topology) -> Schedule:
     return build_schedule(
         case.collective, case.algorithm, spec.domains, spec.domain_size, case.emulated_bytes
     )
-
-
-def case_prediction(
-    schedule: Schedule, topology: Topology, latency_s: Mapping[PathClass, float]
-) -> Prediction:
-    """What the model says, with the latencies that were measured on idle paths."""
-    return predict(schedule, topology, latency_s)

@@ -16,7 +16,10 @@ LAST_WORDS_LINES = 12
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG).
+
+    Its session is its own: a Ctrl-C at the terminal is for this process, which takes down in order.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *command],
@@ -24,6 +27,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
             stdout=output,
             stderr=output,
             env={**os.environ, **environment},
+            start_new_session=True,
         )
 
 

@@ -1,0 +1,197 @@
+"""Measured against modeled: for each case, and rail-only against rail-optimized."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.fabric import FabricKind, FabricSpec
+from model.measurement import Repeat
+from model.prediction import Prediction
+from model.schedule import Collective, Schedule
+from model.topology import Topology
+from results.statistics import Summary, summarize
+
+
+class Verdict(StrEnum):
+    """Whether a result can be trusted, worst last."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of several verdicts."""
+    return max(verdicts, key=list(Verdict).index, default=Verdict.PASS)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How far measured / modeled may be from 1: further, warn; further than `limit`, fail."""
+
+    within: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured of a case."""
+
+    topology: Topology
+    schedule: Schedule
+    warmups: tuple[Repeat, ...]
+    repeats: tuple[Repeat, ...]
+    dropped_packets: int
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case, compared. Times are emulated seconds; bandwidths are those of the real platform."""
+
+    name: str
+    fabric: FabricSpec
+    collective: Collective
+    algorithm: str
+    gpus: int
+    size_bytes: int
+    size_scale: float
+    measured: Summary
+    modeled_s: float
+    lower_bound_s: float
+    retransmits: int
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Median over model."""
+        return self.measured.median / self.modeled_s
+
+    @property
+    def time_dilation(self) -> float:
+        """Emulated seconds for each second of the real platform."""
+        return self.fabric.bandwidth_scale / self.size_scale
+
+    @property
+    def real_s(self) -> float:
+        """What the measured time is on the real platform."""
+        return self.measured.median / self.time_dilation
+
+    @property
+    def algbw_gbyte_per_s(self) -> float:
+        """Size over time, at the real platform's bandwidth (nccl-tests, PERFORMANCE.md)."""
+        return self.size_bytes / self.measured.median * self.fabric.bandwidth_scale / 1e9
+
+    @property
+    def busbw_gbyte_per_s(self) -> float:
+        """The same, as the load of the busiest link in an ideal ring (nccl-tests)."""
+        factor = (self.gpus - 1) / self.gpus
+        doubled = self.collective is Collective.ALL_REDUCE
+        return self.algbw_gbyte_per_s * factor * (2 if doubled else 1)
+
+
+class Mismatch(ValueError):
+    """A measurement and a prediction are not of the same thing."""
+
+
+def compare(
+    name: str, measured: Measured, prediction: Prediction, size_scale: float, limits: Thresholds
+) -> CaseResult:
+    """Hold a measurement against the prediction for the same topology and schedule."""
+    topology, schedule = measured.topology, measured.schedule
+    if prediction.topology_digest != topology.digest:
+        raise Mismatch(f"{name}: the prediction is for another topology")
+    if prediction.schedule_digest != schedule.digest:
+        raise Mismatch(f"{name}: the prediction is for another schedule")
+    summary = summarize([repeat.completion_s for repeat in measured.repeats])
+    verdict, reasons = judge(measured, summary, prediction, limits)
+    return CaseResult(
+        name=name,
+        fabric=topology.spec,
+        collective=schedule.collective,
+        algorithm=schedule.algorithm,
+        gpus=schedule.gpus,
+        size_bytes=schedule.size_bytes,
+        size_scale=size_scale,
+        measured=summary,
+        modeled_s=prediction.completion_s,
+        lower_bound_s=prediction.lower_bound_s,
+        retransmits=sum(repeat.retransmits for repeat in measured.repeats),
+        verdict=verdict,
+        reasons=reasons,
+    )
+
+
+def judge(
+    measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
+) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict with its reasons."""
+    found = [*_failures(measured, summary, prediction), *_ratio(summary, prediction, limits)]
+    return worst(verdict for verdict, _ in found), tuple(reason for _, reason in found)
+
+
+def _failures(
+    measured: Measured, summary: Summary, prediction: Prediction
+) -> Iterable[tuple[Verdict, str]]:
+    executions = measured.warmups + measured.repeats
+    for repeat in executions:
+        if not repeat.complete:
+            yield Verdict.FAIL, f"execution {repeat.number} did not complete"
+        for error in repeat.errors:
+            yield Verdict.FAIL, f"wrong result in execution {repeat.number}: {error}"
+    if summary.min < prediction.lower_bound_s:
+        yield (
+            Verdict.FAIL,
+            f"{summary.min:.4f} s is below the lower bound of {prediction.lower_bound_s:.4f} s: "
+            "the testbed is wrong",
+        )
+    if measured.dropped_packets:
+        yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
+
+
+def _ratio(
+    summary: Summary, prediction: Prediction, limits: Thresholds
+) -> Iterable[tuple[Verdict, str]]:
+    away = abs(summary.median / prediction.completion_s - 1)
+    for verdict, threshold in ((Verdict.FAIL, limits.limit), (Verdict.WARN, limits.within)):
+        if away > threshold:
+            yield verdict, f"{away:.1%} away from the model, more than {threshold:.1%}"
+            return
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A rail-only case against the rail-optimized one that it competes with; 0.1 is 10 % slower."""
+
+    collective: Collective
+    case: str
+    baseline: str
+    measured: float
+    modeled: float
+
+
+def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
+    """Each rail-only case against the fastest modeled rail-optimized one of its collective."""
+    found = []
+    for case in cases:
+        rivals = [other for other in cases if _is_baseline(other, case)]
+        if case.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+            baseline = min(rivals, key=lambda rival: rival.modeled_s)
+            found.append(
+                Slowdown(
+                    collective=case.collective,
+                    case=case.name,
+                    baseline=baseline.name,
+                    measured=case.measured.median / baseline.measured.median - 1,
+                    modeled=case.modeled_s / baseline.modeled_s - 1,
+                )
+            )
+    return tuple(found)
+
+
+def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
+    return (
+        other.fabric.kind is FabricKind.RAIL_OPTIMIZED
+        and other.collective is case.collective
+        and other.size_bytes == case.size_bytes
+    )

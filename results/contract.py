@@ -1,0 +1,55 @@
+"""The JSON object of a run: the schema `railbed.run/1`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from results.comparison import CaseResult, slowdowns, worst
+
+SCHEMA = "railbed.run/1"
+
+
+def run_object(
+    run_id: str, scenario: str, folder: Path, cases: Sequence[CaseResult]
+) -> dict[str, Any]:
+    """What `run --json` prints and the run folder keeps."""
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "scenario": scenario,
+        "verdict": worst(case.verdict for case in cases).value,
+        "folder": str(folder),
+        "cases": [_case_object(case) for case in cases],
+        "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+    }
+
+
+def _case_object(case: CaseResult) -> dict[str, Any]:
+    fabric = case.fabric
+    return {
+        "case": case.name,
+        "fabric": {
+            "kind": fabric.kind.value,
+            "domains": fabric.domains,
+            "domain_size": fabric.domain_size,
+            "platform": fabric.platform,
+        },
+        "collective": case.collective.value,
+        "algorithm": case.algorithm,
+        "gpus": case.gpus,
+        "bytes": case.size_bytes,
+        "bandwidth_scale": fabric.bandwidth_scale,
+        "size_scale": case.size_scale,
+        "time_dilation": case.time_dilation,
+        "measured_s": asdict(case.measured),
+        "modeled_s": case.modeled_s,
+        "lower_bound_s": case.lower_bound_s,
+        "real_s": case.real_s,
+        "ratio": case.ratio,
+        "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
+        "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
+        "retransmits": case.retransmits,
+        "verdict": case.verdict.value,
+        "reasons": list(case.reasons),
+    }

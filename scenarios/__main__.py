@@ -1,0 +1,6 @@
+"""`python -m scenarios`: the command line, as the `railbed` script starts it."""
+
+from scenarios.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""The command line. Standard output is for results, standard error for everything else.
+
+Exit codes: 0 ok, 1 an expectation failed, 2 bad input, 3 the machine is not ready, 4 the
+emulation failed, 130 interrupted.
+"""
+
+import json
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from model.errors import InputError, Problem, RailbedError
+from results.store import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
+from results.table import print_run
+from scenarios.library import LIBRARY, library
+from scenarios.loading import load
+from scenarios.progress import Bar, Lines
+from scenarios.scenario import Scenario
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 1, 2, 4, 130
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics.",
+)
+out = Console()
+err = Console(stderr=True)
+
+ScenarioPath = Annotated[Path, typer.Argument(help="a scenario file, or a name from `list`")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")
+]
+Proxies = Annotated[str, typer.Option(help="what stands in for a GPU: container or process")]
+Store = Annotated[Path, typer.Option(help="where runs are kept")]
+
+
+@app.command()
+def demo(as_json: AsJson = False, proxies: Proxies = "container") -> None:
+    """Run the quickstart: both fabrics, an AllReduce and an all-to-all, measured and modeled."""
+    _run(LIBRARY / "quickstart.yaml", [], as_json, proxies, DEFAULT_STORE)
+
+
+@app.command()
+def run(
+    scenario: ScenarioPath,
+    as_json: AsJson = False,
+    proxies: Proxies = "container",
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Run one scenario."""
+    _run(scenario, overrides, as_json, proxies, store)
+
+
+def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: Path) -> None:
+    scenario = load(_find(path), overrides)
+    kind = _ready(proxies)
+    # The testbed's libraries take a second to import: not for commands that do without.
+    from scenarios.runner import run as run_scenario
+
+    executions = len(scenario.cases) * (scenario.warmup + scenario.repeats)
+    if err.is_terminal:
+        with Bar(err, executions) as bar:
+            result = run_scenario(scenario, kind, store, bar)
+    else:
+        result = run_scenario(scenario, kind, store, Lines(err))
+    _show(result, as_json)
+    raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
+
+
+def _ready(proxies: str) -> Any:
+    """The kind of proxies, when the machine is ready for it; what dead runs left is removed."""
+    from testbed.cleaning import clean
+    from testbed.preflight import require_ready
+    from testbed.proxies import ProxyKind
+
+    if proxies not in list(ProxyKind):
+        what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
+        raise InputError(Problem("--proxies", what))
+    kind = ProxyKind(proxies)
+    require_ready(kind)
+    removed = clean()
+    if removed:
+        err.print(f"Removed what killed runs had left: {removed}.", highlight=False)
+    return kind
+
+
+def _show(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
+    print_run(result, out)
+    out.print(f"\nEverything that was measured: {result['folder']}", soft_wrap=True, highlight=False)
+
+
+def _find(path: Path) -> Path:
+    """A scenario's file: as given, or by its name in the library."""
+    named = LIBRARY / f"{path.name}.yaml"
+    return named if not path.exists() and path.parent == Path() and named.exists() else path
+
+
+@app.command()
+def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
+    """Check a scenario without running it: all problems at once. Needs no root."""
+    checked = load(_find(scenario), overrides)
+    out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
+    _describe(checked)
+
+
+def _describe(scenario: Scenario) -> None:
+    for spec in scenario.fabrics:
+        rates = (
+            f"HB {spec.emulated_hb_bps / 1e6:g} Mbit/s, NIC {spec.emulated_nic_bps / 1e6:g} Mbit/s"
+        )
+        shape = f"{spec.domains} domains x {spec.domain_size} GPUs"
+        out.print(f"  {spec.kind}: {shape}, {spec.platform}, {rates}", highlight=False)
+    for case in scenario.cases:
+        out.print(f"  {case.name}: {case.emulated_bytes} bytes", highlight=False)
+
+
+@app.command(name="list")
+def list_all(store: Store = DEFAULT_STORE) -> None:
+    """List the scenarios that come with Railbed, and the stored runs."""
+    out.print("[bold]Scenarios[/bold] (railbed run NAME)")
+    for path in library():
+        out.print(f"  {path.stem:16} {load(path).description}", highlight=False, soft_wrap=True)
+    runs = stored_runs(store)
+    out.print(f"\n[bold]Runs[/bold] in {store.resolve()} (railbed show RUN)", soft_wrap=True)
+    for place in runs:
+        out.print(f"  {place.name}  {read_state(place)['state']}", highlight=False)
+    if not runs:
+        out.print("  none yet")
+
+
+@app.command()
+def show(
+    run_name: Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or latest")],
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Show a stored run."""
+    _show(read_result(find_run(store, run_name)), as_json)
+
+
+@app.command()
+def up(
+    scenario: ScenarioPath,
+    proxies: Proxies = "container",
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Bring a scenario's first fabric up and open Mininet's command line."""
+    loaded = load(_find(scenario), overrides)
+    kind = _ready(proxies)
+    from scenarios.shell import open_shell
+
+    open_shell(loaded, kind)
+
+
+@app.command()
+def doctor(proxies: Proxies = "container") -> None:
+    """Say what this machine can do, and what is missing."""
+    from model.errors import NotReady
+    from testbed.preflight import checks, datapath
+    from testbed.proxies import ProxyKind
+
+    found = checks(ProxyKind(proxies))
+    for item in found:
+        sign = "[green]ok     [/green]" if item.ready else "[red]missing[/red]"
+        mend = "" if item.ready else f"; {item.mend}"
+        out.print(f"{sign} {item.name}: {item.found}{mend}", highlight=False, soft_wrap=True)
+    out.print(f"        rail and spine switches: {datapath()}", highlight=False)
+    missing = [item for item in found if not item.ready]
+    if missing:
+        raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to mend it")
+
+
+@app.command()
+def clean() -> None:
+    """Remove what crashed runs left; only what carries a run's mark."""
+    from testbed.cleaning import clean as remove
+
+    out.print(f"Removed: {remove()}.", highlight=False)
+
+
+def main() -> NoReturn:
+    """Run a command; every error becomes a sentence and its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app(standalone_mode=False)
+    except RailbedError as error:
+        _end(str(error), error.exit_code)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
+    except Exception as error:
+        _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
+    sys.exit(0)
+
+
+def _usage_or_bug(error: Exception) -> str:
+    """Click's usage errors have a sentence of their own; anything else is a bug of ours."""
+    if hasattr(error, "format_message"):
+        return f"{error.format_message()} (`railbed --help` lists the commands)"
+    report = Path("railbed-crash.txt").resolve()
+    report.write_text(traceback.format_exc())
+    return f"a bug in Railbed: {type(error).__name__}: {error}; please report {report}"
+
+
+def _end(message: str, exit_code: int) -> NoReturn:
+    err.print(f"railbed: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(exit_code)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM takes down as Ctrl-C does."""
+    raise KeyboardInterrupt

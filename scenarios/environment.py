@@ -1,0 +1,45 @@
+"""The machine that a run was measured on: versions and settings that a figure depends on."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
+SETTINGS = (
+    "/proc/sys/net/core/default_qdisc",
+    "/proc/sys/net/core/wmem_default",
+    "/proc/sys/net/ipv4/tcp_congestion_control",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+)
+
+
+def environment(proxies: str, datapath: str) -> dict[str, Any]:
+    """Facts about this machine, now."""
+    return {
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "load_average": os.getloadavg(),
+        "proxies": proxies,
+        "datapath": datapath,
+        "open_vswitch": _first_line("ovs-vswitchd", "--version"),
+        "docker": _first_line("docker", "--version"),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "settings": {place: _read(Path(place)) for place in SETTINGS},
+    }
+
+
+def _first_line(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except FileNotFoundError:
+        return "not installed"
+    return done.stdout.partition("\n")[0]
+
+
+def _read(place: Path) -> str:
+    return place.read_text().strip() if place.exists() else "not there"

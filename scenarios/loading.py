@@ -1,0 +1,171 @@
+"""From a scenario file to a scenario: read, override, check everything, resolve.
+
+All problems are collected and reported at once, each with its file, line and key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from model.errors import InputError, Problem
+from scenarios.resolving import resolve
+from scenarios.scenario import Scenario
+from scenarios.schema import ScenarioFile
+from scenarios.wording import nearest_key, wording
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of a scenario come from: the file's lines, or `--set`."""
+
+    path: Path
+    document: Any
+    overridden: frozenset[Place]
+
+    def where(self, place: Place) -> str:
+        """File, line and key of a value, or of the nearest thing around it that is there."""
+        key = ".".join(str(part) for part in place)
+        if any(place[: len(part)] == part for part in self.overridden):
+            return f"--set {key}"
+        return f"{self.path}:{self._line(place)} {key}".rstrip()
+
+    def _line(self, place: Place) -> int:
+        """The line of a key, from 1."""
+        node, line = self.document, 1
+        for part in place:
+            if not isinstance(node, CommentedMap | CommentedSeq):
+                break
+            try:
+                line = node.lc.data[part][0] + 1
+                node = node[part]
+            except (KeyError, IndexError, TypeError):
+                break
+        return line
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read and check a scenario; raises `InputError` with all problems."""
+    text = _read(path)
+    document = _parse(path, text)
+    problems: list[Problem] = []
+    overridden = set()
+    for override in overrides:
+        try:
+            overridden.add(_override(document, override))
+        except ValueError as error:
+            problems.append(Problem(f"--set {override}", str(error)))
+    source = Source(path, document, frozenset(overridden))
+    try:
+        parsed = ScenarioFile.model_validate(_plain(document))
+    except ValidationError as error:
+        problems += [_problem(source, details) for details in _one_a_place(error)]
+        raise InputError(*problems) from error
+    scenario, found = resolve(parsed, path.stem, text)
+    problems += [Problem(source.where(fault.place), fault.what, fault.hint) for fault in found]
+    if problems or scenario is None:
+        raise InputError(*problems)
+    return scenario
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        hint = "`./railbed list` names the scenarios that come with Railbed"
+        raise InputError(Problem(str(path), "no such file", hint)) from None
+    except IsADirectoryError:
+        raise InputError(Problem(str(path), "is a folder, not a scenario file")) from None
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(str(path), f"is not UTF-8 text: {error.reason}")) from None
+    except OSError as error:
+        raise InputError(Problem(str(path), f"cannot be read: {error.strerror}")) from None
+
+
+def _parse(path: Path, text: str) -> CommentedMap:
+    yaml = YAML(typ="rt")
+    try:
+        document = yaml.load(text)
+    except DuplicateKeyError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
+        raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(Problem(f"{path}:{line}", f"is not YAML: {error.problem}")) from None
+    except YAMLError as error:
+        raise InputError(Problem(str(path), f"is not YAML: {error}")) from None
+    if not isinstance(document, CommentedMap):
+        found = "nothing" if document is None else type(document).__name__
+        what = f"must be a mapping with the keys of a scenario, got {found}"
+        raise InputError(Problem(f"{path}:1", what, "see docs/scenarios.md"))
+    return document
+
+
+def _override(document: CommentedMap, override: str) -> Place:
+    """Apply `key.key=value`; return the key's place."""
+    keys, equals, value = override.partition("=")
+    if not equals or not keys:
+        raise ValueError("must be key=value, such as fabric.domains=8")
+    place: Place = tuple(int(key) if key.isdigit() else key for key in keys.split("."))
+    node: Any = document
+    for part in place[:-1]:
+        node = _child(node, part)
+    if isinstance(node, CommentedSeq) and place[-1] not in range(len(node)):
+        raise ValueError(f"the list has {len(node)} entries, numbered from 0")
+    try:
+        node[place[-1]] = YAML(typ="safe").load(value)
+    except YAMLError as error:
+        reason = error.problem if isinstance(error, MarkedYAMLError) else error
+        raise ValueError(f"the value is not YAML: {reason}") from None
+    except TypeError:
+        raise ValueError(f"{keys!r} leads into a plain value") from None
+    return place
+
+
+def _child(node: Any, part: str | int) -> Any:
+    """What a key leads to, made if it is not there yet."""
+    if isinstance(node, CommentedMap):
+        return node.setdefault(part, CommentedMap())
+    if isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
+        return node[part]
+    raise ValueError(f"{part!r} is not in the scenario")
+
+
+def _plain(node: Any) -> Any:
+    """The document without ruamel's types."""
+    if isinstance(node, dict):
+        return {key: _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    return node
+
+
+def _one_a_place(error: ValidationError) -> list[Any]:
+    """The errors, but only the last where a value fits none of the types that it may have."""
+    return list({_place(details): details for details in error.errors()}.values())
+
+
+def _place(details: Any) -> Place:
+    """The keys of an error's location: pydantic also names the branches of a union in it."""
+    if details["type"] == "extra_forbidden":
+        return tuple(details["loc"])
+    return tuple(part for part in details["loc"] if isinstance(part, int) or part.isidentifier())
+
+
+def _problem(source: Source, details: Any) -> Problem:
+    """One error of pydantic in our words."""
+    place = _place(details)
+    if details["type"] == "extra_forbidden":
+        what, hint = f"unknown key {place[-1]!r}", nearest_key(place)
+    else:
+        what, hint = wording(details), ""
+    return Problem(source.where(place), what, hint)

@@ -1,0 +1,54 @@
+"""A scenario, resolved: every value checked, every default and every `auto` filled in."""
+
+from dataclasses import dataclass
+
+from model.fabric import FabricKind, FabricSpec
+from model.schedule import Collective
+
+
+@dataclass(frozen=True)
+class Case:
+    """One collective with one algorithm on one kind of fabric.
+
+    `size_bytes` is the real size; `size_bytes / size_scale` is sent.
+    """
+
+    name: str
+    kind: FabricKind
+    collective: Collective
+    algorithm: str
+    size_name: str
+    size_bytes: float
+    size_scale: float
+
+    @property
+    def emulated_bytes(self) -> int:
+        """The size that is sent."""
+        return max(1, round(self.size_bytes / self.size_scale))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """How far the ratio of measured to modeled time may be from 1: beyond, warn or fail."""
+
+    ratio_within: float
+    ratio_limit: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to build, what to execute on it, how often, and what is expected."""
+
+    name: str
+    description: str
+    text: str
+    fabrics: tuple[FabricSpec, ...]
+    cases: tuple[Case, ...]
+    repeats: int
+    warmup: int
+    verify: bool
+    expect: Expectation
+
+    def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
+        """The cases for one kind of fabric."""
+        return tuple(case for case in self.cases if case.kind is kind)

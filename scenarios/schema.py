@@ -1,0 +1,142 @@
+"""The scenario file's keys, types and defaults. Unknown keys are forbidden.
+
+The descriptions are the reference in docs/scenarios.md.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from model.fabric import FabricKind
+from model.platforms import PLATFORMS
+from model.schedule import Collective
+from model.traffic import PUBLISHED_SIZES
+from scenarios.quantities import RATES, SIZES, parse
+from scenarios.suggestions import nearest
+from traffic_gen.collectives import algorithms_of
+
+
+def _as_tuple(value: object) -> object:
+    """A single value stands for a list of one."""
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, str) else value
+
+
+def _rate(value: object) -> float:
+    return parse(str(value), RATES)
+
+
+def _platform(name: str) -> str:
+    if name not in PLATFORMS:
+        known = ", ".join(PLATFORMS)
+        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
+    return name
+
+
+def size_in_bytes(size: str) -> float:
+    """Bytes of a published size or of a number with a unit; `ValueError` with a sentence."""
+    return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else parse(size, SIZES)
+
+
+def _size(size: str) -> str:
+    try:
+        size_in_bytes(size)
+    except ValueError as error:
+        raise ValueError(f"{error}; or a published size: {', '.join(PUBLISHED_SIZES)}") from None
+    return size
+
+
+Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors; values are not changed after they are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Fabric(Strict):
+    """The fabric: its shape, its rates and their scale."""
+
+    kinds: Kinds = Field(
+        default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
+    )
+    domains: int = Field(ge=2, strict=True, description="number of HB domains, y")
+    domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
+    platform: Annotated[str, AfterValidator(_platform)] | None = Field(
+        default=None, description="a platform of the paper, whose bandwidths are taken"
+    )
+    hb_rate: Rate | None = Field(
+        default=None, description="instead of a platform: a GPU's rate into its HB domain"
+    )
+    nic_rate: Rate | None = Field(
+        default=None, description="instead of a platform: the rate of a NIC"
+    )
+    bandwidth_scale: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        default="auto", description="real rates are divided by this; `auto`: what a machine carries"
+    )
+    spines: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="spine switches of a rail-optimized fabric; default: one a domain",
+    )
+    oversubscription: float = Field(
+        default=1.0, ge=1, description="downlinks' rate over uplinks' rate of a rail switch"
+    )
+
+
+class Workload(Strict):
+    """A collective to execute."""
+
+    collective: Collective = Field(description="what the GPUs want to achieve")
+    algorithm: str = Field(description="how; docs/extending.md lists them")
+    size: Annotated[str, AfterValidator(_size)] = Field(description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)")
+    size_scale: Annotated[float, Field(ge=1)] | Literal["auto"] = Field(
+        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+    @model_validator(mode="after")
+    def _algorithm_exists(self) -> Self:
+        known = algorithms_of(self.collective)
+        if self.algorithm not in known:
+            raise ValueError(
+                f"{self.collective} has no algorithm {self.algorithm!r}"
+                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
+            )
+        return self
+
+
+class Expect(Strict):
+    """What the ratio of measured to modeled completion time must be."""
+
+    ratio_within: float = Field(default=0.02, gt=0, description="further from 1: warn")
+    ratio_limit: float = Field(default=0.05, gt=0, description="further from 1: fail, exit code 1")
+
+
+class ScenarioFile(Strict):
+    """A scenario file."""
+
+    name: str | None = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="default: the file's name"
+    )
+    description: str = Field(default="", description="for people")
+    fabric: Fabric
+    workloads: tuple[Workload, ...] = Field(min_length=1, description="what to execute, in order")
+    repeats: int = Field(default=5, ge=1, strict=True, description="counted executions of a case")
+    warmup: int = Field(default=1, ge=0, strict=True, description="executions before, not counted")
+    seed: int = Field(default=0, ge=0, strict=True, description="turns the choice of spines")
+    verify: bool = Field(
+        default=False, strict=True, description="send real numbers and check the result"
+    )
+    expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")
