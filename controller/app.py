@@ -49,9 +49,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
-    def __init__(
-        self, topology: Topology, process_ids: dict[str, int], journal: Journal
-    ) -> None:
+    def __init__(self, topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
         super().__init__()
         self.topology = topology
         self.process_ids = process_ids
@@ -61,7 +59,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.confirmed: set[str] = set()
         self.installed: dict[str, dict[Rule, int]] = {}
 
-    @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
+    @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_connected(self, event: Any) -> None:
         """A switch is here, so its links are: see to the routes, and ask what rules it has."""
@@ -82,7 +80,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             added, removed = added + more, removed + fewer
         self.journal.write("routes", added=added, removed=removed)
 
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_rules(self, event: Any) -> None:
         """A switch says what it has, possibly in parts: send the difference after the last."""
@@ -107,7 +105,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         facts = {"added": len(change.additions), "removed": len(removals)}
         self.journal.write("sent", switch=switch, generation=self.generation, **facts)
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_barrier(self, event: Any) -> None:
         """A switch has done all that was sent."""
@@ -117,7 +115,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         if self.confirmed == set(self.topology.openflow_switches):
             self.journal.write("ready", generation=self.generation)
 
-    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
+    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_refused(self, event: Any) -> None:
         """A switch refuses a message: the state would be wrong."""
@@ -127,7 +125,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             f"OpenFlow error type {message.type}, code {message.code}"
         )
 
-    @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
+    @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_disconnected(self, event: Any) -> None:
         """A switch is gone."""
@@ -138,4 +136,4 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     def _switch(self, datapath: Any) -> str:
         """The name of a switch."""
-        return self.topology.openflow_switches[datapath.id - 1]
+        return self.topology.openflow_switches[int(datapath.id) - 1]

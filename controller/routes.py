@@ -42,9 +42,7 @@ class HostRoutes:
     def installed(self) -> frozenset[Route]:
         """Our routes as the kernel has them."""
         names = {index: name for name, index in self._index.items()}
-        messages = self._netlink.get_routes(
-            family=socket.AF_INET, table=MAIN_TABLE, proto=PROTOCOL
-        )
+        messages = self._netlink.get_routes(family=socket.AF_INET, table=MAIN_TABLE, proto=PROTOCOL)
         return frozenset(_route(message, names) for message in messages)
 
     def _message(self, route: Route) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The exception tree, and the exit code that each branch ends with.
 
-    RailbedError
-    ├── ExpectationFailed   1   the emulation worked, the result is not what the scenario expects
-    ├── InputError          2   a scenario or an argument is wrong
-    ├── NotReady            3   this machine lacks something
-    └── EmulationError      4   something died or did not come up
+RailbedError
+├── ExpectationFailed   1   the emulation worked, the result is not what the scenario expects
+├── InputError          2   a scenario or an argument is wrong
+├── NotReady            3   this machine lacks something
+└── EmulationError      4   something died or did not come up
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ GBIT = 1_000_000_000
 
 @dataclass(frozen=True)
 class Platform:
-    """Bandwidths of a GPU in bit/s per direction: into its HB domain (C_F), and of its NIC (C_S)."""
+    """Bandwidths of a GPU in bit/s per direction: to its HB domain (C_F), and of its NIC (C_S)."""
 
     name: str
     domain_size: int

@@ -138,9 +138,7 @@ class _Simulation:
         return self.arrival_s
 
     def _next_moment(self) -> float:
-        moments = [
-            self.now_s + left / self.rates[flow] for flow, left in self.remaining.items()
-        ]
+        moments = [self.now_s + left / self.rates[flow] for flow, left in self.remaining.items()]
         if self.events:
             moments.append(self.events[0][0])
         return max(self.now_s, min(moments))
@@ -211,9 +209,7 @@ def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[
     return waiting, cleared
 
 
-def _fair_rates(
-    flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]
-) -> dict[int, float]:
+def _fair_rates(flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]) -> dict[int, float]:
     """Max-min fair rates in bytes/s: fill all flows evenly, freeze those of a link that is full."""
     rates: dict[int, float] = {}
     open_flows = {id(b): (b, set(b.flows)) for flow in flows for b in route[flow]}

@@ -14,7 +14,6 @@ from model.topology import (
     gpu_name,
     hb_switch_name,
     rail_switch_name,
-    spine_switch_name,
 )
 
 

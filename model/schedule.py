@@ -129,7 +129,9 @@ def _check_follows(schedule: Schedule, transfer: Transfer, delivery: int) -> Non
         earlier = {id for id in schedule.transfers[ancestor].after if id >= delivery} - seen
         seen |= earlier
         waiting.extend(earlier)
-    raise ScheduleError(f"transfer {transfer.id}: does not wait for {delivery}, whose data it sends")
+    raise ScheduleError(
+        f"transfer {transfer.id}: does not wait for {delivery}, whose data it sends"
+    )
 
 
 def _delivered(
@@ -161,8 +163,7 @@ def pair_chunk(gpus: int, source: int, destination: int) -> int:
 def initial_holdings(collective: Collective, gpus: int) -> Holdings:
     """What every rank holds before: its own contribution to each chunk that it has."""
     return [
-        {chunk: 1 << rank for chunk in initial_chunks(collective, gpus, rank)}
-        for rank in range(gpus)
+        dict.fromkeys(initial_chunks(collective, gpus, rank), 1 << rank) for rank in range(gpus)
     ]
 
 

@@ -17,20 +17,24 @@ def print_run(result: dict[str, Any], console: Console) -> None:
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    """A section for each kind of fabric, as the full names of cases would not fit."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("case", overflow="fold")
     for heading in ("bytes", "measured", "spread", "modeled", "ratio", "algbw", "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
-    for case in cases:
-        table.add_row(*_row(case))
+    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
+        table.add_row(Text(kind, "bold"))
+        for case in cases:
+            if case["fabric"]["kind"] == kind:
+                table.add_row(*_row(case))
     return table
 
 
 def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
     measured = case["measured_s"]
     spread = (measured["max"] - measured["min"]) / measured["median"]
-    yield case["case"]
+    yield " " + _within_fabric(case["case"])
     yield human_bytes(case["bytes"])
     yield f"{measured['median']:.3f} s"
     yield f"{spread:.1%}"
@@ -49,11 +53,15 @@ def human_bytes(size: float) -> str:
     return f"{size:g} B"
 
 
+def _within_fabric(case: str) -> str:
+    """A case's name without the kind of fabric."""
+    return case.split("/", 1)[1]
+
+
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
-    yield Text("Times are emulated seconds; bandwidths are GB/s of the real platform.", "dim")
-    yield ""
-    for case in result["cases"]:
-        yield Text(_scales(case), "dim")
+    yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
+    for line in dict.fromkeys(_scales(case) for case in result["cases"]):
+        yield Text(line, "dim")
     yield from _reasons(result["cases"])
     if result["slowdowns"]:
         yield ""
@@ -63,11 +71,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _scales(case: dict[str, Any]) -> str:
-    """Both scales and both times of a case."""
+    """Both scales of a case, and both times."""
     return (
-        f"{case['case']}: rates 1/{case['bandwidth_scale']:g}, size 1/{case['size_scale']:g}, "
-        f"{case['time_dilation']:g} emulated s a real s; "
-        f"{case['measured_s']['median']:.3f} s emulated are {human_seconds(case['real_s'])} real"
+        f"{_within_fabric(case['case'])}: rates / {case['bandwidth_scale']:g}, "
+        f"size / {case['size_scale']:g}; modeled {case['modeled_s']:.3g} s emulated, "
+        f"{human_seconds(case['modeled_s'] / case['time_dilation'])} real"
     )
 
 
@@ -86,10 +94,7 @@ def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
 
 
 def _slowdown(slowdown: dict[str, Any]) -> str:
-    algorithm = slowdown["case"].split("/", 1)[1]
-    baseline = slowdown["baseline"].split("/", 1)[1]
-    against = "" if algorithm == baseline else f" (against {baseline})"
-    return (
-        f"  {algorithm}{against}: {slowdown['measured']:+.1%} measured, "
-        f"{slowdown['modeled']:+.1%} modeled"
-    )
+    case, baseline = _within_fabric(slowdown["case"]), _within_fabric(slowdown["baseline"])
+    against = "" if case == baseline else f", against {baseline.split('/')[1]}"
+    measured, modeled = slowdown["measured"], slowdown["modeled"]
+    return f"  {case}{against}: {measured:+.1%} measured, {modeled:+.1%} modeled"

@@ -99,7 +99,9 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     print_run(result, out)
-    out.print(f"\nEverything that was measured: {result['folder']}", soft_wrap=True, highlight=False)
+    out.print(
+        f"\nEverything that was measured: {result['folder']}", soft_wrap=True, highlight=False
+    )
 
 
 def _find(path: Path) -> Path:

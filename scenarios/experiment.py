@@ -14,7 +14,7 @@ import traffic_gen.agent
 from model.addressing import address_of
 from model.fabric import FabricSpec
 from model.measurement import Repeat
-from model.prediction import PathClass, Prediction, path_class, predict, schedule_paths
+from model.prediction import PathClass, Prediction, path_class, schedule_paths
 from model.schedule import Schedule
 from model.topology import Topology, build_topology
 from scenarios.scenario import Case
@@ -57,9 +57,7 @@ class Experiment:
     def _latency_s(self, source: int, destination: int) -> float:
         there, back = (source, destination), (destination, source)
         addresses = self.addresses()
-        return median(
-            self.agents.one_way_latency_s(*there, (addresses[there], addresses[back]))
-        )
+        return median(self.agents.one_way_latency_s(*there, (addresses[there], addresses[back])))
 
     def repeats(
         self, schedule: Schedule, prediction: Prediction, count: int, *, verify: bool

@@ -60,7 +60,9 @@ def _fabric_faults(fabric: Fabric) -> Iterator[Fault]:
         yield Fault(("fabric", "platform"), "goes without own rates: give the one or the others")
     if fabric.platform is None and None in own:
         known = ", ".join(PLATFORMS)
-        yield Fault(("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}")
+        yield Fault(
+            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
+        )
     yield from _size_of_fabric_faults(fabric)
 
 

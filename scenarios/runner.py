@@ -4,6 +4,7 @@ For each fabric of the scenario: bring it up, execute its cases, take it down. F
 schedule, calibrate, predict, execute, compare.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from scenarios.environment import environment
 from scenarios.experiment import Experiment, case_schedule, experiment
 from scenarios.progress import Listener
 from scenarios.scenario import Case, Scenario
-from testbed.marks import Mark, marked_run
+from testbed.marks import marked_run
 from testbed.preflight import datapath
 from testbed.proxies import ProxyKind
 from traffic_gen.fleet import Incomplete
@@ -33,7 +34,6 @@ class Run:
 
     scenario: Scenario
     proxies: ProxyKind
-    mark: Mark
     folder: RunFolder
     listener: Listener
 
@@ -44,7 +44,8 @@ class Run:
     def _on(self, spec: FabricSpec) -> Iterator[CaseResult]:
         """The cases of one fabric."""
         self.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        with experiment(spec, self.proxies, self.mark) as fabric:
+        mark_id = f"run-{os.getpid()}-{spec.kind}"
+        with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
             try:
                 for case in self.scenario.cases_on(spec.kind):
                     yield self._case(case, fabric)
@@ -90,15 +91,13 @@ class Run:
         return repeat
 
 
-def run(
-    scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener
-) -> dict[str, Any]:
+def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath())
     folder = RunFolder.create(store, run_id, scenario.text, facts)
-    with marked_run(run_id) as mark, _ending_recorded(folder):
-        cases = Run(scenario, proxies, mark, folder, listener).execute()
+    with _ending_recorded(folder):
+        cases = Run(scenario, proxies, folder, listener).execute()
         listener.step("comparing")
         result = run_object(run_id, scenario.name, folder.path, cases)
         folder.complete(result)

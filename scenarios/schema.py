@@ -100,7 +100,9 @@ class Workload(Strict):
 
     collective: Collective = Field(description="what the GPUs want to achieve")
     algorithm: str = Field(description="how; docs/extending.md lists them")
-    size: Annotated[str, AfterValidator(_size)] = Field(description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)")
+    size: Annotated[str, AfterValidator(_size)] = Field(
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
+    )
     size_scale: Annotated[float, Field(ge=1)] | Literal["auto"] = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
     )

@@ -26,9 +26,7 @@ class Removed:
         return bool(self.runs or self.processes or self.containers)
 
     def __str__(self) -> str:
-        return (
-            f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
-        )
+        return f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
 
 
 def clean() -> Removed:

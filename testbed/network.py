@@ -51,10 +51,12 @@ class FabricTopo(Topo):  # type: ignore[misc]
 class ShellOnDemand(Node):  # type: ignore[misc]
     """A node that starts its shell with the first command."""
 
-    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+    inNamespace: bool  # Mininet's name
+
+    def startShell(self, mnopts: str | None = None) -> None:
         """Nothing yet."""
 
-    def sendCmd(self, *command: Any, **options: Any) -> None:  # noqa: N802
+    def sendCmd(self, *command: Any, **options: Any) -> None:
         """Start the shell if there is none, and send it a command."""
         if self.shell is None:
             place, pid = self.inNamespace, self.pid
@@ -72,7 +74,7 @@ class GpuProxyNode(ShellOnDemand):
         self.gpu = gpu
         self.pid = pid
 
-    def configDefault(self, **params: Any) -> None:  # noqa: N802
+    def configDefault(self, **params: Any) -> None:
         """Give the proxy its addresses."""
         hb, nic = self.intfs[1], self.intfs[2]
         hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower)
@@ -109,7 +111,7 @@ class OpenFlowSwitch(FabricSwitch):
         """Nothing alone: Mininet starts all at once."""
 
     @classmethod
-    def batchStartup(cls, switches: tuple["OpenFlowSwitch", ...]) -> tuple["OpenFlowSwitch", ...]:  # noqa: N802
+    def batchStartup(cls, switches: tuple["OpenFlowSwitch", ...]) -> tuple["OpenFlowSwitch", ...]:
         """Make all switches in one transaction."""
         switches[0].open_vswitch.add_bridges([switch.bridge() for switch in switches])
         return switches
@@ -149,7 +151,7 @@ class FabricLink(Link):  # type: ignore[misc]
         super().__init__(node1, node2, port1, port2, intf=FabricIntf, **names)
 
     @classmethod
-    def makeIntfPair(cls, *names: Any, **params: Any) -> None:  # noqa: N802
+    def makeIntfPair(cls, *names: Any, **params: Any) -> None:
         """Nothing: `Wiring` has done it."""
 
 

@@ -85,9 +85,7 @@ def open_vswitch(folder: Path, watch: Watch) -> Iterator[OpenVSwitch]:
     """Start Open vSwitch with its state in `folder`, in the present network namespace."""
     folder.mkdir()
     datapath = "system" if kernel_datapath_available() else "netdev"
-    places = dict.fromkeys(
-        ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder)
-    )
+    places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
     database, remote = folder / "conf.db", folder / "db.sock"
     _run("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
@@ -97,7 +95,16 @@ def open_vswitch(folder: Path, watch: Watch) -> Iterator[OpenVSwitch]:
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
         settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
         initialize = ["--no-wait", f"--db=unix:{remote}", "init"]
-        _run("ovs-vsctl", *initialize, "--", "set", "Open_vSwitch", ".", "external_ids:system-id=railbed", *settings)
+        _run(
+            "ovs-vsctl",
+            *initialize,
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "external_ids:system-id=railbed",
+            *settings,
+        )
         with running(switch, folder / "ovs-vswitchd.log", places) as daemon:
             watch.add("Open vSwitch", daemon.pid, folder / "ovs-vswitchd.log")
             yield OpenVSwitch(folder, daemon.pid, datapath)

@@ -38,8 +38,14 @@ def checks(kind: ProxyKind) -> list[Check]:
     root = _root()
     found = [root, *(_tool(name) for name in TOOLS)]
     if root.ready:
-        found += [_attempt("traffic shaping (HTB, u32)", _try_shaping, "load the kernel's modules "
-                           "with `modprobe -a sch_htb cls_u32 veth`, or boot a kernel with them")]
+        found += [
+            _attempt(
+                "traffic shaping (HTB, u32)",
+                _try_shaping,
+                "load the kernel's modules "
+                "with `modprobe -a sch_htb cls_u32 veth`, or boot a kernel with them",
+            )
+        ]
     if kind is ProxyKind.CONTAINER:
         found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
     return found

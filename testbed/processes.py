@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from model.errors import EmulationError
 LAST_WORDS_LINES = 12
 
 
-def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG).
 
     Its session is its own: a Ctrl-C at the terminal is for this process, which takes down in order.
@@ -108,7 +110,5 @@ def _obituary(dead: _Watched) -> str:
 
 def kill(process_id: int) -> None:
     """Kill a process that may have ended already."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(process_id, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

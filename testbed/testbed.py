@@ -70,9 +70,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
                 node.terminate()
 
 
-def _widen_send_buffers(
-    topology: Topology, hosts: dict[str, Proxy], switch: OpenVSwitch
-) -> None:
+def _widen_send_buffers(topology: Topology, hosts: dict[str, Proxy], switch: OpenVSwitch) -> None:
     """Open vSwitch makes its sending socket with the first packet: send it one."""
     if switch.datapath != "netdev":
         return

@@ -80,9 +80,7 @@ class Wiring:
             address=str(addressing.hb_address(gpu)),
             prefixlen=addressing.DOMAIN_PREFIX,
         )
-        netlink.addr(
-            "add", index=nic_index, address=str(addressing.nic_address(gpu)), prefixlen=32
-        )
+        netlink.addr("add", index=nic_index, address=str(addressing.nic_address(gpu)), prefixlen=32)
         netlink.neigh(
             "add",
             dst=str(addressing.GATEWAY),

@@ -11,8 +11,8 @@ When the run's end of the socket closes, the agent ends: nothing outlives a kill
 
 On the wire a transfer is its number and length (8 bytes) and the payload; the receiver confirms
 it with its number (4 bytes) on the same connection. A receiver that must first be free says so
-with the number and the highest bit, when it is (a rendezvous). One thread, one `epoll`: a GPU's transfers on
-its HB link and on its NIC go on side by side.
+with the number and the highest bit, when it is (a rendezvous). One thread, one `epoll`: a GPU's
+transfers on its HB link and on its NIC go on side by side.
 """
 
 import array
@@ -26,12 +26,15 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 PORT = 5100
 HEADER = struct.Struct("!II")
 REPLY = struct.Struct("!I")
 CLEAR_TO_SEND = 1 << 31
 HELLO = struct.Struct("!I")
+Message = dict[str, Any]
 
 # A small buffer keeps queues, and so the time until the last byte is confirmed, short.
 SEND_BUFFER_BYTES = 128 * 1024
@@ -46,10 +49,10 @@ TOTAL_RETRANSMITS = struct.Struct("=100xI")
 class Send:
     """A transfer that this rank sends; its times in nanoseconds of CLOCK_MONOTONIC."""
 
-    def __init__(self, entry):
+    def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_clearance, self.chunks = entry
         self.missing = len(self.after) + needs_clearance
-        self.payload = None
+        self.payload: memoryview | None = None
         self.offset = 0
         self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
@@ -57,7 +60,7 @@ class Send:
 class Receive:
     """A transfer that this rank receives."""
 
-    def __init__(self, entry):
+    def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.clear, self.chunks, self.reduce = entry
         self.arrived_ns = 0
 
@@ -65,39 +68,39 @@ class Receive:
 class Outgoing:
     """The connection to one peer: what waits to be written, and what waits to be confirmed."""
 
-    def __init__(self, sock):
+    def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.queue = collections.deque()
+        self.queue: collections.deque[Send] = collections.deque()
         self.unread = b""
 
 
 class Incoming:
     """The connection from one peer: the transfer that is arriving."""
 
-    def __init__(self, sock):
+    def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.transfer = None
+        self.transfer: Receive | None = None
         self.header = b""
         self.remaining = 0
-        self.payload = None
+        self.payload = bytearray()
 
 
 class Payloads:
     """Synthetic bytes: nothing is kept."""
 
-    def outgoing(self, send):
+    def outgoing(self, send: Send) -> memoryview:
         """The next bytes of a transfer."""
         return ZEROS[: send.size_bytes - send.offset]
 
-    def receive(self, incoming):
+    def receive(self, incoming: Incoming) -> int:
         """Take what has arrived; the kernel drops it without copying (tcp(7), MSG_TRUNC)."""
         count = min(incoming.remaining, SLICE_BYTES)
         return incoming.sock.recv_into(SCRATCH, count, socket.MSG_TRUNC)
 
-    def arrived(self, receive, payload):
+    def arrived(self, receive: Receive, payload: bytearray) -> None:
         """All of a transfer is here."""
 
-    def errors(self):
+    def errors(self) -> list[str]:
         """What is wrong with the result."""
         return []
 
@@ -105,36 +108,36 @@ class Payloads:
 SCRATCH = bytearray(SLICE_BYTES)
 
 
-def initial_value(rank, chunk, element):
+def initial_value(rank: int, chunk: int, element: int) -> float:
     """A number whose sums over thousands of ranks are exact in a double."""
     return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
 
 
-class VerifiedPayloads:
+class VerifiedPayloads(Payloads):
     """Real numbers: what a rank holds, chunk by chunk, and what it must hold in the end."""
 
-    def __init__(self, rank, verify):
+    def __init__(self, rank: int, verify: dict[str, Any]) -> None:
         self.elements = verify["elements"]
         self.expected = verify["expected"]
         self.chunks = {chunk: self.contribution(rank, chunk) for chunk in verify["initial"]}
 
-    def contribution(self, rank, chunk):
+    def contribution(self, rank: int, chunk: int) -> array.array[float]:
         """What a rank has for a chunk before."""
         values = (initial_value(rank, chunk, element) for element in range(self.elements))
         return array.array("d", values)
 
-    def outgoing(self, send):
+    def outgoing(self, send: Send) -> memoryview:
         """The next bytes of a transfer."""
         if send.payload is None:
             send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
         return send.payload[send.offset :]
 
-    def receive(self, incoming):
+    def receive(self, incoming: Incoming) -> int:
         """Take what has arrived."""
         done = len(incoming.payload) - incoming.remaining
         return incoming.sock.recv_into(memoryview(incoming.payload)[done:])
 
-    def arrived(self, receive, payload):
+    def arrived(self, receive: Receive, payload: bytearray) -> None:
         """Put the chunks of a transfer in their places, or add them."""
         step = self.elements * 8
         for index, chunk in enumerate(receive.chunks):
@@ -143,11 +146,11 @@ class VerifiedPayloads:
                 values = array.array("d", map(operator.add, self.chunks[chunk], values))
             self.chunks[chunk] = values
 
-    def errors(self):
+    def errors(self) -> list[str]:
         """A sentence for each chunk that is not, element by element, what it must be."""
         return [error for chunk, ranks in self.expected for error in self.check(chunk, ranks)]
 
-    def check(self, chunk, ranks):
+    def check(self, chunk: int, ranks: list[int]) -> list[str]:
         """Compare a chunk with the sum of the contributions of `ranks`."""
         held = self.chunks.get(chunk)
         if held is None:
@@ -162,11 +165,11 @@ class VerifiedPayloads:
 class Agent:
     """One rank: its connections, its program, and the loop that executes it."""
 
-    def __init__(self, control, listener):
+    def __init__(self, control: socket.socket, listener: socket.socket) -> None:
         self.control = control
         self.selector = selectors.DefaultSelector()
-        self.outgoing = {}
-        self.incoming = {}
+        self.outgoing: dict[int, Outgoing] = {}
+        self.incoming: dict[int, Incoming] = {}
         self.unread = b""
         self.aborted = False
         self.selector.register(control, selectors.EVENT_READ, self.on_control)
@@ -175,7 +178,7 @@ class Agent:
 
     # Requests
 
-    def serve(self):
+    def serve(self) -> None:
         """Answer requests until the run's end of the control socket closes."""
         while True:
             request = self.next_request()
@@ -184,14 +187,15 @@ class Agent:
             elif request["do"] == "run":
                 self.answer(self.run(request))
 
-    def next_request(self):
+    def next_request(self) -> Message:
         """The next line, serving the sockets meanwhile."""
         while b"\n" not in self.unread:
             self.poll(None)
         line, self.unread = self.unread.split(b"\n", 1)
-        return json.loads(line)
+        request: Message = json.loads(line)
+        return request
 
-    def on_control(self, _events):
+    def on_control(self, _events: int) -> None:
         """Collect requests; an abort takes effect at once."""
         data = self.control.recv(SLICE_BYTES)
         if not data:
@@ -199,14 +203,14 @@ class Agent:
         self.unread += data
         self.aborted = self.aborted or b'"abort"' in data
 
-    def answer(self, answer):
+    def answer(self, answer: Message) -> None:
         """Send one line."""
         self.control.setblocking(True)
         self.control.sendall(json.dumps(answer).encode() + b"\n")
 
     # Connections
 
-    def load(self, program):
+    def load(self, program: Message) -> Message:
         """Take a program: connect to whom it sends, wait for whom it receives from."""
         self.program = program
         self.prepare()
@@ -218,7 +222,7 @@ class Agent:
             self.poll(None)
         return {"loaded": True}
 
-    def connect(self, peer, address, rank):
+    def connect(self, peer: int, address: str, rank: int) -> None:
         """Open the connection that carries what this rank sends to `peer`."""
         sock = socket.create_connection((address, PORT), timeout=10)
         tune(sock)
@@ -228,7 +232,7 @@ class Agent:
         self.outgoing[peer] = connection
         self.selector.register(sock, selectors.EVENT_READ, self.writer(connection))
 
-    def on_connection(self, _events):
+    def on_connection(self, _events: int) -> None:
         """A peer has connected: it says its rank first."""
         sock, _address = self.listener.accept()
         tune(sock)
@@ -240,7 +244,7 @@ class Agent:
 
     # One execution of the program
 
-    def run(self, request):
+    def run(self, request: Message) -> Message:
         """Execute the program from `start_ns` on, at most until `end_ns`."""
         cpu_before, retransmits_before = cpu_s(), self.retransmits()
         wait_until(request["start_ns"])
@@ -261,45 +265,45 @@ class Agent:
         self.prepare()
         return answer
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Fresh state for one execution, before any peer can begin it."""
         program, self.aborted = self.program, False
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
-        self.waiting = collections.defaultdict(list)
+        self.waiting: dict[int, list[Send]] = collections.defaultdict(list)
         for send in self.sends.values():
             for earlier in send.after:
                 self.waiting[earlier].append(send)
-        self.to_clear = collections.defaultdict(list)
+        self.to_clear: dict[int | None, list[Receive]] = collections.defaultdict(list)
         for receive in self.receives.values():
             self.to_clear[receive.clear].append(receive)
         self.open = len(self.sends) + len(self.receives)
         verify = program.get("verify")
         self.payloads = VerifiedPayloads(program["rank"], verify) if verify else Payloads()
 
-    def start(self, send):
+    def start(self, send: Send) -> None:
         """All that a transfer waited for is done: it is the next on its connection."""
         connection = self.outgoing[send.peer]
         connection.queue.append(send)
         if len(connection.queue) == 1:
             self.write(connection)
 
-    def done(self, transfer_id):
+    def done(self, transfer_id: int) -> None:
         """A transfer has been confirmed or has arrived: go on with what waited for it."""
         self.open -= 1
         for send in self.waiting.pop(transfer_id, ()):
             self.release(send)
 
-    def release(self, send):
+    def release(self, send: Send) -> None:
         """One of the things that a transfer waits for has happened."""
         send.missing -= 1
         if not send.missing:
             self.start(send)
 
-    def writer(self, connection):
+    def writer(self, connection: Outgoing) -> Callable[[int], None]:
         """What to do when the connection to a peer is ready."""
 
-        def on_ready(events):
+        def on_ready(events: int) -> None:
             if events & selectors.EVENT_READ:
                 self.on_reply(connection)
             if events & selectors.EVENT_WRITE:
@@ -307,7 +311,7 @@ class Agent:
 
         return on_ready
 
-    def write(self, connection):
+    def write(self, connection: Outgoing) -> None:
         """Write as much as the socket takes; ask to be woken when there is more."""
         while connection.queue and self.write_one(connection, connection.queue[0]):
             connection.queue.popleft()
@@ -316,7 +320,7 @@ class Agent:
         if key.events != events:
             self.selector.modify(connection.sock, events, key.data)
 
-    def write_one(self, connection, send):
+    def write_one(self, connection: Outgoing, send: Send) -> bool:
         """Write a transfer; whether all of it is in the socket's buffer."""
         try:
             if not send.started_ns:
@@ -331,7 +335,7 @@ class Agent:
         send.sent_ns = time.monotonic_ns()
         return True
 
-    def on_reply(self, connection):
+    def on_reply(self, connection: Outgoing) -> None:
         """The peer has all bytes of a transfer, or is ready for one."""
         connection.unread += received(connection.sock.recv(4096))
         while len(connection.unread) >= REPLY.size:
@@ -343,7 +347,7 @@ class Agent:
                 self.sends[reply].confirmed_ns = time.monotonic_ns()
                 self.done(reply)
 
-    def on_data(self, connection):
+    def on_data(self, connection: Incoming) -> None:
         """Bytes of a peer: a header, or the payload of the transfer that it began."""
         if connection.transfer is None:
             self.on_header(connection)
@@ -355,9 +359,9 @@ class Agent:
         if connection.remaining:
             set_batch(connection)
         else:
-            self.on_arrival(connection)
+            self.on_arrival(connection, connection.transfer)
 
-    def on_header(self, connection):
+    def on_header(self, connection: Incoming) -> None:
         """The first bytes of a transfer."""
         missing = HEADER.size - len(connection.header)
         connection.header += received(connection.sock.recv(missing))
@@ -369,9 +373,9 @@ class Agent:
             connection.payload = bytearray(connection.remaining)
         set_batch(connection)
 
-    def on_arrival(self, connection):
+    def on_arrival(self, connection: Incoming, receive: Receive) -> None:
         """The last byte is here: confirm, and go on with what waited for it."""
-        receive, connection.transfer = connection.transfer, None
+        connection.transfer = None
         receive.arrived_ns = time.monotonic_ns()
         connection.sock.send(REPLY.pack(receive.id))
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
@@ -380,54 +384,54 @@ class Agent:
         self.payloads.arrived(receive, connection.payload)
         self.done(receive.id)
 
-    def poll(self, timeout_s):
+    def poll(self, timeout_s: float | None) -> None:
         """Serve the sockets that are ready."""
         for key, events in self.selector.select(timeout_s):
             key.data(events)
 
-    def retransmits(self):
+    def retransmits(self) -> int:
         """Segments that this rank has had to send again, ever."""
         return sum(total_retransmits(connection.sock) for connection in self.outgoing.values())
 
 
-def tune(sock):
+def tune(sock: socket.socket) -> None:
     """Send at once, keep the socket's own queue short."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
-def set_batch(connection):
+def set_batch(connection: Incoming) -> None:
     """Ask to be woken when a batch, or the rest of the transfer, is here."""
     batch = min(connection.remaining, RECEIVE_BATCH_BYTES)
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
 
 
-def received(data):
+def received(data: bytes) -> bytes:
     """`data`, unless it says that the peer is gone."""
     if not data:
         raise ConnectionError("a peer closed its connection")
     return data
 
 
-def total_retransmits(sock):
+def total_retransmits(sock: socket.socket) -> int:
     """Segments that a connection has sent again."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size)
-    return TOTAL_RETRANSMITS.unpack(info)[0]
+    return int(TOTAL_RETRANSMITS.unpack(info)[0])
 
 
-def wait_until(moment_ns):
+def wait_until(moment_ns: int) -> None:
     """Sleep until a moment of CLOCK_MONOTONIC, which all proxies of a machine share."""
     while (left_ns := moment_ns - time.monotonic_ns()) > 0:
         time.sleep(left_ns / 1e9)
 
 
-def cpu_s():
+def cpu_s() -> float:
     """Seconds of processor time that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
-def main():
+def main() -> None:
     """Wait for the run to connect to the Unix socket at argv[1], then serve it.
 
     When that socket is there, peers can connect.

@@ -8,7 +8,7 @@ GPU uses one of its lanes: a GPU does one thing after the other on its HB link, 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from model.schedule import Collective, Schedule, Transfer, chunk_count, pair_chunk
+from model.schedule import Collective, Schedule, Transfer, pair_chunk
 
 ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
 

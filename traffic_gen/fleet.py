@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.measurement import Repeat, TransferRecord
@@ -69,7 +69,7 @@ class Fleet:
         """Seconds that eight bytes take between two ranks, for each of a number of exchanges."""
         pair = ping_pong(rank_a, rank_b, addresses, rounds)
         self._load(dict(zip((rank_a, rank_b), pair, strict=True)))
-        start_ns, answers = self._run((rank_a, rank_b), at_most_s=10)
+        _, answers = self._run((rank_a, rank_b), at_most_s=10)
         sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
         arrivals = dict(r for answer in answers.values() for r in answer["receives"])
         return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]
@@ -105,16 +105,14 @@ class Fleet:
             self._sockets[rank].sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
             if not quiet:
-                self._lost(rank, error)
+                self._lost(rank, str(error))
 
     def _answers(self, ranks: Iterable[int], deadline: float, what: str) -> Answers:
         answers: Answers = {}
         self._collect(ranks, answers, deadline, what)
         return answers
 
-    def _collect(
-        self, ranks: Iterable[int], answers: Answers, deadline: float, what: str
-    ) -> None:
+    def _collect(self, ranks: Iterable[int], answers: Answers, deadline: float, what: str) -> None:
         """Fill `answers` until every rank has answered; look after the testbed meanwhile."""
         poll = select.poll()
         waiting = {self._sockets[rank].fileno(): rank for rank in ranks if rank not in answers}
@@ -136,9 +134,9 @@ class Fleet:
         try:
             data = self._sockets[rank].recv(1 << 20)
         except OSError as error:
-            return self._lost(rank, error)
+            self._lost(rank, str(error))
         if not data:
-            return self._lost(rank, None)
+            self._lost(rank, "it ended")
         self._unread[rank] += data
         if not self._unread[rank].endswith(b"\n"):
             return None
@@ -146,13 +144,13 @@ class Fleet:
         answer: Answer = json.loads(line)
         return answer
 
-    def _lost(self, rank: int, error: OSError | None) -> None:
+    def _lost(self, rank: int, what: str) -> NoReturn:
         """An agent is gone: what died has the better story, if it can be found."""
         deadline = time.monotonic() + 1
         while time.monotonic() < deadline:
             self._check()
             time.sleep(0.02)
-        raise EmulationError(f"the agent of rank {rank} closed its socket: {error or 'it ended'}")
+        raise EmulationError(f"the agent of rank {rank} closed its socket: {what}")
 
 
 class _Interrupted(Exception):
@@ -187,7 +185,9 @@ def _repeat(schedule: Schedule, number: int, start_ns: int, answers: Answers) ->
         start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
         agents_cpu_s=sum(a["cpu_s"] for a in values),
         retransmits=sum(a["retransmits"] for a in values),
-        errors=tuple(f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]),
+        errors=tuple(
+            f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
+        ),
         records=records,
     )
 

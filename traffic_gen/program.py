@@ -59,7 +59,9 @@ def ping_pong(rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int)
         after = (number - 1,) if number else ()
         entry = (number, ranks[1 - sender], ELEMENT_BYTES, after, False, ())
         built[sender]["sends"].append(entry)
-        built[1 - sender]["receives"].append((number, ranks[sender], ELEMENT_BYTES, None, (), False))
+        built[1 - sender]["receives"].append(
+            (number, ranks[sender], ELEMENT_BYTES, None, (), False)
+        )
     return built
 
 

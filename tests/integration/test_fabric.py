@@ -29,17 +29,13 @@ def planned(
 ) -> tuple[Schedule, Prediction]:
     """A schedule for a fabric, and how long it should take."""
     spec = fabric.topology.spec
-    schedule = build_schedule(
-        collective, algorithm, spec.domains, spec.domain_size, size_bytes
-    )
+    schedule = build_schedule(collective, algorithm, spec.domains, spec.domain_size, size_bytes)
     return schedule, predict(schedule, fabric.topology, fabric.calibrate(schedule))
 
 
 @KINDS
 @PROXIES
-def test_every_collective_is_right_element_by_element(
-    kind: FabricKind, proxies: ProxyKind
-) -> None:
+def test_every_collective_is_right_element_by_element(kind: FabricKind, proxies: ProxyKind) -> None:
     with fabric_up(small_spec(kind, 2, 3), proxies) as fabric:
         for collective, algorithm in ALGORITHMS:
             schedule, prediction = planned(fabric, collective, algorithm, 40_000)
