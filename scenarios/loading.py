@@ -150,8 +150,12 @@ def _plain(node: Any) -> Any:
 
 
 def _one_a_place(error: ValidationError) -> list[Any]:
-    """The errors, but only the last where a value fits none of the types that it may have."""
-    return list({_place(details): details for details in error.errors()}.values())
+    """The errors, but only the last where a value fits none of the types that it may have.
+
+    Pydantic also calls a list too short whose entries are wrong: that is said already.
+    """
+    errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
+    return list({_place(details): details for details in errors}.values())
 
 
 def _place(details: Any) -> Place:

@@ -1,13 +1,12 @@
-"""Mininet's command line on a fabric that is up."""
+"""A fabric to play with: up until the user leaves Mininet's command line."""
 
 import os
-
-from mininet.cli import CLI
 
 from scenarios.experiment import experiment
 from scenarios.scenario import Scenario
 from testbed.marks import marked_run
 from testbed.proxies import ProxyKind
+from testbed.shell import open_command_line
 
 
 def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
@@ -16,4 +15,4 @@ def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
         marked_run(f"up-{scenario.name}-{os.getpid()}") as mark,
         experiment(scenario.fabrics[0], proxies, mark) as fabric,
     ):
-        CLI(fabric.bed.network)
+        open_command_line(fabric.bed.network)

@@ -1,0 +1,203 @@
+"""What a user does, through the command line: results, mistakes, interruptions, kills."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine import machine_state, wait_until
+
+ROOT = Path(__file__).parents[2]
+RAILBED = str(ROOT / "railbed")
+QUICK = ("--set", "repeats=1", "--set", "warmup=0", "--proxies", "process")
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in: runs are kept there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def railbed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([RAILBED, *arguments], capture_output=True, text=True, timeout=110)
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """A run whose first case is under way."""
+    process = subprocess.Popen(
+        [RAILBED, "run", "quickstart", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: any(Path("runs").glob("*/*/transfers.csv")), "a case begins", 60)
+    return process
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("proxies", ["process", "container"])
+def test_a_run_gives_one_json_object_and_a_folder(folder: Path, proxies: str) -> None:
+    size = ("--set", "workloads.0.size_scale=4000", "--set", "workloads.1.size_scale=40")
+    limits = ("--set", "workloads.2.size_scale=40", "--set", "expect.ratio_limit=0.5")
+    result = result_of(
+        railbed("run", "quickstart", "--json", *QUICK, "--proxies", proxies, *size, *limits)
+    )
+    assert result["schema"] == "railbed.run/1"
+    assert [case["case"] for case in result["cases"]] == [
+        f"{kind}/{rest}"
+        for kind in ("rail-only", "rail-optimized")
+        for rest in ("all-reduce/hierarchical", "all-to-all/two-step", "all-to-all/direct")
+    ]
+    kept = Path(result["folder"])
+    assert json.loads((kept / "result.json").read_text()) == result
+    assert (kept / "environment.json").exists()
+    assert (kept / "controller-rail-only.jsonl").exists()
+    shown = railbed("show", "latest", "--json")
+    assert json.loads(shown.stdout) == result
+    assert result["run_id"] in railbed("list").stdout
+    assert "two-step" in railbed("show", result["run_id"][:20]).stdout
+
+
+def test_every_element_of_every_collective_is_right(folder: Path) -> None:
+    result = result_of(railbed("run", "verify", "--json", "--proxies", "process"))
+    assert len(result["cases"]) == 16
+    assert {case["verdict"] for case in result["cases"]} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "nowhere.yaml"), "nowhere.yaml: no such file"),
+        (("check", "quickstart", "--set", "fabric.domains=0"), "must be at least 2, got 0"),
+        (("run", "quickstart", "--set", "fabric.domain=3"), "did you mean 'domains'?"),
+        (("run", "quickstart", "--proxies", "balloon"), "must be container or process"),
+        (("show", "never"), "no run called 'never'"),
+        (("runn",), "No such command 'runn'"),
+        (("run",), "Missing argument"),
+    ],
+)
+def test_bad_input_is_exit_code_2(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = railbed(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_failed_expectation_is_exit_code_1(folder: Path) -> None:
+    strict = ("--set", "expect.ratio_within=1e-9", "--set", "expect.ratio_limit=1e-9")
+    small = ("--set", "fabric.kinds=rail-only", "--set", "workloads.0.size_scale=4000")
+    others = ("--set", "workloads.1.size_scale=40", "--set", "workloads.2.size_scale=40")
+    done = railbed("run", "quickstart", *QUICK, *strict, *small, *others)
+    assert done.returncode == 1
+    assert "away from the model" in done.stdout
+
+
+@pytest.mark.parametrize("proxies", ["process", "container"])
+def test_ctrl_c_takes_everything_down(folder: Path, proxies: str) -> None:
+    process = started("--proxies", proxies)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("proxies", ["process", "container"])
+def test_after_kill_9_everything_goes_by_itself_or_with_clean(folder: Path, proxies: str) -> None:
+    before = machine_state()
+    process = started("--proxies", proxies)
+    process.kill()
+    process.communicate(timeout=30)
+    assert railbed("clean").returncode == 0
+    wait_until(lambda: machine_state().processes == before.processes, "all processes are gone")
+    state = next(Path("runs").glob("*/state.json")).read_text()
+    assert json.loads(state)["state"] == "running"
+    assert railbed("show", "latest").returncode == 2
+
+
+@pytest.mark.parametrize("victim", ["controller", "ovs-vswitchd", "agent.py"])
+def test_a_death_is_exit_code_4_with_last_words(folder: Path, victim: str) -> None:
+    before = machine_state().processes
+    process = started("--proxies", "process")
+    os.kill(marked_process(victim, before), signal.SIGKILL)
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == 4
+    assert "died; its last words" in said
+    state = json.loads(next(Path("runs").glob("*/state.json")).read_text())
+    assert state["state"] == "incomplete"
+    assert "died" in state["cause"]
+    repeats = json.loads(next(Path("runs").glob("*/*/repeats.json")).read_text())
+    assert repeats[-1]["complete"] is False
+
+
+def marked_process(name: str, before: frozenset[int]) -> int:
+    """A process of the run that was started last, by a word of its command line."""
+    for process_id in machine_state().processes - before:
+        words = Path(f"/proc/{process_id}/cmdline").read_bytes().decode().split("\0")
+        if any(name in word for word in words) and words[0] not in ("setpriv", "unshare"):
+            return process_id
+    raise AssertionError(f"no process of the run is called {name}")
+
+
+def test_two_runs_at_once(folder: Path) -> None:
+    other = started("--proxies", "process")
+    small = ("--set", "fabric.kinds=rail-only", "--set", "fabric.domains=2")
+    done = railbed("run", "verify", *QUICK, *small)
+    assert done.returncode == 0, done.stderr
+    assert other.poll() is None
+    other.send_signal(signal.SIGINT)
+    other.communicate(timeout=30)
+
+
+def test_doctor_finds_this_machine_ready(folder: Path) -> None:
+    done = railbed("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "missing" not in done.stdout
+
+
+def test_a_missing_tool_is_exit_code_3(folder: Path) -> None:
+    python, place = str(ROOT / ".venv" / "bin" / "python"), str(folder)
+    command = [python, "-P", "-m", "scenarios", "run", "quickstart", "--proxies", "process"]
+    environment = {"PATH": place, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+    assert done.returncode == 3
+    assert "tool ovs-vswitchd: not found; install it with `sudo ./railbed doctor`" in done.stderr
+
+
+def test_without_an_engine_it_is_exit_code_3(folder: Path) -> None:
+    python = str(ROOT / ".venv" / "bin" / "python")
+    environment = {**os.environ, "DOCKER_HOST": "unix:///nowhere.sock", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [python, "-P", "-m", "scenarios", "run", "quickstart"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=30,
+    )
+    assert done.returncode == 3
+    assert "Docker Engine: no answer" in done.stderr
+    assert "--proxies process" in done.stderr
+
+
+def test_check_and_list_need_no_root(folder: Path) -> None:
+    for arguments in (("check", "quickstart"), ("list",)):
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", RAILBED, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd="/",
+        )
+        assert done.returncode == 0, done.stderr

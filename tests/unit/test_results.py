@@ -1,0 +1,194 @@
+"""Statistics, verdicts, the JSON contract and the store."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric import FabricKind
+from model.measurement import Repeat, TransferRecord
+from model.prediction import Prediction, path_class, predict, schedule_paths
+from model.schedule import Collective, Schedule
+from model.topology import Topology, build_topology
+from results.comparison import CaseResult, Measured, Mismatch, Thresholds, Verdict, compare, worst
+from results.contract import run_object
+from results.statistics import summarize
+from results.store import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
+from results.table import human_bytes, human_seconds, print_run
+from tests.unit.fabrics import spec
+from traffic_gen.collectives import build_schedule
+
+LIMITS = Thresholds(within=0.02, limit=0.05)
+
+
+def modeled(
+    kind: FabricKind, collective: Collective, algorithm: str
+) -> tuple[Topology, Schedule, Prediction]:
+    topology = build_topology(spec(kind, 2, 2, 2))
+    schedule = build_schedule(collective, algorithm, 2, 2, 4_000_000)
+    paths = schedule_paths(schedule, topology)
+    return topology, schedule, predict(schedule, topology, dict.fromkeys(map(path_class, paths), 0))
+
+
+def repeat(number: int, seconds: float, **changes: Any) -> Repeat:
+    facts: dict[str, Any] = {"complete": True, "errors": (), "records": (), "retransmits": 0}
+    return Repeat(
+        number, **{**facts, **changes}, completion_s=seconds, start_skew_s=0, agents_cpu_s=0
+    )
+
+
+def result(
+    ratio: float = 1.0,
+    kind: FabricKind = FabricKind.RAIL_ONLY,
+    collective: Collective = Collective.ALL_TO_ALL,
+    algorithm: str = "two-step",
+    **changes: Any,
+) -> CaseResult:
+    topology, schedule, prediction = modeled(kind, collective, algorithm)
+    seconds = prediction.completion_s * ratio
+    measured = Measured(topology, schedule, (), (repeat(0, seconds, **changes),), 0)
+    return compare(f"{kind}/{collective}/{algorithm}", measured, prediction, 10.0, LIMITS)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=30))
+def test_statistics_are_in_order(values: list[float]) -> None:
+    summary = summarize(values)
+    ordered = [summary.min, summary.p50, summary.p95, summary.p99, summary.max]
+    assert ordered == sorted(ordered)
+    assert summary.min <= summary.median <= summary.max
+    assert summary.values == tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.0, "pass"), (1.019, "pass"), (1.03, "warn"), (1.06, "fail")]
+)
+def test_the_verdict_follows_the_ratio(ratio: float, verdict: str) -> None:
+    assert result(ratio).verdict.value == verdict
+
+
+@given(st.lists(st.sampled_from(Verdict)))
+def test_the_worst_verdict_wins(verdicts: list[Verdict]) -> None:
+    expected = next((v for v in reversed(Verdict) if v in verdicts), Verdict.PASS)
+    assert worst(verdicts) is expected
+
+
+def test_a_measurement_below_the_bound_fails() -> None:
+    case = result(0.5)
+    assert case.verdict is Verdict.FAIL
+    assert any("the testbed is wrong" in reason for reason in case.reasons)
+
+
+@pytest.mark.parametrize("changes", [{"complete": False}, {"errors": ("rank 1: wrong",)}])
+def test_wrong_and_incomplete_results_fail(changes: dict[str, Any]) -> None:
+    assert result(1.0, **changes).verdict is Verdict.FAIL
+
+
+def test_what_is_not_of_one_thing_is_not_compared() -> None:
+    topology, schedule, prediction = modeled(
+        FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
+    )
+    other = modeled(FabricKind.RAIL_OPTIMIZED, Collective.ALL_TO_ALL, "direct")
+    for measured in (
+        Measured(other[0], schedule, (), (repeat(0, 1),), 0),
+        Measured(topology, other[1], (), (repeat(0, 1),), 0),
+    ):
+        with pytest.raises(Mismatch, match="prediction is for another"):
+            compare("case", measured, prediction, 1.0, LIMITS)
+
+
+def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
+    case = result(1.0, collective=Collective.ALL_REDUCE, algorithm="hierarchical")
+    real_s = case.measured.median / case.time_dilation
+    real_bytes = case.size_bytes * case.size_scale
+    assert case.algbw_gbyte_per_s == pytest.approx(real_bytes / real_s / 1e9)
+    assert case.busbw_gbyte_per_s == pytest.approx(case.algbw_gbyte_per_s * 2 * 3 / 4)
+    assert result().busbw_gbyte_per_s == pytest.approx(result().algbw_gbyte_per_s * 3 / 4)
+
+
+def both_fabrics() -> list[CaseResult]:
+    return [
+        result(1.01),
+        result(1.0, FabricKind.RAIL_OPTIMIZED, algorithm="direct"),
+    ]
+
+
+def test_the_contract() -> None:
+    found = run_object("id", "scenario", Path("/folder"), both_fabrics())
+    assert list(found)[:6] == ["schema", "run_id", "scenario", "verdict", "folder", "cases"]
+    assert found["schema"] == "railbed.run/1"
+    case = found["cases"][0]
+    assert case["fabric"] == {
+        "kind": "rail-only",
+        "domains": 2,
+        "domain_size": 2,
+        "platform": "dgx-h100",
+    }
+    wanted = "case collective algorithm gpus bytes bandwidth_scale time_dilation modeled_s ratio"
+    assert set(wanted.split()) | {"algbw_gbyte_per_s", "busbw_gbyte_per_s"} <= case.keys()
+    assert list(case["measured_s"]) == ["median", "p50", "p95", "p99", "min", "max", "values"]
+    assert case["ratio"] == pytest.approx(case["measured_s"]["median"] / case["modeled_s"])
+    json.dumps(found)
+
+
+def test_the_slowdown_is_against_the_fastest_rail_optimized_case() -> None:
+    cases = [*both_fabrics(), result(1.0, FabricKind.RAIL_OPTIMIZED)]
+    (slowdown,) = run_object("id", "scenario", Path(), cases)["slowdowns"]
+    assert slowdown["baseline"] == "rail-optimized/all-to-all/direct"
+    assert slowdown["modeled"] > 0.1
+    assert slowdown["measured"] == pytest.approx(1.01 * (1 + slowdown["modeled"]) - 1)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_shows_all_and_cuts_nothing(width: int) -> None:
+    text = io.StringIO()
+    found = run_object("id", "scenario", Path("/folder"), both_fabrics())
+    print_run(found, Console(file=text, width=width))
+    for word in ("two-step", "direct", "pass", "against direct", "rates / 20000", "size / 10"):
+        assert word in text.getvalue()
+    assert "…" not in text.getvalue()
+
+
+def test_quantities_for_people() -> None:
+    assert human_bytes(11_375_000) == "11.4 MB"
+    assert human_bytes(12) == "12 B"
+    assert human_seconds(0.000585) == "585 µs"
+
+
+def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
+    topology, schedule, prediction = modeled(
+        FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
+    )
+    run_id = new_run_id("quick")
+    folder = RunFolder.create(tmp_path, run_id, "text: 1\n", {"kernel": "6"})
+    folder.begin_case("a/b", topology, prediction, schedule.digest)
+    records = tuple(
+        TransferRecord(0, t.id, t.source, t.destination, 1, 2, 3, 4, 5) for t in schedule.transfers
+    )
+    done = repeat(0, 1.0, records=records)
+    folder.add_repeat("a/b", done)
+    folder.end_case("a/b", 1, (done,), {"link": {"sent": 1}}, {"link": {"sent": 2}})
+    with pytest.raises(InputError, match="is running"):
+        read_result(folder.path)
+    folder.complete({"run_id": run_id})
+    assert read_result(find_run(tmp_path, "latest")) == {"run_id": run_id}
+    assert read_result(find_run(tmp_path, run_id[:-1])) == {"run_id": run_id}
+    assert stored_runs(tmp_path) == [folder.path]
+    rows = (folder.path / "a_b" / "transfers.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(records)
+    assert json.loads((folder.path / "a_b" / "repeats.json").read_text())[0]["warmup"] is True
+
+
+def test_a_broken_run_says_why(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "r1", "", {})
+    folder.incomplete("the controller died")
+    assert read_state(folder.path) == {"state": "incomplete", "cause": "the controller died"}
+    with pytest.raises(InputError, match="the controller died"):
+        read_result(folder.path)
+    with pytest.raises(InputError, match="no run called 'other'"):
+        find_run(tmp_path, "other")

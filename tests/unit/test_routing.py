@@ -1,0 +1,106 @@
+"""Topology, addresses and paths, over many shapes."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model import addressing
+from model.fabric import FabricKind
+from model.routing import node_kind, path
+from model.topology import Gpu, LinkKind, NodeKind, Topology, build_topology
+from tests.unit.fabrics import spec, topologies
+
+MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
+
+
+@given(topologies())
+def test_names_ports_and_addresses_are_unique(topology: Topology) -> None:
+    ends = [port for link in topology.links for port in (link.lower, link.upper)]
+    assert len({(port.node, port.number) for port in ends}) == len(ends)
+    assert len({(port.node, port.interface) for port in ends}) == len(ends)
+    assert len({link.name for link in topology.links}) == len(topology.links)
+    addresses = [
+        f(gpu) for gpu in topology.gpus for f in (addressing.nic_address, addressing.hb_address)
+    ]
+    assert len(set(addresses)) == 2 * len(topology.gpus)
+    hardware = [f(gpu) for gpu in topology.gpus for f in (addressing.nic_mac, addressing.hb_mac)]
+    assert len(set(hardware)) == 2 * len(topology.gpus)
+
+
+def test_interface_names_fit_at_the_largest_size() -> None:
+    last = addressing.MAX_DOMAINS - 1, addressing.MAX_DOMAIN_SIZE - 1
+    longest = (f"rail{last[1]}-d{last[0]}", f"spine{last[0]}-r{last[1]}", f"hb{last[0]}-g{last[1]}")
+    assert max(map(len, longest)) <= MAX_INTERFACE_NAME
+
+
+@given(st.integers(0, addressing.MAX_DOMAINS - 1), st.integers(0, addressing.MAX_DOMAIN_SIZE - 1))
+def test_addresses_lie_in_their_networks(domain: int, rail: int) -> None:
+    gpu = Gpu(domain, rail)
+    assert addressing.nic_address(gpu) in addressing.rail_network(rail)
+    assert addressing.rail_network(rail).subnet_of(addressing.NIC_NETWORK)
+    assert addressing.hb_address(gpu) in addressing.domain_network(domain)
+    assert addressing.domain_network(domain).subnet_of(addressing.HB_NETWORK)
+    assert addressing.hb_address(gpu) != addressing.domain_network(domain).broadcast_address
+
+
+@given(topologies())
+def test_every_pair_is_delivered_without_a_loop(topology: Topology) -> None:
+    for source in topology.gpus:
+        for destination in topology.gpus:
+            hops = path(topology, source, destination)
+            nodes = [source.name, *(hop.receiver for hop in hops)]
+            assert nodes[-1] == destination.name
+            assert len(set(nodes)) == len(nodes)
+
+
+@given(topologies())
+def test_rail_only_never_crosses_rails_outside_the_hb_domains(topology: Topology) -> None:
+    if topology.spec.kind is FabricKind.RAIL_ONLY:
+        for source in topology.gpus:
+            for destination in topology.gpus:
+                hops = path(topology, source, destination)
+                rails = [h.receiver for h in hops if node_kind(h.receiver) is NodeKind.RAIL_SWITCH]
+                assert rails in ([], [f"rail{destination.rail}"])
+                assert all(hop.link.kind is not LinkKind.UPLINK for hop in hops)
+
+
+@given(topologies())
+def test_traffic_within_a_domain_stays_there(topology: Topology) -> None:
+    for source in topology.gpus:
+        for rail in range(topology.spec.domain_size):
+            destination = topology.gpu(source.domain, rail)
+            kinds = {hop.link.kind for hop in path(topology, source, destination)}
+            assert kinds <= {LinkKind.HB}
+
+
+@given(topologies(), st.integers(1, 5), st.integers(1, 4))
+def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
+    topology: Topology, domains: int, rails: int
+) -> None:
+    """Flows of one exchange per uplink: within one of even, whatever the number of spines."""
+    y, x = topology.spec.domains, topology.spec.domain_size
+    if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
+        return
+    loads: Counter[object] = Counter()
+    for source in topology.gpus:
+        to = topology.gpu((source.domain + domains) % y, (source.rail + rails) % x)
+        loads.update(h for h in path(topology, source, to) if h.link.kind is LinkKind.UPLINK)
+    spines = topology.spec.spines
+    assert max(loads.values()) <= -(-y // spines)
+
+
+def test_the_seed_turns_the_spines_reproducibly() -> None:
+    def spine(seed: int) -> str:
+        topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, 4, seed))
+        return path(topology, topology.gpu(0, 0), topology.gpu(1, 1))[1].receiver
+
+    assert spine(0) == spine(0) == spine(4)
+    assert len({spine(seed) for seed in range(4)}) == 4
+
+
+@given(topologies(4, 3))
+def test_the_digest_tells_topologies_apart(topology: Topology) -> None:
+    again = build_topology(topology.spec)
+    other = build_topology(spec(topology.spec.kind, 7, 1))
+    assert again.digest == topology.digest != other.digest

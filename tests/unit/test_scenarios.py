@@ -1,0 +1,206 @@
+"""Scenario files: what is taken, and the exact words for what is not."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from scenarios.library import library
+from scenarios.loading import load
+from scenarios.quantities import RATES, SIZES, parse
+from scenarios.reference import SECTIONS, reference
+from scenarios.scaling import TOTAL_HB_BPS, TOTAL_NIC_BPS, auto_bandwidth_scale
+
+GOOD = """\
+fabric:
+  domains: 4
+  domain_size: 2
+  platform: dgx-h100
+  bandwidth_scale: 20000
+workloads:
+  - collective: all-reduce
+    algorithm: ring
+    size: 12 MB
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to write x.yaml in, and to be in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "x.yaml"
+
+
+def problems(text: str, *overrides: str) -> list[str]:
+    """What is said of a file x.yaml with this text."""
+    Path("x.yaml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load(Path("x.yaml"), overrides)
+    assert caught.value.exit_code == 2
+    return str(caught.value).splitlines()
+
+
+def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
+    write.write_text(GOOD)
+    scenario = load(write)
+    assert scenario.name == "x"
+    assert [case.name for case in scenario.cases] == [
+        "rail-only/all-reduce/ring",
+        "rail-optimized/all-reduce/ring",
+    ]
+    assert scenario.fabrics[1].spines == 4
+    assert scenario.cases[0].emulated_bytes == 12_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("domains: 4", "domains: 0"), "x.yaml:2 fabric.domains: must be at least 2, got 0"),
+        (
+            ("domains: 4", "domains: 4\n  spine: 4"),
+            "x.yaml:3 fabric.spine: unknown key 'spine' (did you mean 'spines'?)",
+        ),
+        (
+            ("domains: 4", "domains: four"),
+            "x.yaml:2 fabric.domains: must be a whole number, got 'four'",
+        ),
+        (
+            ("domains: 4", "domains: 4\n  domains: 5"),
+            'x.yaml:3: duplicate key "domains" (each key once)',
+        ),
+        (
+            ("12 MB", "12 furlongs"),
+            "x.yaml:9 workloads.0.size: unknown unit 'furlongs' in '12 furlongs'; known are B, kB, "
+            "MB, GB, KiB, MiB, GiB; or a published size: gpt-146b-gradients, gpt-1t-gradients, "
+            "deepspeed-moe-1.3b-all-to-all",
+        ),
+        (
+            ("domains: 4", "domains: 5000"),
+            "x.yaml:2 fabric.domains: there are addresses for at most 2048, got 5000",
+        ),
+        (
+            ("domain_size: 2", "domain_size: 600"),
+            "x.yaml:3 fabric.domain_size: there are addresses for at most 510, got 600",
+        ),
+        (
+            ("bandwidth_scale: 20000", "bandwidth_scale: 1e6"),
+            "x.yaml:5 fabric.bandwidth_scale: leaves a NIC link 0.4 Mbit/s, below the 1 Mbit/s "
+            "that can be shaped (bandwidth_scale 1e+06) (use at most 400000)",
+        ),
+        (
+            ("bandwidth_scale: 20000", "bandwidth_scale: fast"),
+            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got 'fast'",
+        ),
+        (
+            ("dgx-h100", "dgx-h10"),
+            "x.yaml:4 fabric.platform: unknown platform 'dgx-h10'; did you mean 'dgx-h100'? known: "
+            "dgx-a100, dgx-h100, mi300x, gh200, gb200-nvl72",
+        ),
+        (
+            ("algorithm: ring", "algorithm: rings"),
+            "x.yaml:7 workloads.0: all-reduce has no algorithm 'rings'; did you mean 'ring'? "
+            "known: ring, hierarchical",
+        ),
+        (
+            ("all-reduce", "all-reduse"),
+            "x.yaml:7 workloads.0.collective: must be 'all-reduce', 'all-gather', "
+            "'reduce-scatter' or 'all-to-all', got 'all-reduse'; did you mean 'all-reduce'?",
+        ),
+        (
+            ("platform: dgx-h100", "hb_rate: 12 parsecs"),
+            "x.yaml:4 fabric.hb_rate: unknown unit 'parsecs' in '12 parsecs'; known are bit/s, "
+            "kbit/s, Mbit/s, Gbit/s, Tbit/s",
+        ),
+        (
+            ("  platform: dgx-h100\n", ""),
+            "x.yaml:1 fabric: needs a platform, or both hb_rate and nic_rate (known: dgx-a100, "
+            "dgx-h100, mi300x, gh200, gb200-nvl72)",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_exactly(write: Path, change: tuple[str, str], message: str) -> None:
+    assert problems(GOOD.replace(*change)) == [message]
+
+
+def test_all_problems_are_reported_at_once(write: Path) -> None:
+    text = (
+        GOOD.replace("domains: 4", "domains: 0").replace("12 MB", "12 m").replace("dgx-h100", "dgx")
+    )
+    assert len(problems(text + "repeats: 0\ncolour: red\n")) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x.yaml:1: must be a mapping with the keys of a scenario, got nothing"),
+        ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got CommentedSeq"),
+        ("fabric: [", "x.yaml:1: is not YAML"),
+    ],
+)
+def test_what_is_no_scenario_at_all(write: Path, text: str, message: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith(message)
+
+
+def test_files_that_cannot_be_read(write: Path) -> None:
+    write.write_bytes(b"\xff\xfe\x00")
+    for place, message in (
+        (write, "is not UTF-8 text"),
+        (write.parent, "is a folder, not a scenario file"),
+        (Path("nowhere.yaml"), "nowhere.yaml: no such file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(place)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("fabric.domains=0", "--set fabric.domains: must be at least 2, got 0"),
+        ("fabric.domain=4", "--set fabric.domain: unknown key 'domain' (did you mean 'domains'?)"),
+        ("nonsense", "--set nonsense: must be key=value, such as fabric.domains=8"),
+        ("workloads.3.size=1 B", "--set workloads.3.size=1 B: 3 is not in the scenario"),
+        ("repeats=[", "--set repeats=[: the value is not YAML"),
+        ("repeats.x=1", "--set repeats.x"),
+    ],
+)
+def test_overrides_are_named_in_the_message(write: Path, override: str, message: str) -> None:
+    assert problems(GOOD + "repeats: 1\n", override)[0].startswith(message)
+
+
+@given(domains=st.integers(2, 2048), size_scale=st.integers(1, 1000))
+def test_overrides_take_effect(
+    tmp_path_factory: pytest.TempPathFactory, domains: int, size_scale: int
+) -> None:
+    place = tmp_path_factory.mktemp("scenario") / "x.yaml"
+    place.write_text(GOOD)
+    scenario = load(place, [f"fabric.domains={domains}", f"workloads.0.size_scale={size_scale}"])
+    assert {spec.domains for spec in scenario.fabrics} == {domains}
+    assert scenario.cases[0].emulated_bytes == round(12_000_000 / size_scale)
+
+
+@given(st.floats(1e-3, 1e6), st.sampled_from(sorted({**SIZES, **RATES})))
+def test_quantities_are_number_times_unit(number: float, unit: str) -> None:
+    units = {**SIZES, **RATES}
+    assert parse(f"{number} {unit}", units) == parse(f"{number}{unit}", units)
+    assert parse(f"{number} {unit}", units) == pytest.approx(number * units[unit])
+
+
+@given(st.integers(2, 5000), st.floats(1e9, 1e13), st.floats(1e9, 1e13))
+def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float) -> None:
+    scale = auto_bandwidth_scale(gpus, hb, nic)
+    assert gpus * nic / scale <= TOTAL_NIC_BPS * (1 + 1e-9)
+    assert gpus * hb / scale <= TOTAL_HB_BPS * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
+def test_the_library_is_valid(path: Path) -> None:
+    assert load(path).description
+
+
+def test_the_reference_of_all_keys_is_true() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text()
+    for section in SECTIONS:
+        assert reference(section) in text, f"{section.__name__}: {reference(section)}"
