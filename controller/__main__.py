@@ -19,28 +19,30 @@ def read_topology(fabric: Path) -> Topology:
 
 
 def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
-    """Run Ryu's event loop until the process ends."""
+    """Listen, and run Ryu's event loop until the process ends."""
     import eventlet.wsgi
 
     # Ryu imports this name, which eventlet has dropped; its REST server is never loaded.
     eventlet.wsgi.ALREADY_HANDLED = None
 
     from ryu import cfg
-    from ryu.base.app_manager import AppManager
+    from ryu.base.app_manager import AppManager, RyuApp
+    from ryu.controller.controller import datapath_connection_factory
     from ryu.controller.ofp_handler import OFPHandler
     from ryu.lib import hub
 
     from controller.app import RailbedController
 
     cfg.CONF([], project="ryu", default_config_files=[])
-    cfg.CONF.set_override("ofp_listen_host", LOOPBACK)
-    cfg.CONF.set_override("ofp_tcp_listen_port", OPENFLOW_PORT)
     manager = AppManager.get_instance()
-    channel = manager.instantiate(OFPHandler)
+    # Not OFPHandler's own start: it binds later, in a thread whose errors Ryu only logs, and with
+    # SO_REUSEPORT, so that two controllers would share the switches without a word.
+    RyuApp.start(manager.instantiate(OFPHandler))
     manager.instantiate(RailbedController, topology, process_ids, journal).start()
-    serving = channel.start()
+    server = eventlet.listen((LOOPBACK, OPENFLOW_PORT), reuse_port=False)
     journal.write("listening", address=LOOPBACK, port=OPENFLOW_PORT)
-    hub.joinall([serving])
+    while True:
+        hub.spawn(datapath_connection_factory, *server.accept())
 
 
 def main() -> None:
@@ -50,8 +52,12 @@ def main() -> None:
     parser.add_argument("--proxies", type=Path, required=True, help="process ids by GPU, as JSON")
     parser.add_argument("--journal", type=Path, required=True, help="what was done, as JSON lines")
     files = parser.parse_args()
-    process_ids = json.loads(files.proxies.read_text())
-    serve(read_topology(files.fabric), process_ids, Journal(files.journal))
+    journal = Journal(files.journal)
+    try:
+        process_ids = json.loads(files.proxies.read_text())
+        serve(read_topology(files.fabric), process_ids, journal)
+    except Exception:
+        journal.end_with_error("main")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The Ryu application: events in, messages out; all decisions are pure functions elsewhere."""
 
 import functools
-import os
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +17,9 @@ from ryu.ofproto import ofproto_v1_3
 from controller import openflow
 from controller.desired import Rule, desired_routes, desired_rules
 from controller.journal import Journal
-from controller.reconcile import difference
+from controller.reconcile import difference, vacated
 from controller.routes import HostRoutes
 from model.topology import Topology
-
-HANDLER_FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 Handler = Callable[[Any, Any], None]
 
@@ -36,10 +32,7 @@ def fatal_errors(handler: Handler) -> Handler:
         try:
             handler(app, event)
         except Exception:
-            text = traceback.format_exc()
-            app.journal.write("error", handler=handler.__name__, traceback=text)
-            print(text, flush=True)
-            os._exit(HANDLER_FAILED)
+            app.journal.end_with_error(handler.__name__)
 
     return guarded
 
@@ -94,15 +87,12 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         """Additions, removals, and a barrier behind them (section 7.3.8)."""
         switch = self._switch(datapath)
         self.generation = max(self.generation, *(g + 1 for g in installed.values()), 1)
-        change = difference(installed.keys(), desired_rules(self.topology, switch))
-        added = {rule.destination for rule in change.additions}
-        removals = [rule for rule in change.removals if rule.destination not in added]
-        for rule in change.additions:
-            datapath.send_msg(openflow.addition(datapath, rule, self.generation))
-        for rule in removals:
-            datapath.send_msg(openflow.removal(datapath, rule))
-        datapath.send_msg(datapath.ofproto_parser.OFPBarrierRequest(datapath))
-        facts = {"added": len(change.additions), "removed": len(removals)}
+        desired = desired_rules(self.topology, switch)
+        self.journal.write("computed", switch=switch, rules=len(desired))
+        change = difference(installed.keys(), desired)
+        for message in openflow.update(datapath, change, self.generation):
+            datapath.send_msg(message)
+        facts = {"added": len(change.additions), "removed": len(vacated(change))}
         self.journal.write("sent", switch=switch, generation=self.generation, **facts)
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]

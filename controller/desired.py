@@ -3,11 +3,12 @@
 Pure functions of the topology, derived from `model.routing.next_hop` alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from model import addressing
-from model.routing import next_hop, path
+from model.routing import next_hop
 from model.topology import Gpu, Hop, LinkKind, Topology
 
 
@@ -70,24 +71,41 @@ def desired_routes(topology: Topology, gpu: Gpu) -> frozenset[Route]:
     routes: set[Route] = set()
     for rail in range(topology.spec.domain_size):
         destinations = [topology.gpu(domain, rail) for domain in others]
-        found = {_route(topology, gpu, destination) for destination in destinations}
-        nexts = {(route.gateway, route.interface) for route in found}
-        if len(nexts) == 1:
-            gateway, interface = nexts.pop()
-            network = addressing.rail_network(rail)
-            found = {Route(network, gateway, interface, addressing.nic_address(gpu))}
-        routes |= found
+        steps = {to: _step(topology, gpu, to) for to in destinations}
+        if len(set(steps.values())) == 1:
+            routes |= _routes(topology, gpu, {addressing.rail_network(rail): steps.popitem()[1]})
+        else:
+            single = {IPv4Network(addressing.nic_address(to)): step for to, step in steps.items()}
+            routes |= _routes(topology, gpu, single)
     return frozenset(routes)
 
 
-def _route(topology: Topology, gpu: Gpu, destination: Gpu) -> Route:
-    hop, after = path(topology, gpu, destination)[:2]
-    gateway = addressing.GATEWAY
-    if hop.link.kind is LinkKind.HB:
-        gateway = addressing.hb_address(topology.gpu_by_name[after.receiver])
-    return Route(
-        destination=IPv4Network(addressing.nic_address(destination)),
-        gateway=gateway,
-        interface=hop.link.port_of(gpu.name).interface,
-        source=addressing.nic_address(gpu),
-    )
+# The interface by which a proxy sends, and the GPU or switch that its link, or its HB domain's
+# switch, hands the packet to.
+Step = tuple[str, str]
+
+
+def _step(topology: Topology, gpu: Gpu, destination: Gpu) -> Step | None:
+    hop = next_hop(topology, gpu.name, destination)
+    handed = hop
+    if hop is not None and hop.link.kind is LinkKind.HB:
+        handed = next_hop(topology, hop.receiver, destination)
+    if hop is None or handed is None:
+        return None
+    return hop.link.lower.interface, handed.receiver
+
+
+def _routes(topology: Topology, gpu: Gpu, steps: Mapping[IPv4Network, Step | None]) -> set[Route]:
+    """The routes for these steps; where there is no way there is no route."""
+    source = addressing.nic_address(gpu)
+    return {
+        Route(network, _gateway(topology, step[1]), step[0], source)
+        for network, step in steps.items()
+        if step is not None
+    }
+
+
+def _gateway(topology: Topology, receiver: str) -> IPv4Address:
+    """The address of a peer in the HB domain, or the one that stands for a rail switch."""
+    peer = topology.gpu_by_name.get(receiver)
+    return addressing.GATEWAY if peer is None else addressing.hb_address(peer)

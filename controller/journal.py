@@ -5,8 +5,13 @@ Events: `listening`, `connected`, `computed`, `sent`, `confirmed`, `routes`, `re
 """
 
 import json
+import os
 import time
+import traceback
 from pathlib import Path
+from typing import NoReturn
+
+SOFTWARE_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 
 class Journal:
@@ -19,3 +24,10 @@ class Journal:
         """Append one event with its facts."""
         line = {"ns": time.monotonic_ns(), "event": event, **facts}
         self._file.write(json.dumps(line) + "\n")
+
+    def end_with_error(self, where: str) -> NoReturn:
+        """Report the exception being handled, and end the process."""
+        text = traceback.format_exc()
+        self.write("error", where=where, traceback=text)
+        print(text, flush=True)
+        os._exit(SOFTWARE_ERROR)

@@ -10,7 +10,7 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from controller.desired import Route
-from controller.reconcile import difference
+from controller.reconcile import difference, vacated
 
 CLONE_NEWNET = 0x40000000
 # Our routes carry this originator (rtnetlink(7), rtm_protocol), so that no other is touched.
@@ -33,11 +33,9 @@ class HostRoutes:
         change = difference(self.installed(), desired)
         for route in change.additions:
             self._netlink.route("replace", **self._message(route))
-        replaced = {route.destination for route in change.additions}
-        for route in change.removals:
-            if route.destination not in replaced:
-                self._netlink.route("del", **self._message(route))
-        return len(change.additions), len(change.removals)
+        for route in vacated(change):
+            self._netlink.route("del", **self._message(route))
+        return len(change.additions), len(vacated(change))
 
     def installed(self) -> frozenset[Route]:
         """Our routes as the kernel has them."""

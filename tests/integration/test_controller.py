@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = pytest.mark.parametrize("kind", FabricKind)
-HANDLER_FAILED = 70
+SOFTWARE_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 
 class Bench:
@@ -276,7 +276,7 @@ def test_an_error_of_a_handler_ends_the_controller_with_its_traceback(
         CONTROLLER,
     )
     wait_until(lambda: controller.process.poll() is not None, "the controller ends")
-    assert controller.process.returncode == HANDLER_FAILED
+    assert controller.process.returncode == SOFTWARE_ERROR
     (error,) = controller.events("error")
     assert "Traceback" in error["traceback"]
     assert error["traceback"].strip() in controller.log.read_text()
@@ -287,7 +287,7 @@ def test_a_port_that_is_taken_ends_the_controller(tmp_path: Path, stack: ExitSta
     bench.controller("first").wait_for("listening")
     second = bench.controller("second")
     wait_until(lambda: second.process.poll() is not None, "the second controller ends")
-    assert second.process.returncode == HANDLER_FAILED
+    assert second.process.returncode == SOFTWARE_ERROR
     assert not second.events("listening")
     assert "Address already in use" in second.events("error")[0]["traceback"]
 

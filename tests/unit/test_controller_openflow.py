@@ -1,0 +1,190 @@
+"""Rules as bytes on the wire and back, through a table that does what a switch would."""
+
+import struct
+import warnings
+from ipaddress import IPv4Network
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller import openflow
+from controller.desired import Rule, desired_rules
+from controller.reconcile import difference
+from model import addressing
+from model.topology import Gpu, Topology
+from tests.unit.fabrics import topologies
+
+with warnings.catch_warnings():  # what Ryu's age brings
+    warnings.simplefilter("ignore")
+    from ryu.ofproto import ofproto_v1_3 as protocol
+    from ryu.ofproto import ofproto_v1_3_parser as parser
+    from ryu.ofproto.ofproto_protocol import ProtocolDesc
+
+HEADER = struct.Struct("!BBHI")
+FLOW_MOD_MATCH = protocol.OFP_FLOW_MOD_SIZE - protocol.OFP_MATCH_SIZE
+GENERATION = 5
+
+gpus = st.builds(Gpu, st.integers(0, 100), st.integers(0, 100))
+networks = st.builds(
+    lambda address, prefix: IPv4Network((address, prefix), strict=False),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 32),
+)
+rules = st.builds(
+    Rule,
+    destination=networks,
+    port=st.integers(1, protocol.OFPP_MAX),
+    hardware_address=st.none() | st.builds(addressing.nic_mac, gpus),
+)
+
+
+class Table:
+    """A flow table that is spoken to in bytes."""
+
+    def __init__(self) -> None:
+        self.datapath = ProtocolDesc(protocol.OFP_VERSION)
+        self._entries: dict[tuple[int, str], tuple[Any, bytes]] = {}
+
+    def receive(self, message: Any) -> None:
+        """Do what a message says (OpenFlow 1.3, section 6.4); a barrier changes nothing."""
+        message.xid = 1
+        message.serialize()
+        if isinstance(message, parser.OFPFlowMod):
+            header = HEADER.unpack_from(message.buf)
+            mod = parser.OFPFlowMod.parser(self.datapath, *header, bytearray(message.buf))
+            self._modify(mod, bytes(message.buf[FLOW_MOD_MATCH:]))
+
+    def _modify(self, mod: Any, match_and_instructions: bytes) -> None:
+        place = mod.priority, str(mod.match)
+        if mod.command == protocol.OFPFC_ADD:
+            self._entries[place] = mod, match_and_instructions
+            return
+        assert mod.command == protocol.OFPFC_DELETE_STRICT
+        found, _ = self._entries.get(place, (mod, b""))
+        if found.cookie & mod.cookie_mask == mod.cookie & mod.cookie_mask:
+            self._entries.pop(place, None)
+
+    def reply(self) -> list[Any]:
+        """All entries, as they come out of an answer to a request for them."""
+        return [self._stats(mod, rest) for mod, rest in self._entries.values()]
+
+    @staticmethod
+    def _stats(mod: Any, match_and_instructions: bytes) -> Any:
+        length = protocol.OFP_FLOW_STATS_0_SIZE + len(match_and_instructions)
+        fields = (length, 0, 0, 0, mod.priority, 0, 0, 0, mod.cookie, 0, 0)
+        head = struct.pack(protocol.OFP_FLOW_STATS_0_PACK_STR, *fields)
+        return parser.OFPFlowStats.parser(bytearray(head + match_and_instructions), 0)
+
+    def installed(self) -> dict[Rule, int]:
+        """What the controller makes of the answer."""
+        return openflow.installed_rules(self.reply())
+
+    def become(self, desired: frozenset[Rule], generation: int = GENERATION) -> list[Any]:
+        """The messages that the controller sends, not yet received."""
+        change = difference(self.installed().keys(), desired)
+        return openflow.update(self.datapath, change, generation)
+
+    def port(self, gpu: Gpu) -> int | None:
+        """Where a packet to a GPU leaves; a tie between rules would be anyone's guess."""
+        address = addressing.nic_address(gpu)
+        found = [
+            (mod.priority, rule.port)
+            for mod, rest in self._entries.values()
+            for rule in openflow.installed_rules([self._stats(mod, rest)])
+            if address in rule.destination
+        ]
+        highest = [port for priority, port in found if priority == max(found)[0]]
+        assert len(highest) <= 1
+        return highest[0] if highest else None
+
+
+def table(*messages: Any) -> Table:
+    """A table that has received messages."""
+    made = Table()
+    for message in messages:
+        made.receive(message)
+    return made
+
+
+DATAPATH = Table().datapath
+
+
+@given(rules, st.integers(0, 2**32 - 1))
+def test_a_rule_comes_back_as_it_was_installed(rule: Rule, generation: int) -> None:
+    there = table(openflow.addition(DATAPATH, rule, generation))
+    assert there.installed() == {rule: generation}
+
+
+@given(topologies(4, 3))
+def test_what_is_sent_makes_the_table_the_desired_one(topology: Topology) -> None:
+    """From what one switch has to what another one should have, and there is nothing left to do."""
+    there = Table()
+    for switch in topology.openflow_switches:
+        desired = desired_rules(topology, switch)
+        for message in there.become(desired):
+            there.receive(message)
+        assert there.installed().keys() == desired
+        assert len(there.become(desired)) == len(["barrier"])
+
+
+@given(
+    st.dictionaries(st.integers(0, 7), st.integers(1, 9), min_size=8, max_size=8),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_no_packet_is_dropped_or_sent_elsewhere_while_rules_change(
+    ports: dict[int, int], port: int, towards_one: bool
+) -> None:
+    """Between a rule for a whole rail and rules for its GPUs, after each single message."""
+    members = {Gpu(domain, 0): to for domain, to in ports.items()}
+    single = frozenset(Rule(_only(gpu), to) for gpu, to in members.items())
+    one = frozenset({Rule(addressing.rail_network(0), port)})
+    before, after = (single, one) if towards_one else (one, single)
+    there = table(*Table().become(before))
+    for message in there.become(after):
+        there.receive(message)
+        for gpu, own in members.items():
+            assert there.port(gpu) in (own, port)
+    assert there.installed().keys() == after
+
+
+def _only(gpu: Gpu) -> IPv4Network:
+    return IPv4Network(addressing.nic_address(gpu))
+
+
+def test_what_does_not_carry_our_mark_is_neither_seen_nor_removed() -> None:
+    rule = Rule(_only(Gpu(0, 0)), 1)
+    foreign = openflow.addition(DATAPATH, rule, GENERATION)
+    foreign.cookie = 7
+    there = table(foreign, openflow.removal(DATAPATH, rule))
+    assert there.installed() == {}
+    assert len(there.reply()) == 1
+
+
+def test_a_rule_of_ours_that_someone_changed_is_replaced() -> None:
+    rule = Rule(_only(Gpu(0, 0)), 1, addressing.nic_mac(Gpu(0, 0)))
+    output = parser.OFPActionOutput(1)
+    apply, clear = protocol.OFPIT_APPLY_ACTIONS, protocol.OFPIT_CLEAR_ACTIONS
+    for instructions in (
+        [],
+        [parser.OFPInstructionActions(clear, [])],
+        [parser.OFPInstructionActions(apply, [])],
+        [parser.OFPInstructionActions(apply, [output, output])],
+        [parser.OFPInstructionActions(apply, [parser.OFPActionDecNwTtl(), output])],
+        [parser.OFPInstructionActions(apply, [output]), parser.OFPInstructionGotoTable(1)],
+    ):
+        changed = openflow.addition(DATAPATH, rule, GENERATION)
+        changed.instructions = instructions
+        there = table(changed)
+        for message in there.become(frozenset({rule})):
+            there.receive(message)
+        assert there.installed() == {rule: GENERATION}
+
+
+def test_a_new_generation_marks_only_what_is_new() -> None:
+    kept, added = (Rule(_only(Gpu(domain, 0)), 1) for domain in (0, 1))
+    there = table(*Table().become(frozenset({kept})))
+    for message in there.become(frozenset({kept, added}), GENERATION + 1):
+        there.receive(message)
+    assert there.installed() == {kept: GENERATION, added: GENERATION + 1}
