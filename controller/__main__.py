@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import resource
 from pathlib import Path
 
 from controller.journal import Journal
@@ -45,6 +46,12 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
         hub.spawn(datapath_connection_factory, *server.accept())
 
 
+def allow_open_files() -> None:
+    """A netlink socket takes four descriptors: 256 proxies need more than the usual 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> None:
     """Read the files, then serve the switches."""
     parser = argparse.ArgumentParser(prog="controller", description=__doc__)
@@ -54,6 +61,7 @@ def main() -> None:
     files = parser.parse_args()
     journal = Journal(files.journal)
     try:
+        allow_open_files()
         process_ids = json.loads(files.proxies.read_text())
         serve(read_topology(files.fabric), process_ids, journal)
     except Exception:

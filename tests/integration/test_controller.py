@@ -108,20 +108,20 @@ class Bench:
             "ovs-ofctl", "-OOpenFlow13", verb, f"unix:{self.folder}/{switch}.mgmt", *words
         )
 
-    def controller(self, name: str) -> "Controller":
+    def controller(self, name: str, *limits: str) -> "Controller":
         """Start a controller; `name` tells it from others of the same test."""
         fabric, proxies = self.folder / "fabric.json", self.folder / "proxies.json"
         fabric.write_text(json.dumps(asdict(self.topology.spec)))
         proxies.write_text(json.dumps(self.proxies))
         journal = self.folder / f"{name}.jsonl"
         files = [f"--fabric={fabric}", f"--proxies={proxies}", f"--journal={journal}"]
-        command = [sys.executable, "-m", "controller", *files]
+        command = ["prlimit", *limits, sys.executable, "-m", "controller", *files]
         process = self._run(command, name, {"PYTHONPATH": str(ROOT)})
         return Controller(process, journal, self.folder / f"{name}.log")
 
-    def ready(self, name: str) -> "Controller":
+    def ready(self, name: str, *limits: str) -> "Controller":
         """A controller that all switches are connected to, and that is done."""
-        controller = self.controller(name)
+        controller = self.controller(name, *limits)
         controller.wait_for("listening")
         for switch in self.topology.openflow_switches:
             # OVS takes a target that is already set as no change: it keeps trying.
@@ -297,3 +297,11 @@ def test_it_listens_on_the_loopback_alone(tmp_path: Path, stack: ExitStack) -> N
     bench.controller("first").wait_for("listening")
     sockets = bench.inside("ss", "--no-header", "--listening", "--tcp", "--numeric").splitlines()
     assert [line.split()[3] for line in sockets] == ["127.0.0.1:6653"]
+
+
+def test_many_proxies_fit_whatever_the_soft_limit_of_open_files(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """Four descriptors each: six proxies and 32 here stand for 256 and the usual 1024."""
+    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 3, 2)), tmp_path, stack)
+    bench.ready("first", "--nofile=32:4096")
