@@ -19,6 +19,8 @@ PathClass = tuple[LinkKind, ...]
 
 # Events closer than this are one event: rounding must not split what happens together.
 SAME_TIME_S = 1e-9
+# What TCP hands down at most at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
+MAX_SEGMENT_BYTES = 65536
 # Numbers of the transfers and their lengths travel with the payload.
 HEADER_BYTES = 8
 
@@ -76,10 +78,14 @@ def link_loads(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> dict[Hop, fl
 def lower_bound_s(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> float:
     """The busiest link's load over its rate: no measurement may be shorter.
 
-    The burst of its token bucket leaves at once.
+    The burst of its token bucket leaves at once; and so does the last segment, for which the
+    bucket may go into debt, as large as segmentation offload makes it.
     """
+    largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
+    last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
     return max(
-        max(0.0, load - Shaper(hop.link.rate_bps).burst_bytes) / (hop.link.rate_bps / 8)
+        max(0.0, load - Shaper(hop.link.rate_bps).burst_bytes - last_segment)
+        / (hop.link.rate_bps / 8)
         for hop, load in link_loads(schedule, paths).items()
     )
 

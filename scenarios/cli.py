@@ -197,16 +197,15 @@ def main() -> NoReturn:
     """Run a command; every error becomes a sentence and its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        app(standalone_mode=False)
+        # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
+        exit_code = app(standalone_mode=False) or 0
     except RailbedError as error:
         _end(str(error), error.exit_code)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     except Exception as error:
         _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
-    sys.exit(0)
+    if exit_code == EXIT_INTERRUPTED:
+        _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
+    sys.exit(exit_code)
 
 
 def _usage_or_bug(error: Exception) -> str:

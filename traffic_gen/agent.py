@@ -121,7 +121,7 @@ class VerifiedPayloads(Payloads):
         self.expected = verify["expected"]
         self.chunks = {chunk: self.contribution(rank, chunk) for chunk in verify["initial"]}
 
-    def contribution(self, rank: int, chunk: int) -> array.array[float]:
+    def contribution(self, rank: int, chunk: int) -> "array.array[float]":
         """What a rank has for a chunk before."""
         values = (initial_value(rank, chunk, element) for element in range(self.elements))
         return array.array("d", values)

@@ -37,8 +37,14 @@ def started(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_until(lambda: any(Path("runs").glob("*/*/transfers.csv")), "a case begins", 60)
+    wait_until(
+        lambda: any(map(_has_records, Path("runs").glob("*/*/transfers.csv"))), "it runs", 60
+    )
     return process
+
+
+def _has_records(transfers: Path) -> bool:
+    return len(transfers.read_text().splitlines()) > 1
 
 
 def result_of(done: subprocess.CompletedProcess[str]) -> Any:

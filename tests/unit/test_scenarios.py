@@ -128,7 +128,7 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
     text = (
         GOOD.replace("domains: 4", "domains: 0").replace("12 MB", "12 m").replace("dgx-h100", "dgx")
     )
-    assert len(problems(text + "repeats: 0\ncolour: red\n")) == 6
+    assert len(problems(text + "repeats: 0\ncolour: red\n")) == 5
 
 
 @pytest.mark.parametrize(
