@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import EmulationError
+from testbed.marks import Mark
 from testbed.processes import Watch, running, wait_for
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -81,16 +82,18 @@ class OpenVSwitch:
 
 
 @contextmanager
-def open_vswitch(folder: Path, watch: Watch) -> Iterator[OpenVSwitch]:
-    """Start Open vSwitch with its state in `folder`, in the present network namespace."""
+def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
+    """Start Open vSwitch with its state in the run's folder, in the present network namespace."""
+    folder = mark.folder / "ovs"
     folder.mkdir()
     datapath = "system" if kernel_datapath_available() else "netdev"
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
+    environment = {**mark.environment, **places}
     database, remote = folder / "conf.db", folder / "db.sock"
     _run("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
     switch = ["ovs-vswitchd", f"unix:{remote}"]
-    with running(server, folder / "ovsdb-server.log", places) as database_server:
+    with running(server, folder / "ovsdb-server.log", environment) as database_server:
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
         settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
@@ -105,7 +108,7 @@ def open_vswitch(folder: Path, watch: Watch) -> Iterator[OpenVSwitch]:
             "external_ids:system-id=railbed",
             *settings,
         )
-        with running(switch, folder / "ovs-vswitchd.log", places) as daemon:
+        with running(switch, folder / "ovs-vswitchd.log", environment) as daemon:
             watch.add("Open vSwitch", daemon.pid, folder / "ovs-vswitchd.log")
             yield OpenVSwitch(folder, daemon.pid, datapath)
 

@@ -53,7 +53,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
         private_namespace(),
         wiring(hosts) as wires,
         controller_process.controller(topology, hosts, mark, watch) as journal,
-        open_vswitch(mark.folder / "ovs", watch) as switch,
+        open_vswitch(mark, watch) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,28 @@ def railbed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([RAILBED, *arguments], capture_output=True, text=True, timeout=110)
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    """A run whose first case is under way."""
-    process = subprocess.Popen(
-        [RAILBED, "run", "quickstart", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Started = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def started(folder: Path) -> Iterator[Started]:
+    """Starts a run and waits until its first case is under way; kills it if the test forgets."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [RAILBED, "run", "quickstart", *arguments]
+        pipe = subprocess.PIPE
+        processes.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
+        wait_until_it_runs()
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_it_runs() -> None:
     wait_until(
         lambda: any(map(_has_records, Path("runs").glob("*/*/transfers.csv"))), "it runs", 60
     )
@@ -111,7 +126,7 @@ def test_a_failed_expectation_is_exit_code_1(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("proxies", ["process", "container"])
-def test_ctrl_c_takes_everything_down(folder: Path, proxies: str) -> None:
+def test_ctrl_c_takes_everything_down(started: Started, proxies: str) -> None:
     process = started("--proxies", proxies)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
@@ -121,7 +136,9 @@ def test_ctrl_c_takes_everything_down(folder: Path, proxies: str) -> None:
 
 
 @pytest.mark.parametrize("proxies", ["process", "container"])
-def test_after_kill_9_everything_goes_by_itself_or_with_clean(folder: Path, proxies: str) -> None:
+def test_after_kill_9_everything_goes_by_itself_or_with_clean(
+    started: Started, proxies: str
+) -> None:
     before = machine_state()
     process = started("--proxies", proxies)
     process.kill()
@@ -134,7 +151,7 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(folder: Path, prox
 
 
 @pytest.mark.parametrize("victim", ["controller", "ovs-vswitchd", "agent.py"])
-def test_a_death_is_exit_code_4_with_last_words(folder: Path, victim: str) -> None:
+def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -> None:
     before = machine_state().processes
     process = started("--proxies", "process")
     os.kill(marked_process(victim, before), signal.SIGKILL)
@@ -157,7 +174,7 @@ def marked_process(name: str, before: frozenset[int]) -> int:
     raise AssertionError(f"no process of the run is called {name}")
 
 
-def test_two_runs_at_once(folder: Path) -> None:
+def test_two_runs_at_once(started: Started) -> None:
     other = started("--proxies", "process")
     small = ("--set", "fabric.kinds=rail-only", "--set", "fabric.domains=2")
     done = railbed("run", "verify", *QUICK, *small)
