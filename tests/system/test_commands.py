@@ -55,7 +55,6 @@ def wait_until_it_runs() -> None:
     wait_until(
         lambda: any(map(_has_records, Path("runs").glob("*/*/transfers.csv"))), "it runs", 60
     )
-    return process
 
 
 def _has_records(transfers: Path) -> bool:
