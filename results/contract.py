@@ -1,6 +1,6 @@
 """The JSON object of a run: the schema `railbed.run/1`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,13 @@ SCHEMA = "railbed.run/1"
 
 
 def run_object(
-    run_id: str, scenario: str, folder: Path, cases: Sequence[CaseResult]
+    run_id: str,
+    scenario: str,
+    folder: Path,
+    cases: Sequence[CaseResult],
+    machine: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `run --json` prints and the run folder keeps."""
+    """What `run --json` prints and the run folder keeps; `machine` is the run's environment."""
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -22,6 +26,7 @@ def run_object(
         "folder": str(folder),
         "cases": [_case_object(case) for case in cases],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+        **({} if machine is None else {"machine": dict(machine)}),
     }
 
 
@@ -49,6 +54,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "ratio": case.ratio,
         "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
         "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
+        "warmup_s": list(case.warmup_s),
         "retransmits": case.retransmits,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),

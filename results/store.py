@@ -111,15 +111,26 @@ def stored_runs(store: Path) -> list[Path]:
 
 
 def find_run(store: Path, name: str) -> Path:
-    """The run with this id, the only one that begins so, or the `latest`."""
+    """The run with this id or path, the only one that begins so, or the `latest`."""
     runs = stored_runs(store)
-    matches = runs[-1:] if name == "latest" else [run for run in runs if run.name.startswith(name)]
+    matches = _matching(runs, name)
     if len(matches) != 1:
         found = "no run" if not matches else f"{len(matches)} runs"
         where = f"{store}: {found} called {name!r}"
         known = ", ".join(run.name for run in runs[-5:]) or "none"
         raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
     return matches[0]
+
+
+def _matching(runs: list[Path], name: str) -> list[Path]:
+    """The runs that `name` may mean. A whole id wins over longer ones that begin with it."""
+    if name == "latest":
+        return runs[-1:]
+    if exact := [run for run in runs if run.name == name]:
+        return exact
+    if (Path(name) / "state.json").is_file():
+        return [Path(name)]
+    return [run for run in runs if run.name.startswith(name)]
 
 
 def read_state(run: Path) -> dict[str, str]:

@@ -60,8 +60,9 @@ def _within_fabric(case: str) -> str:
 
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
-    for line in dict.fromkeys(_scales(case) for case in result["cases"]):
-        yield Text(line, "dim")
+    yield ""
+    yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
+    yield _scales(result["cases"])
     yield from _reasons(result["cases"])
     if result["slowdowns"]:
         yield ""
@@ -70,13 +71,26 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
             yield _slowdown(slowdown)
 
 
-def _scales(case: dict[str, Any]) -> str:
-    """Both scales of a case, and both times."""
-    return (
-        f"{_within_fabric(case['case'])}: rates / {case['bandwidth_scale']:g}, "
-        f"size / {case['size_scale']:g}; modeled {case['modeled_s']:.3g} s emulated, "
-        f"{human_seconds(case['modeled_s'] / case['time_dilation'])} real"
-    )
+def _scales(cases: list[dict[str, Any]]) -> Table:
+    """Both scales of every case, and both times."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    for _ in range(4):
+        table.add_column(justify="right", no_wrap=True)
+    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
+        table.add_row(Text(kind, "bold"))
+        for case in cases:
+            if case["fabric"]["kind"] == kind:
+                table.add_row(*_scale_row(case))
+    return table
+
+
+def _scale_row(case: dict[str, Any]) -> Iterator[str]:
+    yield " " + _within_fabric(case["case"])
+    yield f"rates / {case['bandwidth_scale']:g}"
+    yield f"size / {case['size_scale']:g}"
+    yield human_seconds(case["measured_s"]["median"])
+    yield f"{human_seconds(case['real_s'])} real"
 
 
 def human_seconds(seconds: float) -> str:
@@ -96,5 +110,13 @@ def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
 def _slowdown(slowdown: dict[str, Any]) -> str:
     case, baseline = _within_fabric(slowdown["case"]), _within_fabric(slowdown["baseline"])
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
-    measured, modeled = slowdown["measured"], slowdown["modeled"]
-    return f"  {case}{against}: {measured:+.1%} measured, {modeled:+.1%} modeled"
+    measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
+    return f"  {case}{against}: {measured} (modeled: {modeled})"
+
+
+def _slower(slowdown: float) -> str:
+    """A slowdown in words; what rounds to nothing has no sign."""
+    size = f"{abs(slowdown):.1%}"
+    if size == "0.0%":
+        return "as fast"
+    return f"{size} {'slower' if slowdown > 0 else 'faster'}"

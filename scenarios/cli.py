@@ -186,6 +186,29 @@ def doctor(proxies: Proxies = "container") -> None:
 
 
 @app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="fidelity, startup or agents")],
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Measure the figures that the documentation states."""
+    _ready("container")
+    from scenarios.bench import BENCHMARKS
+
+    if name not in BENCHMARKS:
+        what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
+        raise InputError(Problem("bench NAME", what))
+    rows = []
+    for row in BENCHMARKS[name](store):
+        rows.append(row)
+        if not as_json:
+            facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
+            out.print("  ".join(facts), highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps({"rows": rows}))
+
+
+@app.command()
 def clean() -> None:
     """Remove what crashed runs left; only what carries a run's mark."""
     from testbed.cleaning import clean as remove

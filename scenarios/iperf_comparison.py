@@ -4,7 +4,6 @@ import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from model.errors import EmulationError
 from model.schedule import Schedule
@@ -13,22 +12,7 @@ from testbed.namespace import namespace_of
 from testbed.processes import wait_for
 
 IPERF_PORT = 5201
-PAIRS_PER_PORT = 1000
 Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class CpuComparison:
-    """Seconds of processor time, user and system, of both ends together."""
-
-    size_bytes: int
-    agents_s: float
-    iperf3_s: float
-
-    @property
-    def ratio(self) -> float:
-        """The agents' share of what iperf3 needs."""
-        return self.agents_s / self.iperf3_s
 
 
 def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:

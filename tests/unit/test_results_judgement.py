@@ -1,0 +1,172 @@
+"""What executions that broke off, lost packets, paths and scales mean for a result."""
+
+import dataclasses
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric import FabricKind
+from model.measurement import Repeat
+from model.prediction import path_class, predict, schedule_paths
+from model.schedule import Collective
+from model.topology import build_topology
+from results.comparison import CaseResult, Measured, Thresholds, Verdict, compare
+from results.contract import run_object
+from results.store import RunFolder, find_run
+from results.table import print_run
+from tests.unit.fabrics import spec
+from traffic_gen.collectives import build_schedule
+
+LIMITS = Thresholds(within=0.02, limit=0.05)
+TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+SCHEDULE = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 4_000_000)
+PATHS = schedule_paths(SCHEDULE, TOPOLOGY)
+PREDICTION = predict(SCHEDULE, TOPOLOGY, dict.fromkeys(map(path_class, PATHS), 0))
+
+CASE_KEYS = [
+    "case",
+    "fabric",
+    "collective",
+    "algorithm",
+    "gpus",
+    "bytes",
+    "bandwidth_scale",
+    "time_dilation",
+    "measured_s",
+    "modeled_s",
+    "ratio",
+    "algbw_gbyte_per_s",
+    "busbw_gbyte_per_s",
+]
+EXTRA_KEYS = [
+    "size_scale",
+    "real_s",
+    "lower_bound_s",
+    "warmup_s",
+    "retransmits",
+    "verdict",
+    "reasons",
+]
+
+
+def repeat(ratio: float = 1.0, complete: bool = True, retransmits: int = 0) -> Repeat:
+    """An execution that took `ratio` times what is modeled."""
+    seconds = PREDICTION.completion_s * ratio
+    return Repeat(0, complete, seconds, 0, 0, retransmits, (), ())
+
+
+def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0) -> CaseResult:
+    measured = Measured(TOPOLOGY, SCHEDULE, warmups, repeats, dropped)
+    return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8).filter(any))
+def test_executions_that_broke_off_fail_and_are_not_counted(complete: list[bool]) -> None:
+    case = result(*(repeat(1.0 if whole else 0.1, whole) for whole in complete))
+    assert case.measured.values == (PREDICTION.completion_s,) * sum(complete)
+    assert (case.verdict is Verdict.PASS) == all(complete)
+    assert not any("lower bound" in reason for reason in case.reasons)
+
+
+def test_without_a_complete_repeat_the_case_fails() -> None:
+    case = result(repeat(0.1, complete=False))
+    assert case.verdict is Verdict.FAIL
+    assert case.measured.values == (PREDICTION.completion_s * 0.1,)
+
+
+@given(st.integers(0, 3), st.booleans())
+def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
+    executions = [repeat() for _ in range(4)]
+    executions[place] = repeat(0.3)
+    whole = tuple(executions)
+    case = result(repeat(), warmups=whole) if warmup else result(*whole)
+    assert case.verdict is Verdict.FAIL
+    assert any("the testbed is wrong" in reason for reason in case.reasons)
+
+
+def test_warmups_are_kept_apart() -> None:
+    case = result(repeat(), warmups=(repeat(1.5), repeat(complete=False)))
+    assert case.warmup_s == (PREDICTION.completion_s * 1.5,)
+    assert case.measured.max == PREDICTION.completion_s
+
+
+@pytest.mark.parametrize(
+    ("retransmits", "dropped", "verdict"), [(0, 0, "pass"), (3, 0, "pass"), (3, 2, "warn")]
+)
+def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
+    case = result(repeat(retransmits=retransmits), dropped=dropped)
+    assert case.verdict.value == verdict
+    assert len(case.reasons) == bool(retransmits) + bool(dropped)
+
+
+@given(st.floats(0.9, 1.1))
+def test_verdicts_follow_the_thresholds(ratio: float) -> None:
+    case = result(repeat(ratio))
+    away = abs(case.ratio - 1)
+    expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
+    below = case.measured.min < case.lower_bound_s
+    assert case.verdict.value == ("fail" if below else expected)
+
+
+def test_a_case_has_the_keys_of_the_contract_in_order() -> None:
+    found = run_object("id", "s", Path("/f"), [result(repeat())], machine={"cores": 2})
+    (case,) = found["cases"]
+    assert [key for key in case if key not in EXTRA_KEYS] == CASE_KEYS
+    assert case.keys() == {*CASE_KEYS, *EXTRA_KEYS}
+    assert list(found)[6:] == ["slowdowns", "machine"]
+    assert "machine" not in run_object("id", "s", Path("/f"), [])
+
+
+def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
+    store, other = tmp_path / "store", tmp_path / "other"
+    for run_id in ("r1", "r10"):
+        RunFolder.create(store, run_id, "", {})
+    moved = RunFolder.create(other, "moved", "", {}).path
+    assert find_run(store, "r1").name == "r1"
+    assert find_run(store, str(moved)) == moved
+    with pytest.raises(InputError, match="2 runs called 'r'"):
+        find_run(store, "r")
+    with pytest.raises(InputError, match="no run called"):
+        find_run(store, str(tmp_path))
+
+
+def printed(cases: list[CaseResult], width: int) -> list[str]:
+    text = io.StringIO()
+    print_run(run_object("id", "s", Path("/f"), cases), Console(file=text, width=width))
+    return text.getvalue().splitlines()
+
+
+def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
+    """The case's rival: it took as long, divided by `1 + slower`."""
+    changes: dict[str, Any] = {
+        "name": f"rail-optimized/all-to-all/{algorithm}",
+        "fabric": dataclasses.replace(case.fabric, kind=FabricKind.RAIL_OPTIMIZED),
+        "algorithm": algorithm,
+        "modeled_s": case.modeled_s / (1 + slower),
+    }
+    return dataclasses.replace(case, **changes)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_both_times_and_the_answer_fit_a_line(width: int) -> None:
+    case = result(repeat())
+    lines = printed([case, on_rail_optimized(case, 0.111, "direct")], width)
+    scales = [line for line in lines if "rates /" in line]
+    assert len(scales) == 2
+    assert all("size / 10" in line and "real" in line for line in scales)
+    answer = "  all-to-all/two-step, against direct: as fast (modeled: 11.1% slower)"
+    assert [line.rstrip() for line in lines].count(answer) == 1
+    assert max(map(len, lines)) <= width
+
+
+def test_a_slowdown_that_rounds_to_nothing_has_no_sign() -> None:
+    case = result(repeat())
+    for slower, words in ((-1e-5, "as fast"), (0.02, "2.0% slower"), (-0.02, "2.0% faster")):
+        lines = printed([case, on_rail_optimized(case, slower, "two-step")], 80)
+        assert any(f"(modeled: {words})" in line for line in lines)
