@@ -1,0 +1,38 @@
+"""The documentation is true."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from model.schedule import Collective
+from traffic_gen.collectives import algorithms_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_every_library_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pinned = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    text = (ROOT / "docs" / "libraries.md").read_text()
+    for requirement in pinned:
+        assert f"| `{requirement.split('==')[0]}` |" in text
+
+
+def test_every_algorithm_is_listed() -> None:
+    text = (ROOT / "docs" / "extending.md").read_text()
+    for collective in Collective:
+        names = ", ".join(f"`{name}`" for name in algorithms_of(collective))
+        assert f"| `{collective}` | {names} |" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_named_files_exist(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / target).exists(), target
+    rooms = "model|testbed|controller|traffic_gen|scenarios|results|tests|docs"
+    for name in re.findall(rf"`((?:{rooms})/[\w/.-]+\.\w+)`", text):
+        assert (ROOT / name).exists(), name
