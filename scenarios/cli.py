@@ -219,6 +219,8 @@ def clean() -> None:
 def main() -> NoReturn:
     """Run a command; every error becomes a sentence and its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
+    # A shell starts background jobs with SIGINT ignored; a run must be stoppable all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
         exit_code = app(standalone_mode=False) or 0

@@ -99,7 +99,7 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
     with _ending_recorded(folder):
         cases = Run(scenario, proxies, folder, listener).execute()
         listener.step("comparing")
-        result = run_object(run_id, scenario.name, folder.path, cases)
+        result = run_object(run_id, scenario.name, folder.path, cases, machine=facts)
         folder.complete(result)
     return result
 
