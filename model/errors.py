@@ -1,7 +1,8 @@
 """The exception tree, and the exit code that each branch ends with.
 
+A failed expectation is a result, not an error: the command line ends with 1.
+
 RailbedError
-├── ExpectationFailed   1   the emulation worked, the result is not what the scenario expects
 ├── InputError          2   a scenario or an argument is wrong
 ├── NotReady            3   this machine lacks something
 └── EmulationError      4   something died or did not come up
@@ -14,12 +15,6 @@ class RailbedError(Exception):
     """Anything that Railbed reports to its user in a sentence."""
 
     exit_code = 4
-
-
-class ExpectationFailed(RailbedError):
-    """A measurement does not meet what the scenario expects."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

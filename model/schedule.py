@@ -150,11 +150,6 @@ def _delivered(
     return held | source[chunk]
 
 
-def chunk_count(collective: Collective, gpus: int) -> int:
-    """How many chunks the buffers of a collective have: one a rank, or one an ordered pair."""
-    return gpus * gpus if collective is Collective.ALL_TO_ALL else gpus
-
-
 def pair_chunk(gpus: int, source: int, destination: int) -> int:
     """The chunk of an all-to-all that `source` has for `destination`."""
     return source * gpus + destination

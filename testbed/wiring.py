@@ -8,9 +8,8 @@ from pyroute2 import IPRoute
 
 from model import addressing
 from model.errors import EmulationError
-from model.routing import node_kind
 from model.shaping import MTU_BYTES, Shaper
-from model.topology import Gpu, Link, LinkKind, NodeKind, Port
+from model.topology import Gpu, Link, LinkKind, Port
 from testbed.namespace import namespace_of
 from testbed.proxies import Proxy
 from testbed.shapers import check_shaped, shape
@@ -146,8 +145,3 @@ def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
                 sockets[proxy.gpu] = stack.enter_context(IPRoute())
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
         yield Wiring(switches, sockets, process_ids)
-
-
-def is_bridge(node: str) -> bool:
-    """Whether a node is a kernel bridge."""
-    return node_kind(node) is NodeKind.HB_SWITCH
