@@ -385,9 +385,16 @@ class Agent:
         self.done(receive.id)
 
     def poll(self, timeout_s: float | None) -> None:
-        """Serve the sockets that are ready."""
+        """Serve the sockets that are ready. A peer that is gone ends the execution, not the agent.
+
+        What was recorded until then is still answered.
+        """
         for key, events in self.selector.select(timeout_s):
-            key.data(events)
+            try:
+                key.data(events)
+            except ConnectionError:
+                self.selector.unregister(key.fileobj)
+                self.aborted = True
 
     def retransmits(self) -> int:
         """Segments that this rank has had to send again, ever."""

@@ -5,7 +5,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +39,8 @@ class Fleet:
         self._sockets = dict(sockets)
         self._unread = dict.fromkeys(self._sockets, b"")
         self._check = check
+        # How long the cause is looked for when an agent is gone.
+        self._patience_s = 1.0
         # Called when all agents have been told to start; faults are injected from here.
         self.on_started: Callable[[], None] = lambda: None
 
@@ -89,23 +91,26 @@ class Fleet:
         return start_ns, answers
 
     def _abort(self, schedule: Schedule, answers: Answers) -> Answers:
-        """Have those that still answer stop, and keep what they have."""
-        for rank in set(range(schedule.gpus)) - answers.keys():
-            self._send(rank, {"do": "abort"}, quiet=True)
-        self._check = lambda: None
-        try:
-            deadline = time.monotonic() + ABORT_DEADLINE_S
-            self._collect(range(schedule.gpus), answers, deadline, "stop")
-        except EmulationError:
-            pass  # the dead have no records; the cause is reported already
+        """Have those that still answer stop, and keep what they have.
+
+        The dead have no records, and the cause is known: nobody is looked after any more.
+        """
+        self._check, self._patience_s = (lambda: None), 0.0
+        missing = [rank for rank in range(schedule.gpus) if rank not in answers]
+        deadline = time.monotonic() + ABORT_DEADLINE_S
+        for rank in missing:
+            with suppress(EmulationError):
+                self._send(rank, {"do": "abort"})
+        for rank in missing:
+            with suppress(EmulationError):
+                self._collect([rank], answers, deadline, "stop")
         return answers
 
-    def _send(self, rank: int, request: Mapping[str, Any], *, quiet: bool = False) -> None:
+    def _send(self, rank: int, request: Mapping[str, Any]) -> None:
         try:
             self._sockets[rank].sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            if not quiet:
-                self._lost(rank, str(error))
+            self._lost(rank, str(error))
 
     def _answers(self, ranks: Iterable[int], deadline: float, what: str) -> Answers:
         answers: Answers = {}
@@ -146,7 +151,7 @@ class Fleet:
 
     def _lost(self, rank: int, what: str) -> NoReturn:
         """An agent is gone: what died has the better story, if it can be found."""
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             self._check()
             time.sleep(0.02)

@@ -1,5 +1,6 @@
 """What a user does, through the command line: results, mistakes, interruptions, kills."""
 
+import csv
 import json
 import os
 import signal
@@ -162,6 +163,14 @@ def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -
     assert "died" in state["cause"]
     repeats = json.loads(next(Path("runs").glob("*/*/repeats.json")).read_text())
     assert repeats[-1]["complete"] is False
+    assert unfinished_records(), "survivors' records of the broken execution are kept"
+
+
+def unfinished_records() -> list[dict[str, str]]:
+    """Transfers of the last execution that had begun."""
+    with next(Path("runs").glob("*/*/transfers.csv")).open() as file:
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if row["repeat"] == rows[-1]["repeat"] and row["started_ns"] != "0"]
 
 
 def marked_process(name: str, before: frozenset[int]) -> int:
