@@ -42,10 +42,14 @@ def marked_run(run_id: str) -> Iterator[Mark]:
     """
     mark = Mark(run_id)
     unlocked = RUNS / f".{run_id}"
-    unlocked.mkdir(parents=True)
-    lock = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    unlocked.rename(mark.folder)
+    try:
+        unlocked.mkdir(parents=True)
+        lock = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(mark.folder)
+    except BaseException:
+        shutil.rmtree(unlocked, ignore_errors=True)
+        raise
     try:
         yield mark
     finally:
