@@ -43,10 +43,11 @@ class MoeConfiguration:
     top_k: int
     expert_parallel: int
     gpus: int
+    moe_layers: int
 
 
 # 1.3B+MoE-128 of arXiv 2201.05596, on 16 DGX A100 (arXiv 2307.12169, section III-C).
-DEEPSPEED_MOE_1P3B = MoeConfiguration(2048, 2048, 512, 1, 128, 128)
+DEEPSPEED_MOE_1P3B = MoeConfiguration(2048, 2048, 512, 1, 128, 128, 12)
 
 
 def gradient_bytes(model: GptConfiguration) -> float:
@@ -82,6 +83,16 @@ def all_to_all_bytes(model: MoeConfiguration) -> float:
     """What a GPU holds for one all-to-all of one MoE layer: its tokens' activations, in bytes."""
     tokens = model.batch * model.sequence / model.gpus
     return tokens * model.hidden * ACTIVATION_BYTES * model.top_k
+
+
+def expert_parallel_bytes(model: MoeConfiguration) -> float:
+    """What a GPU sends for expert parallelism in an iteration: 4 · 2bsh·k (e-1)/e an MoE layer.
+
+    In bytes. Dispatch and combine, forward and backward, each an all-to-all over e expert ranks;
+    tokens are spread uniformly, and 1/e of them stay.
+    """
+    e = model.expert_parallel
+    return model.moe_layers * 4 * all_to_all_bytes(model) * (e - 1) / e
 
 
 # Sizes that scenarios may name; in bytes, as nccl-tests count the size of the collective.

@@ -8,6 +8,7 @@ from model.traffic import (
     GPT_146B,
     all_to_all_bytes,
     data_parallel_bytes,
+    expert_parallel_bytes,
     gradient_bytes,
     pipeline_bytes,
     tensor_parallel_bytes,
@@ -32,3 +33,8 @@ def test_tensor_parallelism_is_most_of_the_traffic() -> None:
 def test_sizes_that_scenarios_name() -> None:
     assert gradient_bytes(GPT_146B) == pytest.approx(4.55e9)
     assert all_to_all_bytes(DEEPSPEED_MOE_1P3B) == 8192 * 2048 * 2
+
+
+def test_expert_parallelism_is_four_all_to_alls_a_layer() -> None:
+    """12 MoE layers x 4 x 33.6 MB, of which 127 of 128 parts leave the GPU."""
+    assert expert_parallel_bytes(DEEPSPEED_MOE_1P3B) == 12 * 4 * 33_554_432 * 127 / 128
