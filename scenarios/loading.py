@@ -3,6 +3,7 @@
 All problems are collected and reported at once, each with its file, line and key.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
 
 from model.errors import InputError, Problem
 from scenarios.resolving import resolve
@@ -21,6 +23,18 @@ from scenarios.schema import ScenarioFile
 from scenarios.wording import nearest_key, wording
 
 Place = tuple[str | int, ...]
+
+# What ruamel.yaml lets through from Python on a value that its tag or looks do not fit
+# (`2001-99-99`, `!!bool x`), and on lists in lists by the thousand.
+UNREADABLE = (
+    YAMLError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     except ValidationError as error:
         problems += [_problem(source, details) for details in _one_a_place(error)]
         raise InputError(*problems) from error
-    scenario, found = resolve(parsed, path.stem, text)
+    scenario, found = resolve(parsed, _name_of(path), text)
     problems += [Problem(source.where(fault.place), fault.what, fault.hint) for fault in found]
     if problems or scenario is None:
         raise InputError(*problems)
@@ -90,6 +104,11 @@ def _read(path: Path) -> str:
         raise InputError(Problem(str(path), f"cannot be read: {error.strerror}")) from None
 
 
+def _name_of(path: Path) -> str:
+    """The file's name as a scenario's: runs and containers are named for it."""
+    return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
+
+
 def _parse(path: Path, text: str) -> CommentedMap:
     yaml = YAML(typ="rt")
     try:
@@ -98,11 +117,9 @@ def _parse(path: Path, text: str) -> CommentedMap:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(Problem(f"{path}:{line}", f"is not YAML: {error.problem}")) from None
-    except YAMLError as error:
-        raise InputError(Problem(str(path), f"is not YAML: {error}")) from None
+    except UNREADABLE as error:
+        where = f"{path}{_line_of(error, text)}"
+        raise InputError(Problem(where, f"is not YAML: {_reason(error)}")) from None
     if not isinstance(document, CommentedMap):
         found = "nothing" if document is None else type(document).__name__
         what = f"must be a mapping with the keys of a scenario, got {found}"
@@ -110,32 +127,65 @@ def _parse(path: Path, text: str) -> CommentedMap:
     return document
 
 
+def _line_of(error: Exception, text: str) -> str:
+    """`:line`, where the error tells it."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        return f":{error.problem_mark.line + 1}"
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f":{line}"
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    """Why a text is not YAML, on one line."""
+    match error:
+        case ReaderError():
+            return f"the character U+{error.character:04X} is not allowed"
+        case MarkedYAMLError():
+            return str(error.problem)
+        case RecursionError():
+            return "it is nested too deeply"
+        case ValueError():
+            return str(error).partition(";")[0]
+        case _:
+            return "a value does not fit its tag or is out of range"
+
+
 def _override(document: CommentedMap, override: str) -> Place:
-    """Apply `key.key=value`; return the key's place."""
+    """Apply `key.key=value`; return the place of what it made or changed."""
     keys, equals, value = override.partition("=")
     if not equals or not keys:
         raise ValueError("must be key=value, such as fabric.domains=8")
-    place: Place = tuple(int(key) if key.isdigit() else key for key in keys.split("."))
+    place: Place = tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
     node: Any = document
-    for part in place[:-1]:
+    made = len(place)
+    for depth, part in enumerate(place[:-1], start=1):
+        if isinstance(node, dict) and part not in node:
+            made = min(made, depth)
         node = _child(node, part)
-    if isinstance(node, CommentedSeq) and place[-1] not in range(len(node)):
+    if isinstance(node, list) and place[-1] not in range(len(node)):
         raise ValueError(f"the list has {len(node)} entries, numbered from 0")
     try:
-        node[place[-1]] = YAML(typ="safe").load(value)
-    except YAMLError as error:
-        reason = error.problem if isinstance(error, MarkedYAMLError) else error
-        raise ValueError(f"the value is not YAML: {reason}") from None
+        node[place[-1]] = _value(value)
     except TypeError:
         raise ValueError(f"{keys!r} leads into a plain value") from None
-    return place
+    return place[:made]
+
+
+def _value(text: str) -> Any:
+    """The value of an override."""
+    try:
+        return _plain(YAML(typ="safe").load(text))
+    except UNREADABLE as error:
+        raise ValueError(f"the value is not YAML: {_reason(error)}") from None
 
 
 def _child(node: Any, part: str | int) -> Any:
     """What a key leads to, made if it is not there yet."""
-    if isinstance(node, CommentedMap):
+    if isinstance(node, dict):
         return node.setdefault(part, CommentedMap())
-    if isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
+    if isinstance(node, list) and isinstance(part, int) and part < len(node):
         return node[part]
     raise ValueError(f"{part!r} is not in the scenario")
 
@@ -152,10 +202,19 @@ def _plain(node: Any) -> Any:
 def _one_a_place(error: ValidationError) -> list[Any]:
     """The errors, but only the last where a value fits none of the types that it may have.
 
-    Pydantic also calls a list too short whose entries are wrong: that is said already.
+    Pydantic also calls a list too short whose entries are wrong: that is said already. And a
+    number that is too small is not told that it might have been a word.
     """
     errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
-    return list({_place(details): details for details in errors}.values())
+    found: dict[Place, Any] = {}
+    for details in errors:
+        if details["type"] != "literal_error" or not _is_number(details["input"]):
+            found[_place(details)] = details
+    return list(found.values())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _place(details: Any) -> Place:

@@ -2,6 +2,7 @@
 
 Measured (docs/measuring.md): 16 GPUs at 20 Mbit/s on the NIC and 180 Mbit/s in the HB domain keep
 within 1 % of the model at 15 to 50 % of two cores; the budgets are those totals, with a margin.
+One HB link is never set faster than the fastest in the library (DGX A100, moe-dgx-a100.yaml).
 """
 
 import math
@@ -12,6 +13,7 @@ from model.shaping import wire_bytes
 from scenarios.scenario import Case
 
 MAX_NIC_BPS = 20e6
+MAX_HB_BPS = 240e6
 TOTAL_NIC_BPS = 320e6
 TOTAL_HB_BPS = 4e9
 TARGET_S = 3.0
@@ -20,7 +22,7 @@ TARGET_S = 3.0
 def auto_bandwidth_scale(gpus: int, hb_rate_bps: float, nic_rate_bps: float) -> float:
     """The smallest round scale that keeps the sum of all links within the budgets."""
     nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / gpus)
-    hb_bps = TOTAL_HB_BPS / gpus
+    hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / gpus)
     return _round_up(max(nic_rate_bps / nic_bps, hb_rate_bps / hb_bps))
 
 

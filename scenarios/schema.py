@@ -3,6 +3,7 @@
 The descriptions are the reference in docs/scenarios.md.
 """
 
+from math import isfinite
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -30,8 +31,27 @@ def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _quantity(value: object, units: dict[str, float]) -> float:
+    """A number with one of `units`, as large as a number can be; `ValueError` with a sentence."""
+    text = str(value)
+    if _is_number(text):
+        raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
+    number = parse(text, units)
+    if not isfinite(number):
+        raise ValueError(f"is too large, got {text!r}")
+    return number
+
+
 def _rate(value: object) -> float:
-    return parse(str(value), RATES)
+    return _quantity(value, RATES)
 
 
 def _platform(name: str) -> str:
@@ -43,12 +63,15 @@ def _platform(name: str) -> str:
 
 def size_in_bytes(size: str) -> float:
     """Bytes of a published size or of a number with a unit; `ValueError` with a sentence."""
-    return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else parse(size, SIZES)
+    return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else _quantity(size, SIZES)
 
 
-def _size(size: str) -> str:
+def _size(size: object) -> object:
+    """Leaves the size as it is written; what is no size at all is left to pydantic to say."""
+    if isinstance(size, bool) or not isinstance(size, str | int | float):
+        return size
     try:
-        size_in_bytes(size)
+        size_in_bytes(str(size))
     except ValueError as error:
         raise ValueError(f"{error}; or a published size: {', '.join(PUBLISHED_SIZES)}") from None
     return size
@@ -81,7 +104,7 @@ class Fabric(Strict):
     nic_rate: Rate | None = Field(
         default=None, description="instead of a platform: the rate of a NIC"
     )
-    bandwidth_scale: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    bandwidth_scale: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] = Field(
         default="auto", description="real rates are divided by this; `auto`: what a machine carries"
     )
     spines: int | None = Field(
@@ -91,7 +114,10 @@ class Fabric(Strict):
         description="spine switches of a rail-optimized fabric; default: one a domain",
     )
     oversubscription: float = Field(
-        default=1.0, ge=1, description="downlinks' rate over uplinks' rate of a rail switch"
+        default=1.0,
+        ge=1,
+        strict=True,
+        description="downlinks' rate over uplinks' rate of a rail switch",
     )
 
 
@@ -100,10 +126,10 @@ class Workload(Strict):
 
     collective: Collective = Field(description="what the GPUs want to achieve")
     algorithm: str = Field(description="how; docs/extending.md lists them")
-    size: Annotated[str, AfterValidator(_size)] = Field(
+    size: Annotated[str, BeforeValidator(_size)] = Field(
         description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
     )
-    size_scale: Annotated[float, Field(ge=1)] | Literal["auto"] = Field(
+    size_scale: Annotated[float, Field(ge=1, strict=True)] | Literal["auto"] = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
     )
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
@@ -122,8 +148,10 @@ class Workload(Strict):
 class Expect(Strict):
     """What the ratio of measured to modeled completion time must be."""
 
-    ratio_within: float = Field(default=0.02, gt=0, description="further from 1: warn")
-    ratio_limit: float = Field(default=0.05, gt=0, description="further from 1: fail, exit code 1")
+    ratio_within: float = Field(default=0.02, gt=0, strict=True, description="further from 1: warn")
+    ratio_limit: float = Field(
+        default=0.05, gt=0, strict=True, description="further from 1: fail, exit code 1"
+    )
 
 
 class ScenarioFile(Strict):
