@@ -8,17 +8,20 @@ import ctypes
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model.errors import EmulationError
 from testbed.marks import Mark
-from testbed.processes import Watch, running, wait_for
+from testbed.processes import Watch, running, start, wait_for
 
+NAME = "Open vSwitch"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER = "tcp:127.0.0.1:6653"
+# How often a bridge without its controller looks for it: 1 s is the least, 8 s the default.
+RECONNECT_MS = 1000
 # Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
@@ -34,13 +37,45 @@ class Bridge:
     ports: dict[int, str]
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenVSwitch:
-    """A running Open vSwitch."""
+    """A running Open vSwitch; its daemon can be killed and started again on the same database."""
 
     folder: Path
-    process_id: int
     datapath: str
+    environment: Mapping[str, str]
+    watch: Watch
+    _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def process_id(self) -> int:
+        """The process id of the daemon."""
+        if self._daemon is None:
+            raise EmulationError(f"{NAME}: its daemon is not running")
+        return self._daemon.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the daemon has been started, and not killed on purpose."""
+        return self._daemon is not None
+
+    def start_daemon(self) -> None:
+        """Start the daemon in the present network namespace; it dies with the thread that does."""
+        command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
+        self._daemon = start(command, self.log, self.environment)
+        self.watch.add(NAME, self._daemon.pid, self.log)
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon, as `kill -9` does; it is no longer watched."""
+        self.watch.forget(NAME)
+        if self._daemon is not None:
+            self._daemon.kill()
+            self._daemon.wait()
+            self._daemon = None
+
+    def wait_until_configured(self) -> None:
+        """Wait until the daemon has made all that the database asks for."""
+        self.command("set", "Open_vSwitch", ".", f"external_ids:configured={self.process_id}")
 
     @property
     def log(self) -> Path:
@@ -56,12 +91,18 @@ class OpenVSwitch:
         words = [word for bridge in bridges for word in self._bridge_words(bridge)]
         self.command(*words[1:])
 
+    def remove_bridge(self, name: str) -> None:
+        """Delete a bridge with its rules and its connection; its ports' interfaces stay."""
+        self.command("--if-exists", "del-br", name)
+
     def _bridge_words(self, bridge: Bridge) -> list[str]:
         words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
         words += [f"datapath_type={self.datapath}", "fail_mode=secure", "protocols=OpenFlow13"]
         words += [f"other_config:datapath-id={bridge.datapath_id:016x}"]
         words += ["other_config:disable-in-band=true"]
-        words += ["--", "set-controller", bridge.name, CONTROLLER]
+        words += ["--", f"--id=@{bridge.name}", "create", "controller", f'target="{CONTROLLER}"']
+        words += [f"max_backoff={RECONNECT_MS}"]
+        words += ["--", "set", "bridge", bridge.name, f"controller=@{bridge.name}"]
         for number, interface in bridge.ports.items():
             words += ["--", "add-port", bridge.name, interface]
             words += ["--", "set", "interface", interface, f"ofport_request={number}"]
@@ -92,7 +133,6 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
     database, remote = folder / "conf.db", folder / "db.sock"
     _run("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
-    switch = ["ovs-vswitchd", f"unix:{remote}"]
     with running(server, folder / "ovsdb-server.log", environment) as database_server:
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
@@ -108,9 +148,12 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
             "external_ids:system-id=railbed",
             *settings,
         )
-        with running(switch, folder / "ovs-vswitchd.log", environment) as daemon:
-            watch.add("Open vSwitch", daemon.pid, folder / "ovs-vswitchd.log")
-            yield OpenVSwitch(folder, daemon.pid, datapath)
+        switch = OpenVSwitch(folder, datapath, environment, watch)
+        try:
+            switch.start_daemon()
+            yield switch
+        finally:
+            switch.kill_daemon()
 
 
 def kernel_datapath_available() -> bool:

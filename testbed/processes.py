@@ -86,6 +86,14 @@ class Watch:
         self._watched[descriptor] = _Watched(what, process_id, log)
         self._poll.register(descriptor, select.POLLIN)
 
+    def forget(self, what: str) -> None:
+        """Stop watching a process whose death is wanted; none of this name is no error."""
+        for descriptor, watched in list(self._watched.items()):
+            if watched.what == what:
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+                del self._watched[descriptor]
+
     def process_id(self, what: str) -> int:
         """The process id of what is watched under this name."""
         return next(w.process_id for w in self._watched.values() if w.what == what)

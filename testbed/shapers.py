@@ -40,6 +40,12 @@ def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
     )
 
 
+def reshape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+    """Give a shaped interface another rate; what is queued stays."""
+    for handle, options in _classes(shaper).items():
+        netlink.tc("change-class", "htb", interface, handle, **options)
+
+
 def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
     """The classes' options; rates in bytes/s."""
     rate = shaper.rate_bps // 8

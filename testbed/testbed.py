@@ -9,8 +9,9 @@ from pathlib import Path
 from mininet.net import Mininet
 
 from model import addressing
-from model.topology import Topology
+from model.topology import Gpu, Topology
 from testbed import controller_process
+from testbed.controller_process import ControllerProcess
 from testbed.marks import Mark
 from testbed.namespace import namespace_of, private_namespace
 from testbed.network import build_network, start_network
@@ -31,8 +32,13 @@ class Testbed:
     network: Mininet
     wires: Wiring
     open_vswitch: OpenVSwitch
-    journal: Path
+    controller: ControllerProcess
     watch: Watch
+
+    @property
+    def journal(self) -> Path:
+        """What the controller has done, also before it was started again."""
+        return self.controller.journal
 
     def counters(self) -> dict[str, Counters]:
         """What every link has counted, by the link's name."""
@@ -52,31 +58,30 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
         proxies(kind, names, agent, mark) as hosts,
         private_namespace(),
         wiring(hosts) as wires,
-        controller_process.controller(topology, hosts, mark, watch) as journal,
+        controller_process.controller(topology, wires.process_ids, mark, watch) as controller,
         open_vswitch(mark, watch) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
         network = build_network(topology, hosts, wires, switch)
-        controller_process.wait_until_listening(journal, watch)
+        controller_process.wait_until_listening(controller)
         start_network(network, topology, wires)
-        controller_process.wait_until_ready(journal, watch)
-        _widen_send_buffers(topology, hosts, switch)
+        controller_process.wait_until_ready(controller)
+        widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
-            yield Testbed(topology, hosts, network, wires, switch, journal, watch)
+            yield Testbed(topology, hosts, network, wires, switch, controller, watch)
         finally:
             watch.close()
             for node in network.hosts + network.switches:
                 node.terminate()
 
 
-def _widen_send_buffers(topology: Topology, hosts: dict[str, Proxy], switch: OpenVSwitch) -> None:
+def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> None:
     """Open vSwitch makes its sending socket with the first packet: send it one."""
     if switch.datapath != "netdev":
         return
     before = switch.widen_send_buffers()
-    sender, receiver = topology.gpu(0, 0), topology.gpu(1, 0)
-    with namespace_of(hosts[sender.name].process_id):
+    with namespace_of(sender.process_id):
         probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with probe:
         probe.sendto(b"", (str(addressing.nic_address(receiver)), DISCARD_PORT))

@@ -1,10 +1,12 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
+import errno
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from model import addressing
 from model.errors import EmulationError
@@ -36,6 +38,8 @@ class Wiring:
     proxies: dict[str, IPRoute]
     process_ids: dict[str, int]
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
         """Make the pair of interfaces of a link and bring both up."""
@@ -53,20 +57,33 @@ class Wiring:
             peer=peer,
         )
         for port in (lower, upper):
-            self._socket(port).link("set", index=self.index_of(port), state="up")
+            self.netlink_of(port).link("set", index=self.index_of(port), state="up")
 
-    def _socket(self, port: Port) -> IPRoute:
+    def netlink_of(self, port: Port) -> IPRoute:
+        """The netlink socket of the namespace that a port's interface is in."""
+        if port.node in self.lost:
+            raise EmulationError(
+                f"{port.node}: this GPU proxy is dead, and {port.interface} with it"
+            )
         return self.proxies.get(port.node, self.switches)
 
     def index_of(self, port: Port) -> int:
         """The kernel's index of a port's interface."""
         key = (port.node if port.node in self.proxies else "", port.interface)
         if key not in self.interfaces:
-            found = self._socket(port).link_lookup(ifname=port.interface)
+            found = self.netlink_of(port).link_lookup(ifname=port.interface)
             if not found:
                 raise EmulationError(f"{port.node}: interface {port.interface} is not there")
             self.interfaces[key] = found[0]
         return self.interfaces[key]
+
+    def lose_proxy(self, gpu: str) -> None:
+        """Let go of the namespace of a proxy that is dead; its links' counters stay as they are."""
+        netlink = self.proxies.pop(gpu, None)
+        if netlink is not None:
+            netlink.close()
+        self.process_ids.pop(gpu, None)
+        self.lost.add(gpu)
 
     def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port) -> None:
         """Addresses, and the next hop of the rail, which is no machine: switches route."""
@@ -98,17 +115,25 @@ class Wiring:
     def shape(self, link: Link) -> None:
         """Shape both directions of a link, each where it is sent."""
         for port in (link.lower, link.upper):
-            shape(self._socket(port), self.index_of(port), Shaper(link.rate_bps))
+            shape(self.netlink_of(port), self.index_of(port), Shaper(link.rate_bps))
 
     def check_shaped(self, link: Link) -> None:
         """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
         for port in (link.lower, link.upper):
             name = f"{link.name}, {port.node}'s end"
-            netlink, index = self._socket(port), self.index_of(port)
+            netlink, index = self.netlink_of(port), self.index_of(port)
             check_shaped(netlink, index, name, Shaper(link.rate_bps))
 
     def counters(self, link: Link) -> Counters:
-        """What the upper end of a link has counted."""
+        """What the upper end of a link has counted; the last known if the link went with a GPU."""
+        try:
+            self._last_counters[link.name] = self._read_counters(link)
+        except NetlinkError as error:
+            if error.code != errno.ENODEV or link.lower.node not in self.lost:
+                raise
+        return self._last_counters.get(link.name, Counters(0, 0, 0, 0, 0))
+
+    def _read_counters(self, link: Link) -> Counters:
         message = self.switches.get_links(self.index_of(link.upper))[0]
         statistics = message.get_attr("IFLA_STATS64")
         return Counters(
@@ -120,9 +145,11 @@ class Wiring:
         )
 
     def _drops(self, port: Port) -> int:
-        """Packets that the shaper of a port has dropped."""
+        """Packets that the shaper of a port has dropped; none are known of a dead proxy."""
+        if port.node in self.lost:
+            return 0
         index = self.index_of(port)
-        for message in self._socket(port).get_qdiscs(index=index):
+        for message in self.netlink_of(port).get_qdiscs(index=index):
             statistics = message.get_attr("TCA_STATS2")
             if message.get_attr("TCA_KIND") == "htb" and statistics is not None:
                 return int(statistics.get_attr("TCA_STATS_QUEUE")["drops"])

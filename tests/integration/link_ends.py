@@ -1,0 +1,87 @@
+"""What a link of a running fabric does, seen at its two ends.
+
+The frames are of a protocol that no switch forwards: routing plays no part.
+"""
+
+import itertools
+import socket
+import time
+from contextlib import nullcontext, suppress
+
+from model import addressing
+from model.topology import Link, Port
+from scenarios.experiment import Experiment
+from testbed.namespace import namespace_of
+
+ALL_PROTOCOLS = 3  # ETH_P_ALL: what a bridge takes from its ports is seen by nothing less
+OUTGOING = 4  # PACKET_OUTGOING
+# IEEE 802, ethertype for local experiments: switches have no rule for it, hosts no use.
+HEADER = bytes.fromhex("02ffffffffff 020000000001 88b5")
+NUMBERS = itertools.count()
+PATIENCE_S = 0.1
+
+
+def raw_socket(fabric: Experiment, port: Port) -> socket.socket:
+    """A socket at an end of a link, in the namespace of that end."""
+    proxy = fabric.bed.proxies.get(port.node)
+    with namespace_of(proxy.process_id) if proxy else nullcontext():
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        opened.bind((port.interface, ALL_PROTOCOLS))
+    opened.settimeout(PATIENCE_S)
+    return opened
+
+
+def works(fabric: Experiment, link: Link) -> tuple[bool, bool]:
+    """Whether a link delivers what its lower end sends, and what its upper end does."""
+    with raw_socket(fabric, link.lower) as lower, raw_socket(fabric, link.upper) as upper:
+        return delivers(lower, upper), delivers(upper, lower)
+
+
+def delivers(sender: socket.socket, receiver: socket.socket) -> bool:
+    """Whether a frame that goes out at one end comes in at the other."""
+    frame = HEADER + next(NUMBERS).to_bytes(50, "big")
+    with suppress(OSError):  # no carrier
+        sender.send(frame)
+    return receives(receiver, frame)
+
+
+def receives(receiver: socket.socket, frame: bytes) -> bool:
+    """Whether a frame comes in before the patience ends."""
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
+        try:
+            received, address = receiver.recvfrom(2000)
+        except OSError:
+            return False
+        if received == frame and address[2] != OUTGOING:
+            return True
+    return False
+
+
+def carrier(fabric: Experiment, port: Port) -> bool:
+    """Whether an end of a link has carrier."""
+    wires = fabric.bed.wires
+    (message,) = wires.netlink_of(port).get_links(wires.index_of(port))
+    return bool(message.get_attr("IFLA_CARRIER"))
+
+
+def carriers(fabric: Experiment, links: list[Link]) -> set[bool]:
+    """What the ends of links have of carrier."""
+    return {carrier(fabric, port) for link in links for port in (link.lower, link.upper)}
+
+
+def datagram_arrives(fabric: Experiment, source: str, destination: str) -> bool:
+    """Whether UDP passes the fabric from one GPU's NIC to another's."""
+    address = str(addressing.nic_address(fabric.topology.gpu_by_name[destination]))
+    opened = []
+    for gpu in (source, destination):
+        with namespace_of(fabric.bed.proxies[gpu].process_id):
+            opened.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    with opened[0] as sender, opened[1] as receiver:
+        receiver.bind((address, 0))
+        receiver.settimeout(PATIENCE_S)
+        sender.sendto(b"probe", receiver.getsockname())
+        try:
+            return receiver.recv(10) == b"probe"
+        except TimeoutError:
+            return False

@@ -1,0 +1,256 @@
+"""Faults of a real fabric: that each does what it says, and that its undo takes it back.
+
+How controller and hosts react to a fault does not matter here.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from pyroute2.netlink.exceptions import NetlinkError
+
+from model.errors import EmulationError
+from model.fabric import FabricKind
+from model.topology import Link, LinkKind
+from scenarios.experiment import Experiment
+from testbed.controller_process import read_journal
+from testbed.faults import FaultInjector, How, missing_for
+from testbed.proxies import ProxyKind
+from tests.integration.fabrics import fabric_up, small_spec
+from tests.integration.link_ends import carrier, carriers, datagram_arrives, works
+from tests.machine import machine_state, wait_until
+
+pytestmark = pytest.mark.integration
+
+UNTOUCHED = pytest.mark.usefixtures("untouched_machine")
+LINK_KINDS = pytest.mark.parametrize("kind", LinkKind)
+SLOW_BPS = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Experiment]:
+    """A fabric with links of all kinds; every test leaves it as it was, and all the machine."""
+    before = machine_state()
+    with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as running:
+        yield running
+    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
+
+
+@pytest.fixture
+def faults(fabric: Experiment) -> Iterator[FaultInjector]:
+    """Faults; after the test, everything must be whole again."""
+    yield FaultInjector(fabric.bed)
+    for link in fabric.topology.links:
+        assert works(fabric, link) == (True, True), f"{link.name} carries again"
+        fabric.bed.wires.check_shaped(link)
+    fabric.bed.watch.check()
+
+
+def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
+    return next(link for link in fabric.topology.links if link.kind is kind)
+
+
+@UNTOUCHED
+@pytest.mark.parametrize("how", How)
+def test_this_kernel_can_make_every_fault(how: How) -> None:
+    assert missing_for(how) is None
+
+
+def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.breakage.BLACKHOLE", "whitehole")
+    found = missing_for(How.BLACKHOLE)
+    assert found is not None
+    assert "cannot make the fault 'blackhole'" in found
+
+
+@LINK_KINDS
+def test_a_link_that_is_down_has_no_carrier(
+    fabric: Experiment, faults: FaultInjector, kind: LinkKind
+) -> None:
+    link = link_of_kind(fabric, kind)
+    undo = faults.break_link(link, How.DOWN)
+    assert carriers(fabric, [link]) == {False}
+    undo()
+    assert carriers(fabric, [link]) == {True}
+    undo()
+
+
+@LINK_KINDS
+def test_a_blackhole_keeps_carrier_and_passes_nothing(
+    fabric: Experiment, faults: FaultInjector, kind: LinkKind
+) -> None:
+    link = link_of_kind(fabric, kind)
+    undo = faults.break_link(link, How.BLACKHOLE)
+    assert works(fabric, link) == (False, False)
+    assert carriers(fabric, [link]) == {True}
+    undo()
+    assert works(fabric, link) == (True, True)
+    undo()
+
+
+@LINK_KINDS
+@pytest.mark.parametrize("from_above", [False, True], ids=["lower", "upper"])
+def test_a_one_way_blackhole_passes_the_other_way(
+    fabric: Experiment, faults: FaultInjector, kind: LinkKind, from_above: bool
+) -> None:
+    link = link_of_kind(fabric, kind)
+    sender = link.upper.node if from_above else None
+    undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender=sender)
+    assert works(fabric, link) == (from_above, not from_above)
+    undo()
+
+
+@LINK_KINDS
+def test_a_degraded_link_has_the_rate_that_was_asked_for(
+    fabric: Experiment, faults: FaultInjector, kind: LinkKind
+) -> None:
+    link = link_of_kind(fabric, kind)
+    undo = faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS)
+    with pytest.raises(EmulationError, match="not shaped as asked"):
+        fabric.bed.wires.check_shaped(link)
+    assert works(fabric, link) == (True, True)
+    undo()
+    fabric.bed.wires.check_shaped(link)
+    undo()
+
+
+@pytest.mark.parametrize("how", [How.DOWN, How.BLACKHOLE])
+@pytest.mark.parametrize("switch", ["rail0", "spine0", "hb0"])
+def test_a_broken_switch_breaks_all_its_links_and_no_other(
+    fabric: Experiment, faults: FaultInjector, switch: str, how: How
+) -> None:
+    links = list(fabric.topology.links_of(switch))
+    undo = faults.break_switch(switch, how)
+    for link in fabric.topology.links:
+        assert works(fabric, link) == (link not in links,) * 2, link.name
+    assert carriers(fabric, links) == {how is How.BLACKHOLE}
+    undo()
+
+
+@pytest.mark.parametrize("switch", ["rail0", "spine0"])
+def test_a_killed_switch_comes_back_with_ports_shapers_and_rules(
+    fabric: Experiment, faults: FaultInjector, switch: str
+) -> None:
+    open_vswitch = fabric.bed.open_vswitch
+    before = open_vswitch.command("list-ports", switch)
+    undo = faults.break_switch(switch, How.KILL)
+    assert switch not in open_vswitch.command("list-br").split()
+    assert carriers(fabric, list(fabric.topology.links_of(switch))) == {False}
+    undo()
+    undo()
+    assert open_vswitch.command("list-ports", switch) == before
+    for link in fabric.topology.links_of(switch):
+        port = link.port_of(switch)
+        number = open_vswitch.command("get", "interface", port.interface, "ofport")
+        assert int(number) == port.number
+    for source, destination in (("d0g0", "d1g0"), ("d0g0", "d1g1"), ("d1g1", "d0g0")):
+        wait_until(
+            lambda a=source, b=destination: datagram_arrives(fabric, a, b),  # type: ignore[misc]
+            f"{source} reaches {destination} again",
+        )
+
+
+def test_a_gpu_that_is_down_has_no_carrier(fabric: Experiment, faults: FaultInjector) -> None:
+    links = list(fabric.topology.links_of("d0g0"))
+    undo = faults.break_gpu("d0g0", How.DOWN)
+    assert carriers(fabric, links) == {False}
+    undo()
+    assert carriers(fabric, links) == {True}
+
+
+def test_overlapping_faults_end_with_the_last(fabric: Experiment, faults: FaultInjector) -> None:
+    link = link_of_kind(fabric, LinkKind.NIC)
+    switch = link.upper.node
+    undo_link = faults.break_link(link, How.DOWN)
+    undo_switch = faults.break_switch(switch, How.DOWN)
+    undo_link()
+    assert carriers(fabric, [link]) == {False}
+    undo_switch()
+    assert carriers(fabric, [link]) == {True}
+    undo_slow = faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS)
+    undo_silent = faults.break_link(link, How.BLACKHOLE)
+    undo_killed = faults.break_switch(switch, How.KILL)
+    undo_killed()
+    assert works(fabric, link) == (False, False)
+    undo_slow()
+    undo_silent()
+    twice = [faults.break_switch(switch, How.KILL), faults.break_switch(switch, How.KILL)]
+    for undo in twice:
+        assert carriers(fabric, [link]) == {False}
+        undo()
+
+
+def test_a_killed_controller_is_started_again(fabric: Experiment, faults: FaultInjector) -> None:
+    before = read_journal(fabric.bed.journal)
+    undo = faults.kill_controller()
+    assert not fabric.bed.controller.is_running
+    assert datagram_arrives(fabric, "d0g0", "d1g1")
+    fabric.bed.watch.check()
+    undo()
+    undo()
+    after = read_journal(fabric.bed.journal)
+    assert after[: len(before)] == before
+    assert {"listening", "ready"} <= {str(line["event"]) for line in after[len(before) :]}
+
+
+def test_a_killed_open_vswitch_is_started_again(fabric: Experiment, faults: FaultInjector) -> None:
+    process_id = fabric.bed.open_vswitch.process_id
+    widened = fabric.bed.open_vswitch.widen_send_buffers()
+    undo = faults.kill_open_vswitch()
+    assert not datagram_arrives(fabric, "d0g0", "d1g0")
+    undo()
+    assert fabric.bed.open_vswitch.process_id != process_id
+    assert fabric.bed.open_vswitch.widen_send_buffers() == widened
+    assert datagram_arrives(fabric, "d0g0", "d1g0")
+
+
+def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:
+    link = link_of_kind(fabric, LinkKind.NIC)
+    with pytest.raises(EmulationError, match=f"{link.name}: degrade needs a rate"):
+        faults.break_link(link, How.DEGRADE)
+    with pytest.raises(EmulationError, match="spine0 is at neither end"):
+        faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender="spine0")
+    with pytest.raises(EmulationError, match=f"{link.name}: kill is nothing that a link can do"):
+        faults.break_link(link, How.KILL)
+    with pytest.raises(EmulationError, match="hb0: kill is nothing that this switch can do"):
+        faults.break_switch("hb0", How.KILL)
+    with pytest.raises(EmulationError, match="d0g0: degrade is nothing that a GPU can do"):
+        faults.break_gpu("d0g0", How.DEGRADE)
+
+
+@UNTOUCHED
+@pytest.mark.parametrize("proxies", ProxyKind)
+def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind) -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), proxies) as fabric:
+        bed, faults = fabric.bed, FaultInjector(fabric.bed)
+        counted = bed.counters()
+        undo = faults.break_gpu("d1g0", How.KILL)
+        process = f"/proc/{bed.proxies['d1g0'].process_id}/ns/net"
+        wait_until(lambda: not os.path.exists(process), "the proxy is dead")
+        bed.watch.check()
+        for link in fabric.topology.links_of("d1g0"):
+            with suppress(NetlinkError):  # its namespace may have gone, and both ends with it
+                assert not carrier(fabric, link.upper)
+        after = bed.counters()
+        assert all(after[name].sent_bytes >= counted[name].sent_bytes for name in counted)
+        assert datagram_arrives(fabric, "d0g1", "d1g1")
+        undo()
+        faults.kill_controller()()
+        assert datagram_arrives(fabric, "d0g1", "d1g1")
+        with pytest.raises(EmulationError, match="d1g0: this GPU proxy is dead already"):
+            faults.break_gpu("d1g0", How.KILL)
+
+
+@UNTOUCHED
+def test_an_undo_after_the_fabric_is_harmless() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        faults = FaultInjector(fabric.bed)
+        link = link_of_kind(fabric, LinkKind.NIC)
+        undos = [
+            faults.break_link(link, How.DOWN),
+            faults.break_link(link, How.BLACKHOLE),
+            faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS),
+        ]
+    for undo in undos:
+        undo()
