@@ -1,9 +1,18 @@
-"""The Ryu application: events in, messages out; all decisions are pure functions elsewhere."""
+"""The Ryu application: events in, messages out; all decisions are pure functions elsewhere.
+
+Whatever happens to a link only marks the state as changed. One green thread makes the fabric
+what it should be, in three steps: additions on the switches, confirmed; host routes; removals on
+the switches, confirmed. So whoever has the old way or the new one has a whole way.
+"""
 
 import functools
-from collections.abc import Callable
+import os
+import select
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from eventlet.hubs import trampoline
 from ryu.base.app_manager import RyuApp
 from ryu.controller import ofp_event
 from ryu.controller.handler import (
@@ -12,25 +21,40 @@ from ryu.controller.handler import (
     MAIN_DISPATCHER,
     set_ev_cls,
 )
+from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
 from controller import openflow
-from controller.desired import Rule, desired_routes, desired_rules
+from controller.desired import DesiredState, desired_state
 from controller.journal import Journal
-from controller.reconcile import difference, vacated
+from controller.link_probes import LinkProbes
+from controller.observed import ObservedFabric
+from controller.reconcile import difference
 from controller.routes import HostRoutes
-from model.topology import Topology
+from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, Netlink, link_of
+from controller.switch_state import SwitchState
+from model.health import Health
+from model.topology import Link, Topology
 
-Handler = Callable[[Any, Any], None]
+# A switch that is dead need not be waited for.
+CONNECT_DEADLINE_S = 1.0
+BARRIER_DEADLINE_S = 5.0
+# What is broken does not wait for a switch that is slow to answer.
+BROKEN_PATIENCE_S = 0.01
+START_PATIENCE_S = 0.005
+# The ports of a dead switch lose carrier one after the other: one answer to all of them.
+GATHERING_S = 0.002
+
+Handler = Callable[..., None]
 
 
 def fatal_errors(handler: Handler) -> Handler:
     """Ryu would log an exception of a handler and go on with a wrong state: end instead."""
 
     @functools.wraps(handler)
-    def guarded(app: Any, event: Any) -> None:
+    def guarded(app: Any, *arguments: Any) -> None:
         try:
-            handler(app, event)
+            handler(app, *arguments)
         except Exception:
             app.journal.end_with_error(handler.__name__)
 
@@ -38,72 +62,233 @@ def fatal_errors(handler: Handler) -> Handler:
 
 
 class RailbedController(RyuApp):  # type: ignore[misc]
-    """Keeps every switch in the state that the topology asks for."""
+    """Keeps the fabric in the state that its topology and its health ask for."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
     def __init__(self, topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
         super().__init__()
-        self.topology = topology
-        self.process_ids = process_ids
-        self.routes: dict[str, HostRoutes] = {}
         self.journal = journal
+        self.fabric = ObservedFabric(topology)
+        self.switches: dict[str, SwitchState] = {}
+        self.names = topology.openflow_switches
+        self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
+        self.routes = {name: HostRoutes(pid) for name, pid in process_ids.items()}
+        self.probes = LinkProbes(topology, process_ids)
+        self.deaths = select.poll()
+        for descriptor in self.proxies.values():
+            self.deaths.register(descriptor, select.POLLIN)
         self.generation = 1
-        self.confirmed: set[str] = set()
-        self.installed: dict[str, dict[Rule, int]] = {}
+        self.first_connected_s: float | None = None
+        self.begun = False
+        self.complete = False
+        self.applied: tuple[Topology, Health] | None = None
+        self.changed = hub.Event()
+
+    def start(self) -> None:
+        """Begin to watch the links, and to reconcile."""
+        super().start()
+        self.threads += [
+            hub.spawn(task) for task in (self._watch_carrier, self._watch_links, self._reconcile)
+        ]
+
+    # What is seen
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_connected(self, event: Any) -> None:
-        """A switch is here, so its links are: see to the routes, and ask what rules it has."""
+        """A switch is here: ask what ports, groups and rules it has."""
         datapath = event.msg.datapath
-        if not self.routes:
-            self._reconcile_routes()
-        self.journal.write("connected", switch=self._switch(datapath))
-        self.installed[self._switch(datapath)] = {}
-        datapath.send_msg(openflow.request_rules(datapath))
+        name = self._switch(datapath)
+        self.journal.write("connected", switch=name)
+        self.switches[name] = SwitchState(datapath)
+        self.first_connected_s = self.first_connected_s or time.monotonic()
+        for request in (openflow.request_ports, openflow.request_groups, openflow.request_rules):
+            datapath.send_msg(request(datapath))
 
-    def _reconcile_routes(self) -> None:
-        """Give every proxy its host routes."""
-        added = removed = 0
-        for name, process_id in self.process_ids.items():
-            self.routes[name] = HostRoutes(process_id)
-            desired = desired_routes(self.topology, self.topology.gpu_by_name[name])
-            more, fewer = self.routes[name].reconcile(desired)
-            added, removed = added + more, removed + fewer
-        self.journal.write("routes", added=added, removed=removed)
+    @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    @fatal_errors
+    def on_ports(self, event: Any) -> None:
+        """The state of all ports of a switch."""
+        datapath = event.msg.datapath
+        for port in event.msg.body:
+            self._see_port(datapath, port)
+        self._reported(event, "ports")
+
+    @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
+    @fatal_errors
+    def on_groups(self, event: Any) -> None:
+        """The groups of a switch."""
+        datapath = event.msg.datapath
+        found = openflow.installed_groups(datapath, event.msg.body)
+        self.switches[self._switch(datapath)].groups |= found
+        self._reported(event, "groups")
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_rules(self, event: Any) -> None:
-        """A switch says what it has, possibly in parts: send the difference after the last."""
-        message = event.msg
-        installed = self.installed[self._switch(message.datapath)]
-        installed.update(openflow.installed_rules(message.body))
-        if not message.flags & message.datapath.ofproto.OFPMPF_REPLY_MORE:
-            self._reconcile(message.datapath, installed)
+        """The rules of a switch."""
+        found = openflow.installed_rules(event.msg.body)
+        self.switches[self._switch(event.msg.datapath)].rules |= found.keys()
+        self.generation = max(self.generation, *(g + 1 for g in found.values()), 1)
+        self._reported(event, "rules")
 
-    def _reconcile(self, datapath: Any, installed: dict[Rule, int]) -> None:
-        """Additions, removals, and a barrier behind them (section 7.3.8)."""
-        switch = self._switch(datapath)
-        self.generation = max(self.generation, *(g + 1 for g in installed.values()), 1)
-        desired = desired_rules(self.topology, switch)
-        self.journal.write("computed", switch=switch, rules=len(desired))
-        change = difference(installed.keys(), desired)
-        for message in openflow.update(datapath, change, self.generation):
-            datapath.send_msg(message)
-        facts = {"added": len(change.additions), "removed": len(vacated(change))}
-        self.journal.write("sent", switch=switch, generation=self.generation, **facts)
+    def _reported(self, event: Any, what: str) -> None:
+        """An answer, possibly in parts, of a switch that was asked for its state."""
+        message = event.msg
+        if message.flags & message.datapath.ofproto.OFPMPF_REPLY_MORE:
+            return
+        state = self.switches[self._switch(message.datapath)]
+        state.unreported.discard(what)
+        if not state.unreported:
+            self.applied = None
+            self.changed.set()
+
+    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
+    @fatal_errors
+    def on_port(self, event: Any) -> None:
+        """A port of a switch has changed, come, or gone."""
+        message = event.msg
+        gone = message.reason == message.datapath.ofproto.OFPPR_DELETE
+        self._see_port(message.datapath, message.desc, gone=gone)
+
+    def _see_port(self, datapath: Any, port: Any, *, gone: bool = False) -> None:
+        up = not gone and openflow.has_carrier(datapath, port)
+        switch, interface = self._switch(datapath), openflow.interface_of(port)
+        self._note(self.fabric.port(switch, interface, up, time.monotonic()))
+
+    @fatal_errors
+    def _watch_carrier(self) -> None:
+        """HB switches are bridges of the kernel, which tells of their ports by netlink."""
+        netlink = Netlink(groups=RTNLGRP_LINK)
+        for name, (_, up) in netlink.interfaces().items():
+            self.fabric.hb_port(name, up, time.monotonic())
+        while True:
+            trampoline(netlink.sock, read=True)
+            for kind, payload in netlink.receive():
+                name, _, up = link_of(payload)
+                up = up and kind == RTM_NEWLINK
+                self._note(self.fabric.hb_port(name, up, time.monotonic()))
+
+    @fatal_errors
+    def _watch_links(self) -> None:
+        """Probe every link in turn; see who has died, and which link has held for long enough."""
+        while True:
+            began_s = time.monotonic()
+            self.probes.round(self._heard)
+            for descriptor, _ in self.deaths.poll(0):
+                self._bury(descriptor)
+            self._note(self.fabric.look(time.monotonic()))
+            hub.sleep(max(0.0, began_s + self.probes.interval_s - time.monotonic()))
+
+    def _heard(self, link: Link, sender: str, arrived: bool) -> None:
+        self._note(self.fabric.probed(link, sender, arrived, time.monotonic()))
+
+    def _bury(self, descriptor: int) -> None:
+        """A proxy has died: its links end when nobody holds on to its namespace any more."""
+        name = next(name for name, held in self.proxies.items() if held == descriptor)
+        self.deaths.unregister(descriptor)
+        os.close(self.proxies.pop(name))
+        self.routes.pop(name).close()
+        self.probes.close(name)
+        self.journal.write("died", proxy=name)
+        self._note(self.fabric.dead(name, time.monotonic()))
+
+    def _note(self, detected: Iterable[dict[str, object]]) -> None:
+        """Write down what is new about links, and have it dealt with."""
+        for facts in detected:
+            self.journal.write("detected", **facts)
+            self.changed.set()
+
+    # What is done about it
+
+    @fatal_errors
+    def _reconcile(self) -> None:
+        """Make the fabric what it should be, whenever something has changed."""
+        while True:
+            self.changed.wait(timeout=START_PATIENCE_S if self._is_waiting() else None)
+            hub.sleep(GATHERING_S)
+            self.changed.clear()
+            wanted = self.fabric.topology, self.fabric.health(time.monotonic())
+            if self._is_waiting() or wanted == self.applied:
+                continue
+            worse = self.applied is not None and self.applied[1].failed < wanted[1].failed
+            self.applied = wanted
+            self._apply(*wanted, patience_s=BROKEN_PATIENCE_S if worse else BARRIER_DEADLINE_S)
+
+    def _is_waiting(self) -> bool:
+        """Whether switches that might connect have not said what they have.
+
+        To act on half the truth would undo what a former controller did about a failure.
+        """
+        if self.begun:
+            return False
+        if any(state.unreported for state in self.switches.values()):
+            return True
+        if set(self.switches) == set(self.names):
+            return not self.probes.settled
+        first = self.first_connected_s
+        return first is None or time.monotonic() < first + CONNECT_DEADLINE_S
+
+    def _apply(self, topology: Topology, health: Health, patience_s: float) -> None:
+        state = desired_state(topology, health)
+        self.probes.watch(topology)
+        facts = {"failed": sorted(health.failed), "cut_off": [*map(list, state.cut_off)]}
+        self.journal.write("computed", rules=sum(map(len, state.rules.values())), **facts)
+        reported = {n: s for n, s in self.switches.items() if not s.unreported}
+        changes = {
+            name: (
+                difference(switch.rules, state.rules[name]),
+                difference(switch.groups, openflow.wanted_groups(state.rules[name])),
+            )
+            for name, switch in reported.items()
+        }
+        generation = self.generation
+        for name, (rules, groups) in changes.items():
+            messages = openflow.additions(reported[name].datapath, rules, groups, generation)
+            reported[name].send(messages)
+            removed = len(openflow.removals(reported[name].datapath, rules, groups))
+            counts = {"added": len(messages), "removed": removed}
+            self.journal.write("sent", switch=name, generation=generation, **counts)
+        self._wait_until_done(reported.values(), patience_s)
+        self._reconcile_routes(state)
+        for name, (rules, groups) in changes.items():
+            switch = reported[name]
+            switch.send(openflow.removals(switch.datapath, rules, groups))
+            switch.rules = set(state.rules[name])
+            switch.groups = openflow.wanted_groups(state.rules[name])
+        self._wait_until_done(reported.values(), BARRIER_DEADLINE_S)
+        self.journal.write("confirmed", switches=sorted(reported), generation=generation)
+        self.begun = True
+        if not self.complete and set(reported) == set(self.names):
+            self.complete = True
+            self.journal.write("ready", generation=generation)
+
+    def _reconcile_routes(self, state: DesiredState) -> None:
+        """Give every proxy its host routes."""
+        added = removed = 0
+        for name, routes in list(self.routes.items()):
+            more, fewer = routes.reconcile(state.routes[name])
+            added, removed = added + more, removed + fewer
+        self.journal.write("routes", added=added, removed=removed)
+
+    def _wait_until_done(self, switches: Iterable[SwitchState], patience_s: float) -> None:
+        """Wait for the barriers of all switches that are still there."""
+        deadline_s = time.monotonic() + patience_s
+        for switch in switches:
+            while switch.awaited and self.switches.get(self._switch(switch.datapath)) is switch:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or not switch.done.wait(timeout=left_s):
+                    if patience_s < BARRIER_DEADLINE_S:
+                        return
+                    raise RuntimeError(f"{self._switch(switch.datapath)} confirms nothing")
+                switch.done.clear()
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_barrier(self, event: Any) -> None:
         """A switch has done all that was sent."""
-        switch = self._switch(event.msg.datapath)
-        self.confirmed.add(switch)
-        self.journal.write("confirmed", switch=switch)
-        if self.confirmed == set(self.topology.openflow_switches):
-            self.journal.write("ready", generation=self.generation)
+        self.switches[self._switch(event.msg.datapath)].confirmed()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
@@ -118,12 +303,17 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_disconnected(self, event: Any) -> None:
-        """A switch is gone."""
-        if event.datapath.id is not None:
-            switch = self._switch(event.datapath)
-            self.confirmed.discard(switch)
-            self.journal.write("disconnected", switch=switch)
+        """A switch is gone. It may forward on without us: its links say whether it does."""
+        if event.datapath.id is None:
+            return
+        name = self._switch(event.datapath)
+        state = self.switches.get(name)
+        if state is not None and state.datapath is event.datapath:
+            del self.switches[name]
+            state.done.set()
+            self.complete = False
+            self.journal.write("disconnected", switch=name)
 
     def _switch(self, datapath: Any) -> str:
         """The name of a switch."""
-        return self.topology.openflow_switches[int(datapath.id) - 1]
+        return self.names[int(datapath.id) - 1]

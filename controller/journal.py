@@ -1,7 +1,9 @@
 """The journal: what the controller saw and did, and when; one JSON object a line.
 
-Events: `listening`, `connected`, `computed`, `sent`, `confirmed`, `routes`, `ready`,
-`disconnected`, `error`. `ns` is CLOCK_MONOTONIC, which the whole machine shares.
+Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed or can be used
+again), `died` (a proxy); `computed`, `sent`, `routes`, `confirmed` of each change; `ready`, when
+all switches have what they should; `error`. `ns` is CLOCK_MONOTONIC, which the whole machine
+shares.
 """
 
 import json

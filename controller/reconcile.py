@@ -2,16 +2,15 @@
 
 from collections.abc import Set
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import Generic, Protocol, TypeVar
 
 
 class Placed(Protocol):
-    """What stands in a table at the place that its destination gives."""
+    """What stands at a place of a table."""
 
     @property
-    def destination(self) -> IPv4Network:
-        """The addresses that it is for."""
+    def place(self) -> object:
+        """What it is for: a table has one entry for each place."""
 
 
 Entry = TypeVar("Entry")
@@ -33,5 +32,5 @@ def difference(installed: Set[Entry], desired: Set[Entry]) -> Difference[Entry]:
 
 def vacated(change: Difference[PlacedEntry]) -> frozenset[PlacedEntry]:
     """The removals whose place no addition takes: an addition replaces what it finds there."""
-    taken = {entry.destination for entry in change.additions}
-    return frozenset(entry for entry in change.removals if entry.destination not in taken)
+    taken = {entry.place for entry in change.additions}
+    return frozenset(entry for entry in change.removals if entry.place not in taken)

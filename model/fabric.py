@@ -16,9 +16,14 @@ class FabricSpec:
     """A fabric of `domains` HB domains with `domain_size` GPUs each.
 
     Rates are those of the real platform, in bit/s per direction; the emulated ones are smaller
-    by `bandwidth_scale`. `spines` and `oversubscription` matter to rail-optimized fabrics only:
+    by `bandwidth_scale`. `spines` and `oversubscription` matter where there are spine switches:
     the uplinks of a rail switch carry the sum of its NIC links, divided by `oversubscription`.
-    `seed` turns the choice of spines, reproducibly.
+    `seed` turns the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail of
+    a rail-only fabric is a Clos network of so many leaf switches and `spines` spine switches.
+
+    Spares are counted in: the last `spare_domains` of the domains and the last `spare_gpus` of
+    each domain's GPUs are idle until they replace others. `spare_rail_switches` have ports for
+    all domains, but no GPU until an optical switch moves NIC links to them.
     """
 
     kind: FabricKind
@@ -31,11 +36,30 @@ class FabricSpec:
     spines: int
     oversubscription: float = 1.0
     seed: int = 0
+    rail_leaves: int = 1
+    spare_domains: int = 0
+    spare_gpus: int = 0
+    spare_rail_switches: int = 0
+
+    @property
+    def job_domains(self) -> int:
+        """The number of domains that a job uses, y."""
+        return self.domains - self.spare_domains
+
+    @property
+    def job_size(self) -> int:
+        """The number of GPUs of a domain that a job uses, x."""
+        return self.domain_size - self.spare_gpus
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs, N."""
-        return self.domains * self.domain_size
+        """The number of GPUs that a job uses, N."""
+        return self.job_domains * self.job_size
+
+    @property
+    def has_spines(self) -> bool:
+        """Whether there are spine switches, for the whole fabric or for each rail."""
+        return self.kind is FabricKind.RAIL_OPTIMIZED or self.rail_leaves > 1
 
     @property
     def emulated_hb_bps(self) -> float:
@@ -50,5 +74,5 @@ class FabricSpec:
     @property
     def emulated_uplink_bps(self) -> float:
         """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
-        downlinks_bps = self.domains * self.emulated_nic_bps
+        downlinks_bps = self.domains / self.rail_leaves * self.emulated_nic_bps
         return downlinks_bps / (self.spines * self.oversubscription)

@@ -7,15 +7,19 @@ are measured on single idle paths and handed in; no constant is fitted to a coll
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from model.routing import path
+from model.health import HEALTHY, Health
+from model.routing import Routing, Unreachable
 from model.schedule import Schedule, Transfer
 from model.shaping import Shaper, wire_bytes
-from model.topology import Hop, LinkKind, Topology
+from model.topology import Gpu, Hop, LinkKind, Topology
 
 PathClass = tuple[LinkKind, ...]
+# The GPU of every rank.
+Placement = tuple[Gpu, ...]
 
 # Events closer than this are one event: rounding must not split what happens together.
 SAME_TIME_S = 1e-9
@@ -23,6 +27,15 @@ SAME_TIME_S = 1e-9
 MAX_SEGMENT_BYTES = 65536
 # Numbers of the transfers and their lengths travel with the payload.
 HEADER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the fabric is from `begin_s` on: its topology and its health."""
+
+    topology: Topology
+    health: Health = HEALTHY
+    begin_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -42,40 +55,66 @@ def path_class(hops: Iterable[Hop]) -> PathClass:
 
 
 def predict(
-    schedule: Schedule, topology: Topology, latency_s: Mapping[PathClass, float]
+    schedule: Schedule,
+    topology: Topology,
+    latency_s: Mapping[PathClass, float],
+    health: Health = HEALTHY,
+    placement: Placement | None = None,
 ) -> Prediction:
-    """Follow the schedule in time. `latency_s` is one-way, for a packet without payload."""
-    paths = schedule_paths(schedule, topology)
-    arrival_s = _Simulation(schedule, paths, latency_s).run()
+    """Follow the schedule in time. `latency_s` is one-way, for a packet without payload.
+
+    Raises `Unreachable` when a transfer's destination is cut off.
+    """
+    return predict_through(schedule, [Epoch(topology, health)], latency_s, placement)
+
+
+def predict_through(
+    schedule: Schedule,
+    epochs: Sequence[Epoch],
+    latency_s: Mapping[PathClass, float],
+    placement: Placement | None = None,
+) -> Prediction:
+    """The same on a fabric that changes meanwhile. Packets take their new ways at once.
+
+    What is cut off waits for a later epoch; if none helps it, this raises `Unreachable`.
+    """
+    placement = placement or epochs[0].topology.job_gpus
+    arrival_s = _Simulation(schedule, epochs, latency_s, placement).run()
     return Prediction(
-        topology_digest=topology.digest,
+        topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
         completion_s=max(arrival_s),
-        lower_bound_s=lower_bound_s(schedule, paths),
+        lower_bound_s=min(lower_bound_s(schedule, epoch, placement) for epoch in epochs),
         arrival_s=tuple(arrival_s),
     )
 
 
-def schedule_paths(schedule: Schedule, topology: Topology) -> list[tuple[Hop, ...]]:
-    """The path of every transfer."""
-    known: dict[tuple[int, int], tuple[Hop, ...]] = {}
+def transfer_paths(
+    schedule: Schedule, epoch: Epoch, placement: Placement
+) -> list[tuple[Hop, ...] | None]:
+    """The path of every transfer; `None` where there is no way."""
+    routing = Routing(epoch.topology, epoch.health)
+    known: dict[tuple[int, int], tuple[Hop, ...] | None] = {}
     for transfer in schedule.transfers:
         pair = transfer.source, transfer.destination
         if pair not in known:
-            known[pair] = path(topology, topology.gpus[pair[0]], topology.gpus[pair[1]])
+            try:
+                known[pair] = routing.path(placement[pair[0]], placement[pair[1]])
+            except Unreachable:
+                known[pair] = None
     return [known[t.source, t.destination] for t in schedule.transfers]
 
 
-def link_loads(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> dict[Hop, float]:
+def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> dict[Hop, float]:
     """Bytes that each direction of each link has to carry, headers included."""
     loads: dict[Hop, float] = {}
     for transfer, hops in zip(schedule.transfers, paths, strict=True):
-        for hop in hops:
+        for hop in hops or ():
             loads[hop] = loads.get(hop, 0.0) + wire_bytes(transfer.size_bytes)
     return loads
 
 
-def lower_bound_s(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> float:
+def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> float:
     """The busiest link's load over its rate: no measurement may be shorter.
 
     The burst of its token bucket leaves at once; and so does the last segment, for which the
@@ -83,11 +122,12 @@ def lower_bound_s(schedule: Schedule, paths: list[tuple[Hop, ...]]) -> float:
     """
     largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
     last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
-    return max(
-        max(0.0, load - Shaper(hop.link.rate_bps).burst_bytes - last_segment)
-        / (hop.link.rate_bps / 8)
-        for hop, load in link_loads(schedule, paths).items()
-    )
+    loads = link_loads(schedule, transfer_paths(schedule, epoch, placement))
+    bounds = [0.0]
+    for hop, load in loads.items():
+        rate_bps = epoch.health.rate_bps(hop)
+        bounds.append((load - Shaper(rate_bps).burst_bytes - last_segment) / (rate_bps / 8))
+    return max(bounds)
 
 
 @dataclass
@@ -110,13 +150,19 @@ class _Simulation:
     def __init__(
         self,
         schedule: Schedule,
-        paths: list[tuple[Hop, ...]],
+        epochs: Sequence[Epoch],
         latency_s: Mapping[PathClass, float],
+        placement: Placement,
     ) -> None:
+        self.schedule = schedule
         self.transfers = schedule.transfers
-        self.latency = [latency_s[path_class(hops)] for hops in paths]
+        self.epochs = list(epochs)
+        self.latency_s = latency_s
+        self.placement = placement
+        self.latency: list[float] = []
         self.buckets: dict[Hop, _Bucket] = {}
-        self.route = [tuple(self._bucket(hop) for hop in hops) for hops in paths]
+        self.no_way = _Bucket(0.0, 0.0, 0.0)
+        self.route: list[tuple[_Bucket, ...]] = []
         self.missing = [len(t.after) + (t.clear is not None) for t in self.transfers]
         self.waiting, self.cleared = _dependents(self.transfers)
         self.remaining: dict[int, float] = {}
@@ -125,28 +171,57 @@ class _Simulation:
         self.events: list[tuple[float, int]] = []
         self.now_s = 0.0
 
-    def _bucket(self, hop: Hop) -> _Bucket:
-        if hop not in self.buckets:
-            burst = Shaper(hop.link.rate_bps).burst_bytes
-            self.buckets[hop] = _Bucket(hop.link.rate_bps / 8, burst, burst)
-        return self.buckets[hop]
+    def _enter_epoch(self) -> int:
+        """Begin the epochs that are due: flows under way go on along their new paths."""
+        entered = 0
+        while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
+            epoch = self.epochs.pop(0)
+            paths = transfer_paths(self.schedule, epoch, self.placement)
+            for bucket in (*self.buckets.values(), self.no_way):
+                bucket.flows.clear()
+            self.latency = [self.latency_s[path_class(p)] if p else inf for p in paths]
+            self.route = [
+                tuple(self._bucket(hop, epoch.health) for hop in p) if p else (self.no_way,)
+                for p in paths
+            ]
+            for flow in self.remaining:
+                for bucket in self.route[flow]:
+                    bucket.flows.add(flow)
+            entered += 1
+        return entered
+
+    def _bucket(self, hop: Hop, health: Health) -> _Bucket:
+        rate_bps = health.rate_bps(hop)
+        burst = Shaper(rate_bps).burst_bytes
+        bucket = self.buckets.setdefault(hop, _Bucket(rate_bps / 8, burst, burst))
+        bucket.rate, bucket.burst = rate_bps / 8, burst
+        return bucket
 
     def run(self) -> list[float]:
         """When each transfer has arrived."""
+        self._enter_epoch()
         for transfer in self.transfers:
             if not self.missing[transfer.id]:
                 heapq.heappush(self.events, (0.0, transfer.id))
         while self.events or self.remaining:
             self._advance(self._next_moment())
-            changed = self._finish() + self._start()
+            changed = self._finish() + self._enter_epoch() + self._start()
             if changed:
                 self.rates = _fair_rates(self.remaining, self.route)
         return self.arrival_s
 
     def _next_moment(self) -> float:
-        moments = [self.now_s + left / self.rates[flow] for flow, left in self.remaining.items()]
+        moments = [
+            self.now_s + left / self.rates[flow]
+            for flow, left in self.remaining.items()
+            if self.rates[flow]
+        ]
         if self.events:
             moments.append(self.events[0][0])
+        if self.epochs:
+            moments.append(self.epochs[0].begin_s)
+        if not moments or min(moments) == inf:
+            raise Unreachable(f"transfers have no way: {sorted(self.remaining)[:3]}")
         return max(self.now_s, min(moments))
 
     def _advance(self, moment_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -48,10 +49,14 @@ class Link:
     upper: Port
     rate_bps: int
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The link's name, as faults and reports use it."""
         return f"{self.lower.node}--{self.upper.node}"
+
+    def __hash__(self) -> int:
+        """By name: links are keys where many packets' ways are worked out."""
+        return hash(self.name)
 
     def port_of(self, node: str) -> Port:
         """The link's port on `node`."""
@@ -82,7 +87,7 @@ class Gpu:
     domain: int
     rail: int
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The GPU proxy's name."""
         return gpu_name(self.domain, self.rail)
@@ -109,45 +114,112 @@ def spine_switch_name(spine: int) -> str:
 
 
 @dataclass(frozen=True)
+class OpenFlowSwitch:
+    """A switch that the controller programs. A spine switch of the whole fabric has no `rail`.
+
+    `index` counts the spine switches of the fabric, or the leaf or spine switches of the rail.
+    """
+
+    name: str
+    kind: NodeKind
+    rail: int | None
+    index: int
+
+
+# For every domain: the rails to which the NIC links of its GPUs lead, by local rank.
+Circuits = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Topology:
-    """A fabric's nodes and links. GPUs are in rank order: all of domain 0 first."""
+    """A fabric's nodes and links. GPUs are ordered by domain, then by local rank."""
 
     spec: FabricSpec
     gpus: tuple[Gpu, ...]
     hb_switches: tuple[str, ...]
-    rail_switches: tuple[str, ...]
-    spine_switches: tuple[str, ...]
+    switches: tuple[OpenFlowSwitch, ...]
     links: tuple[Link, ...]
 
-    @property
+    @cached_property
     def openflow_switches(self) -> tuple[str, ...]:
         """The switches that the controller programs; a switch's place gives its datapath id."""
-        return self.rail_switches + self.spine_switches
+        return tuple(switch.name for switch in self.switches)
+
+    @cached_property
+    def rail_switches(self) -> tuple[str, ...]:
+        """The switches that GPUs are connected to by their NICs."""
+        return tuple(s.name for s in self.switches if s.kind is NodeKind.RAIL_SWITCH)
+
+    @cached_property
+    def spine_switches(self) -> tuple[str, ...]:
+        """The switches that join rail switches."""
+        return tuple(s.name for s in self.switches if s.kind is NodeKind.SPINE_SWITCH)
+
+    @cached_property
+    def switch_by_name(self) -> dict[str, OpenFlowSwitch]:
+        """Rail and spine switches by their names."""
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def _datapath_ids(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.openflow_switches, start=1)}
 
     def datapath_id(self, switch: str) -> int:
         """The OpenFlow datapath id of a rail or spine switch, from 1."""
-        return self.openflow_switches.index(switch) + 1
+        return self._datapath_ids[switch]
 
     def gpu(self, domain: int, rail: int) -> Gpu:
         """The GPU at a place."""
         return self.gpus[domain * self.spec.domain_size + rail]
 
     @cached_property
+    def job_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that a job uses as long as nothing is replaced, in rank order."""
+        size, domains = self.spec.job_size, self.spec.job_domains
+        return tuple(gpu for gpu in self.gpus if gpu.rail < size and gpu.domain < domains)
+
+    @cached_property
     def gpu_by_name(self) -> dict[str, Gpu]:
         """GPUs by their names."""
         return {gpu.name: gpu for gpu in self.gpus}
 
+    def kind_of(self, node: str) -> NodeKind:
+        """What a node is."""
+        if node in self.gpu_by_name:
+            return NodeKind.GPU
+        if node in self.switch_by_name:
+            return self.switch_by_name[node].kind
+        if node in self.hb_switches:
+            return NodeKind.HB_SWITCH
+        raise ValueError(f"no node of this fabric is called {node!r}")
+
     @cached_property
-    def _link_by_ends(self) -> dict[tuple[str, str], Link]:
-        return {(link.lower.node, link.upper.node): link for link in self.links}
+    def _links_by_node(self) -> dict[str, list[Link]]:
+        links = defaultdict(list)
+        for link in self.links:
+            links[link.lower.node].append(link)
+            links[link.upper.node].append(link)
+        return links
 
-    def link_between(self, lower: str, upper: str) -> Link:
-        """The link from `lower` up to `upper`."""
-        return self._link_by_ends[lower, upper]
-
-    def links_of(self, node: str) -> Iterator[Link]:
+    def links_of(self, node: str) -> list[Link]:
         """All links that end at `node`."""
-        return (link for link in self.links if node in (link.lower.node, link.upper.node))
+        return self._links_by_node[node]
+
+    def link_of(self, gpu: Gpu, kind: LinkKind) -> Link:
+        """A GPU's HB link or its NIC link."""
+        return next(link for link in self._links_by_node[gpu.name] if link.kind is kind)
+
+    @cached_property
+    def link_by_name(self) -> dict[str, Link]:
+        """Links by their names."""
+        return {link.name: link for link in self.links}
+
+    @cached_property
+    def link_by_interface(self) -> dict[str, Link]:
+        """Links by the interfaces of their ends at switches."""
+        uplinks = (link for link in self.links if link.kind is LinkKind.UPLINK)
+        upper = {link.upper.interface: link for link in self.links}
+        return upper | {link.lower.interface: link for link in uplinks}
 
     @cached_property
     def digest(self) -> str:
@@ -156,23 +228,54 @@ class Topology:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def build_topology(spec: FabricSpec) -> Topology:
-    """Lay out the fabric that `spec` describes."""
+def straight_circuits(spec: FabricSpec) -> Circuits:
+    """Every NIC link leads to the rail of its GPU's local rank."""
+    return (tuple(range(spec.domain_size)),) * spec.domains
+
+
+def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topology:
+    """Lay out the fabric that `spec` describes, its NIC links as optical switches have them."""
+    circuits = circuits or straight_circuits(spec)
     gpus = tuple(Gpu(d, r) for d in range(spec.domains) for r in range(spec.domain_size))
-    rail_optimized = spec.kind is FabricKind.RAIL_OPTIMIZED
-    spines = range(spec.spines if rail_optimized else 0)
+    switches = tuple(_switches(spec))
     return Topology(
         spec=spec,
         gpus=gpus,
         hb_switches=tuple(hb_switch_name(domain) for domain in range(spec.domains)),
-        rail_switches=tuple(rail_switch_name(rail) for rail in range(spec.domain_size)),
-        spine_switches=tuple(spine_switch_name(spine) for spine in spines),
+        switches=switches,
         links=(
             *(_hb_link(spec, gpu) for gpu in gpus),
-            *(_nic_link(spec, gpu) for gpu in gpus),
-            *(_uplink(spec, rail, s) for rail in range(spec.domain_size) for s in spines),
+            *(_nic_link(spec, gpu, circuits[gpu.domain][gpu.rail]) for gpu in gpus),
+            *_uplinks(spec, switches),
         ),
     )
+
+
+def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
+    """Rail switches first, then spine switches."""
+    rails = range(spec.domain_size + spec.spare_rail_switches)
+    for rail in rails:
+        for leaf in range(spec.rail_leaves):
+            yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
+    if spec.kind is FabricKind.RAIL_OPTIMIZED:
+        for spine in range(spec.spines):
+            name = spine_switch_name(spine)
+            yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, spine)
+    elif spec.rail_leaves > 1:
+        for rail in rails:
+            for spine in range(spec.spines):
+                name = f"{rail_switch_name(rail)}s{spine}"
+                yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, rail, spine)
+
+
+def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
+    """A rail's only switch has the rail's name."""
+    return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
+
+
+def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
+    """Which leaf switch of every rail serves a domain: neighbours share one."""
+    return domain * spec.rail_leaves // spec.domains
 
 
 def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
@@ -185,21 +288,35 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
     )
 
 
-def _nic_link(spec: FabricSpec, gpu: Gpu) -> Link:
-    switch = rail_switch_name(gpu.rail)
+def _nic_link(spec: FabricSpec, gpu: Gpu, rail: int) -> Link:
+    """The switch's end is named for the GPU: an optical switch may move the link to another."""
     return Link(
         LinkKind.NIC,
         Port(gpu.name, 2, "nic0"),
-        Port(switch, gpu.domain + 1, f"{switch}-d{gpu.domain}"),
+        Port(
+            _leaf_name(spec, rail, leaf_of_domain(spec, gpu.domain)),
+            gpu.domain + 1,
+            f"to-{gpu.name}",
+        ),
         round(spec.emulated_nic_bps),
     )
 
 
-def _uplink(spec: FabricSpec, rail: int, spine: int) -> Link:
-    rail_switch, spine_switch = rail_switch_name(rail), spine_switch_name(spine)
+def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:
+    """From every rail switch to all spine switches that join it to others."""
+    leaves = [switch for switch in switches if switch.kind is NodeKind.RAIL_SWITCH]
+    spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
+    for leaf in leaves:
+        for spine in spines:
+            if spine.rail is None or spine.rail == leaf.rail:
+                yield _uplink(spec, leaf, spine)
+
+
+def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Link:
+    below = leaf.rail if spine.rail is None else leaf.index
     return Link(
         LinkKind.UPLINK,
-        Port(rail_switch, spec.domains + spine + 1, f"{rail_switch}-s{spine}"),
-        Port(spine_switch, rail + 1, f"{spine_switch}-r{rail}"),
+        Port(leaf.name, spec.domains + spine.index + 1, f"{leaf.name}-s{spine.index}"),
+        Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
         round(spec.emulated_uplink_bps),
     )

@@ -13,8 +13,9 @@ from statistics import median
 import traffic_gen.agent
 from model.addressing import address_of
 from model.fabric import FabricSpec
+from model.health import HEALTHY, Health
 from model.measurement import Repeat
-from model.prediction import PathClass, Prediction, path_class, schedule_paths
+from model.prediction import Epoch, PathClass, Prediction, path_class, transfer_paths
 from model.schedule import Schedule
 from model.topology import Topology, build_topology
 from scenarios.scenario import Case
@@ -42,16 +43,18 @@ class Experiment:
 
     def addresses(self) -> dict[tuple[int, int], str]:
         """Where each rank reaches each other one."""
-        gpus = list(enumerate(self.topology.gpus))
+        gpus = list(enumerate(self.topology.job_gpus))
         return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
 
-    def calibrate(self, schedule: Schedule) -> dict[PathClass, float]:
+    def calibrate(self, schedule: Schedule, health: Health = HEALTHY) -> dict[PathClass, float]:
         """The latency in seconds of each class of paths that the schedule uses, measured idle."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        paths = schedule_paths(schedule, self.topology)
+        epoch = Epoch(self.topology, health)
+        paths = transfer_paths(schedule, epoch, self.topology.job_gpus)
         for transfer, hops in zip(schedule.transfers, paths, strict=True):
-            pair = transfer.source, transfer.destination
-            representative.setdefault(path_class(hops), pair)
+            if hops is not None:
+                pair = transfer.source, transfer.destination
+                representative.setdefault(path_class(hops), pair)
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
     def _latency_s(self, source: int, destination: int) -> float:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from controller.desired import Route, desired_routes, desired_rules
-from controller.routes import PROTOCOL
+from controller.desired import Route, desired_state
+from controller.rtnetlink import PROTOCOL
 from model import addressing
 from model.fabric import FabricKind
 from model.topology import Gpu, Topology, build_topology
@@ -145,7 +145,7 @@ class Bench:
                 f"set_field:{rule.hardware_address}->eth_dst," if rule.hardware_address else ""
             )
             + f"output:{rule.port}"
-            for rule in desired_rules(self.topology, switch)
+            for rule in desired_state(self.topology).rules[switch]
         }
 
     def routes(self, gpu: Gpu) -> frozenset[Route]:
@@ -212,7 +212,7 @@ def test_switches_and_proxies_have_exactly_what_is_desired(
     for switch in bench.topology.openflow_switches:
         assert bench.rules(switch) == bench.wanted_rules(switch)
     for gpu in bench.topology.gpus:
-        assert bench.routes(gpu) == desired_routes(bench.topology, gpu)
+        assert bench.routes(gpu) == desired_state(bench.topology).routes[gpu.name]
 
 
 @KINDS
@@ -225,7 +225,7 @@ def test_a_restarted_controller_sends_the_difference_alone(
     bench.ofctl("add-flow", "rail0", f"cookie=0x7,{foreign},actions=drop")
     bench.ofctl("del-flows", "rail0", "ip,nw_dst=10.0.0.1")
     gpu = bench.topology.gpus[0]
-    lost = next(iter(desired_routes(bench.topology, gpu)))
+    lost = next(iter(desired_state(bench.topology).routes[gpu.name]))
     inside_gpu = bench.proxies[gpu.name]
     bench.inside("ip", "route", "del", str(lost.destination), process_id=inside_gpu)
     bench.inside("ip", "route", "add", "192.0.2.0/24", "dev", "hb0", process_id=inside_gpu)
@@ -237,7 +237,7 @@ def test_a_restarted_controller_sends_the_difference_alone(
     (routes,) = second.events("routes")
     assert (routes["added"], routes["removed"]) == (1, 0)
     assert bench.rules("rail0") == {**bench.wanted_rules("rail0"), "192.0.2.0/24": "drop"}
-    assert bench.routes(gpu) == desired_routes(bench.topology, gpu)
+    assert bench.routes(gpu) == desired_state(bench.topology).routes[gpu.name]
     assert "192.0.2.0/24" in bench.inside("ip", "route", process_id=inside_gpu)
 
 

@@ -54,8 +54,9 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
         after = fabric.counters()
         expected = dict.fromkeys(after, 0)
         for transfer in schedule.transfers:
-            ends = (fabric.topology.gpus[rank] for rank in (transfer.source, transfer.destination))
-            for hop in path(fabric.topology, *ends):
+            source, destination = transfer.source, transfer.destination
+            gpus = fabric.topology.gpus
+            for hop in path(fabric.topology, gpus[source], gpus[destination]):
                 expected[hop.link.name] += transfer.size_bytes
         assert repeat.complete
         for name, payload in expected.items():

@@ -3,12 +3,18 @@
 from hypothesis import strategies as st
 
 from model.fabric import FabricKind, FabricSpec
+from model.health import Health, without
 from model.platforms import GBIT
 from model.topology import Topology, build_topology
 
 
 def spec(
-    kind: FabricKind, domains: int, domain_size: int, spines: int = 1, seed: int = 0
+    kind: FabricKind,
+    domains: int,
+    domain_size: int,
+    spines: int = 1,
+    seed: int = 0,
+    rail_leaves: int = 1,
 ) -> FabricSpec:
     """A fabric at DGX H100 rates, slowed down by 20 000."""
     return FabricSpec(
@@ -21,11 +27,12 @@ def spec(
         bandwidth_scale=20_000,
         spines=spines,
         seed=seed,
+        rail_leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
     )
 
 
 def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:
-    """Fabrics of both kinds and many shapes."""
+    """Fabrics of both kinds and many shapes, some rail-only ones with a Clos for each rail."""
     return st.builds(
         spec,
         kind=st.sampled_from(FabricKind),
@@ -33,4 +40,21 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
         domain_size=st.integers(1, max_size),
         spines=st.integers(1, 6),
         seed=st.integers(0, 20),
+        rail_leaves=st.sampled_from([1, 1, 2]),
     ).map(build_topology)
+
+
+@st.composite
+def fabrics_with_failures(
+    draw: st.DrawFn, max_domains: int = 4, max_size: int = 4
+) -> tuple[Topology, Health]:
+    """A fabric with any few of its links, GPUs and switches lost."""
+    topology = draw(topologies(max_domains, max_size))
+    nodes = [gpu.name for gpu in topology.gpus] + [
+        *topology.hb_switches,
+        *topology.openflow_switches,
+    ]
+    dead = draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))
+    names = [link.name for link in topology.links]
+    links = draw(st.lists(st.sampled_from(names), max_size=6, unique=True))
+    return topology, without(topology, dead, links)

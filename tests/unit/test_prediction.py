@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from model.closed_forms import Grid, completion_s, two_step_slowdown
 from model.fabric import FabricKind
 from model.platforms import PLATFORMS
-from model.prediction import PathClass, Prediction, path_class, predict, schedule_paths
+from model.prediction import Epoch, PathClass, Prediction, path_class, predict, transfer_paths
 from model.schedule import Collective, Schedule
 from model.shaping import MIN_BURST_BYTES, Shaper, wire_bytes
 from model.topology import Topology, build_topology
@@ -19,8 +19,8 @@ LARGE = 40_000_000
 
 
 def predicted(schedule: Schedule, topology: Topology, latency_s: float = 0.0) -> Prediction:
-    paths = schedule_paths(schedule, topology)
-    latencies: dict[PathClass, float] = {path_class(hops): latency_s for hops in paths}
+    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    latencies: dict[PathClass, float] = {path_class(hops): latency_s for hops in paths if hops}
     return predict(schedule, topology, latencies)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric import FabricKind
 from model.measurement import Repeat, TransferRecord
-from model.prediction import Prediction, path_class, predict, schedule_paths
+from model.prediction import Epoch, Prediction, path_class, predict, transfer_paths
 from model.schedule import Collective, Schedule
 from model.topology import Topology, build_topology
 from results.comparison import CaseResult, Measured, Mismatch, Thresholds, Verdict, compare, worst
@@ -32,8 +32,12 @@ def modeled(
 ) -> tuple[Topology, Schedule, Prediction]:
     topology = build_topology(spec(kind, 2, 2, 2))
     schedule = build_schedule(collective, algorithm, 2, 2, 4_000_000)
-    paths = schedule_paths(schedule, topology)
-    return topology, schedule, predict(schedule, topology, dict.fromkeys(map(path_class, paths), 0))
+    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    return (
+        topology,
+        schedule,
+        predict(schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)),
+    )
 
 
 def repeat(number: int, seconds: float, **changes: Any) -> Repeat:

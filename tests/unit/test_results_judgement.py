@@ -13,7 +13,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric import FabricKind
 from model.measurement import Repeat
-from model.prediction import path_class, predict, schedule_paths
+from model.prediction import Epoch, path_class, predict, transfer_paths
 from model.schedule import Collective
 from model.topology import build_topology
 from results.comparison import CaseResult, Measured, Thresholds, Verdict, compare
@@ -26,8 +26,10 @@ from traffic_gen.collectives import build_schedule
 LIMITS = Thresholds(within=0.02, limit=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 SCHEDULE = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 4_000_000)
-PATHS = schedule_paths(SCHEDULE, TOPOLOGY)
-PREDICTION = predict(SCHEDULE, TOPOLOGY, dict.fromkeys(map(path_class, PATHS), 0))
+PATHS = transfer_paths(SCHEDULE, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
+PREDICTION = predict(
+    SCHEDULE, TOPOLOGY, dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
+)
 
 CASE_KEYS = [
     "case",

@@ -1,0 +1,35 @@
+"""What of a fabric works: the failed links, from which everything else follows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from model.topology import Hop, Link, Topology
+
+
+@dataclass(frozen=True)
+class Health:
+    """The links that carry nothing, by their names, and the rates in bit/s of degraded ones.
+
+    A dead switch or GPU is one all of whose links have failed. A link that fails in one direction
+    only has failed: no switch and no NIC uses half a link.
+    """
+
+    failed: frozenset[str] = frozenset()
+    rates_bps: Mapping[str, int] = field(default_factory=dict)
+
+    def is_live(self, link: Link) -> bool:
+        """Whether a link carries anything."""
+        return link.name not in self.failed
+
+    def rate_bps(self, hop: Hop) -> int:
+        """The rate of one direction of a link."""
+        return self.rates_bps.get(hop.link.name, hop.link.rate_bps)
+
+
+HEALTHY = Health()
+
+
+def without(topology: Topology, nodes: Iterable[str] = (), links: Iterable[str] = ()) -> Health:
+    """The health of a fabric whose `nodes` are dead and whose `links` have failed."""
+    lost = {link.name for node in nodes for link in topology.links_of(node)}
+    return Health(frozenset({*links, *lost}))
