@@ -44,7 +44,7 @@ class Routing:
         self._hb = {gpu: self._live(gpu, LinkKind.HB) for gpu in topology.gpus}
         self._nic = {gpu: self._live(gpu, LinkKind.NIC) for gpu in topology.gpus}
         self._members = {
-            name: [gpu for gpu in self._domain(number) if self._hb[gpu]]
+            name: [gpu for gpu in self.topology.domain(number) if self._hb[gpu]]
             for number, name in enumerate(topology.hb_switches)
         }
         self._uplinks = {
@@ -65,10 +65,6 @@ class Routing:
     def _live(self, gpu: Gpu, kind: LinkKind) -> Link | None:
         link = self.topology.link_of(gpu, kind)
         return link if self.health.is_live(link) else None
-
-    def _domain(self, domain: int) -> tuple[Gpu, ...]:
-        size = self.topology.spec.domain_size
-        return self.topology.gpus[domain * size : (domain + 1) * size]
 
     def path(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
         """The hops that a packet takes from `source` to `destination`, or `Unreachable`."""
@@ -193,7 +189,7 @@ class Routing:
 
     def _live_links(self, domain: int) -> Iterator[tuple[bool, str]]:
         """What works of each GPU of a domain: its HB link, and its NIC link to which switch."""
-        for gpu in self._domain(domain):
+        for gpu in self.topology.domain(domain):
             nic = self._nic[gpu]
             yield self._hb[gpu] is not None, "" if nic is None else nic.upper.node
 

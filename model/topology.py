@@ -172,6 +172,11 @@ class Topology:
         """The GPU at a place."""
         return self.gpus[domain * self.spec.domain_size + rail]
 
+    def domain(self, domain: int) -> tuple[Gpu, ...]:
+        """All GPUs of an HB domain."""
+        size = self.spec.domain_size
+        return self.gpus[domain * size : (domain + 1) * size]
+
     @cached_property
     def job_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that a job uses as long as nothing is replaced, in rank order."""

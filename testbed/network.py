@@ -4,6 +4,7 @@ Mininet's own nodes start a shell each, and its links run `ip` and `tc` for ever
 classes do the same over netlink, and start a shell only when Mininet's command line wants one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -29,7 +30,9 @@ class FabricTopo(Topo):  # type: ignore[misc]
     ) -> None:
         """Called by Mininet with what the constructor was given."""
         for gpu in topology.gpus:
-            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, pid=proxies[gpu.name].process_id)
+            pid = proxies[gpu.name].process_id
+            domain = topology.domain(gpu.domain)
+            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
         for name in topology.hb_switches:
             self.addSwitch(name, cls=HbSwitch, wires=wires, dpid="0")
         for name in topology.openflow_switches:
@@ -69,15 +72,19 @@ class ShellOnDemand(Node):  # type: ignore[misc]
 class GpuProxyNode(ShellOnDemand):
     """A GPU proxy; a shell for it joins the proxy's namespaces."""
 
-    def __init__(self, name: str, gpu: fabric.Gpu, pid: int, **params: Any) -> None:
+    def __init__(
+        self, name: str, gpu: fabric.Gpu, domain: Sequence[fabric.Gpu], pid: int, **params: Any
+    ) -> None:
         super().__init__(name, **params)
         self.gpu = gpu
+        self.domain = domain
         self.pid = pid
 
     def configDefault(self, **params: Any) -> None:
         """Give the proxy its addresses."""
         hb, nic = self.intfs[1], self.intfs[2]
-        hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower)
+        peers = [gpu for gpu in self.domain if gpu != self.gpu]
+        hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower, peers)
 
 
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]

@@ -1,9 +1,10 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
@@ -85,8 +86,12 @@ class Wiring:
         self.process_ids.pop(gpu, None)
         self.lost.add(gpu)
 
-    def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port) -> None:
-        """Addresses, and the next hop of the rail, which is no machine: switches route."""
+    def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port, peers: Iterable[Gpu]) -> None:
+        """Addresses, and the next hop of the rail, which is no machine: switches route.
+
+        All neighbours are known from the start: to ask for one would wait behind data, and what is
+        sent meanwhile would be lost.
+        """
         netlink = self.proxies[gpu.name]
         netlink.link("set", index=1, state="up")
         hb_index, nic_index = self.index_of(hb), self.index_of(nic)
@@ -97,13 +102,9 @@ class Wiring:
             prefixlen=addressing.DOMAIN_PREFIX,
         )
         netlink.addr("add", index=nic_index, address=str(addressing.nic_address(gpu)), prefixlen=32)
-        netlink.neigh(
-            "add",
-            dst=str(addressing.GATEWAY),
-            lladdr=addressing.GATEWAY_MAC,
-            ifindex=nic_index,
-            state="permanent",
-        )
+        _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
+        for peer in peers:
+            _add_neighbour(netlink, hb_index, addressing.hb_address(peer), addressing.hb_mac(peer))
 
     def make_bridge(self, name: str, ports: list[Port]) -> None:
         """A kernel bridge without spanning tree, with its ports: the crossbar of an HB domain."""
@@ -154,6 +155,10 @@ class Wiring:
             if message.get_attr("TCA_KIND") == "htb" and statistics is not None:
                 return int(statistics.get_attr("TCA_STATS_QUEUE")["drops"])
         return 0
+
+
+def _add_neighbour(netlink: IPRoute, interface: int, address: IPv4Address, mac: str) -> None:
+    netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
 def _hardware_address(kind: LinkKind, gpu: Gpu) -> str:

@@ -1,0 +1,146 @@
+"""Probes: the packet's shape, and what is concluded from those that did not arrive."""
+
+import json
+import math
+from ipaddress import IPv4Address
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
+from traffic_gen.blackout import (
+    Blackout,
+    PairRecord,
+    blackouts,
+    longest,
+    lost,
+    milliseconds,
+    read_records,
+)
+from traffic_gen.roce import PSN_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
+
+SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
+INTERVAL_NS = 1_000_000
+ALWAYS = (0, 1 << 62)
+
+
+def record(fates: list[int | None], name: str = "a>b") -> PairRecord:
+    """A record of probes with their delays, `None` for those that are lost."""
+    sent_ns = tuple(INTERVAL_NS * (number + 1) for number in range(len(fates)))
+    arrived = {n: sent_ns[n] + delay for n, delay in enumerate(fates) if delay is not None}
+    return PairRecord(name, sent_ns, dict(sorted(arrived.items(), key=lambda item: item[1])))
+
+
+# Delays of up to five intervals: later probes overtake earlier ones.
+FATES = st.lists(st.none() | st.integers(1, 5 * INTERVAL_NS), max_size=40)
+RECORDS = FATES.map(record)
+
+
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(1, 65535), st.integers(0, 1 << 25))
+def test_a_probe_is_a_roce_packet(
+    source: IPv4Address, destination: IPv4Address, port: int, sequence: int
+) -> None:
+    packet = probe_packet(source, destination, port, sequence)
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import IP, UDP
+
+    read = IP(packet)
+    assert (read.src, read.dst) == (str(source), str(destination))
+    assert (read[UDP].sport, read[UDP].dport, read[UDP].chksum) == (port, ROCE_PORT, 0)
+    assert read[BTH].psn == sequence % (1 << 24)
+    assert read.len == len(packet) < ACKNOWLEDGEMENT_BELOW_BYTES
+
+
+@given(st.integers(0, (1 << 24) - 1))
+def test_the_number_can_be_written_over(sequence: int) -> None:
+    patched = bytearray(probe_packet(SOURCE, DESTINATION, 50_000))
+    patched[PSN_OFFSET : PSN_OFFSET + PSN_BYTES] = sequence.to_bytes(PSN_BYTES, "big")
+    built = probe_packet(SOURCE, DESTINATION, 50_000, sequence)
+    icrc_bytes = 4
+    assert patched[:-icrc_bytes] == built[:-icrc_bytes]
+
+
+@given(RECORDS)
+def test_every_lost_probe_is_in_one_blackout(probes: PairRecord) -> None:
+    missing = len(probes.sent_ns) - len(probes.arrived_ns)
+    assert sum(blackout.lost for blackout in blackouts(probes)) == missing
+    assert lost([probes], ALWAYS) == missing
+
+
+@given(RECORDS)
+def test_blackouts_are_disjoint_and_in_order(probes: PairRecord) -> None:
+    numbers = [
+        (first := probes.sent_ns.index(blackout.begin_ns), first + blackout.lost)
+        for blackout in blackouts(probes)
+    ]
+    assert all(end < begin for (_, end), (begin, _) in pairwise(numbers))
+    for begin, end in numbers:
+        assert not probes.arrived_ns.keys() & set(range(begin, end))
+        assert begin == 0 or begin - 1 in probes.arrived_ns
+
+
+@given(RECORDS)
+def test_a_blackout_ends_with_the_next_arrival_or_never(probes: PairRecord) -> None:
+    for blackout in blackouts(probes):
+        after = probes.sent_ns.index(blackout.begin_ns) + blackout.lost
+        if after == len(probes.sent_ns):
+            assert blackout.end_ns is None
+            assert blackout.duration_ms == math.inf
+        else:
+            assert blackout.end_ns == probes.arrived_ns[after]
+            assert blackout.duration_ms > blackout.lost * milliseconds(INTERVAL_NS)
+
+
+@given(st.lists(st.integers(1, 5 * INTERVAL_NS)))
+def test_what_is_overtaken_is_not_lost(delays: list[int]) -> None:
+    probes = record([*delays])
+    assert blackouts(probes) == []
+    assert lost([probes], ALWAYS) == 0
+    assert longest([probes], 0) is None
+
+
+@given(st.lists(RECORDS, max_size=4), st.integers(0, 45 * INTERVAL_NS))
+def test_the_longest_is_of_those_that_last_until_after(
+    records: list[PairRecord], after_ns: int
+) -> None:
+    found = longest(records, after_ns)
+    lasting = [
+        blackout
+        for probes in records
+        for blackout in blackouts(probes)
+        if (blackout.end_ns or math.inf) > after_ns
+    ]
+    assert (found is None) == (not lasting)
+    if found is not None:
+        assert found in lasting
+        assert found.duration_ms == max(blackout.duration_ms for blackout in lasting)
+
+
+@given(RECORDS, st.integers(0, 45 * INTERVAL_NS))
+def test_every_moment_counts_once(probes: PairRecord, middle_ns: int) -> None:
+    before = lost([probes], (0, middle_ns))
+    after = lost([probes], (middle_ns, ALWAYS[1]))
+    assert before + after == lost([probes], ALWAYS)
+
+
+def test_an_example_in_numbers() -> None:
+    quick = 100_000
+    probes = record([quick, None, None, quick, quick, None])
+    assert blackouts(probes) == [
+        Blackout("a>b", begin_ns=2_000_000, end_ns=4_100_000, lost=2),
+        Blackout("a>b", begin_ns=6_000_000, end_ns=None, lost=1),
+    ]
+    assert blackouts(probes)[0].duration_ms == 2.1
+
+
+@given(FATES)
+def test_records_are_read_as_the_prober_writes_them(fates: list[int | None]) -> None:
+    sent_ns = record(fates).sent_ns
+    entry = {
+        "name": "a>b",
+        "first_ns": sent_ns[0] if sent_ns else 0,
+        "gap_ns": [INTERVAL_NS] * (len(fates) - 1),
+        "delay_ns": fates,
+    }
+    assert read_records(json.dumps({"pairs": [entry]})) == [record(fates)]
