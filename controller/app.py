@@ -2,7 +2,7 @@
 
 Whatever happens to a link only marks the state as changed. One green thread makes the fabric
 what it should be, in three steps: additions on the switches, confirmed; host routes; removals on
-the switches, confirmed. So whoever has the old way or the new one has a whole way.
+the switches. So whoever has the old way or the new one has a whole way.
 """
 
 import functools
@@ -29,11 +29,12 @@ from controller.desired import DesiredState, desired_state
 from controller.journal import Journal
 from controller.link_probes import LinkProbes
 from controller.observed import ObservedFabric
-from controller.reconcile import difference
 from controller.routes import HostRoutes
 from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, Netlink, link_of
+from controller.stages import Rules, Stages, at_once, nearest_first, routes_behind
 from controller.switch_state import SwitchState
 from model.health import Health
+from model.routing import Routing
 from model.topology import Link, Topology
 
 # A switch that is dead need not be waited for.
@@ -44,6 +45,11 @@ BROKEN_PATIENCE_S = 0.01
 START_PATIENCE_S = 0.005
 # The ports of a dead switch lose carrier one after the other: one answer to all of them.
 GATHERING_S = 0.002
+# Open vSwitch answers a barrier before its cache of flows has heard of the new rules. What still
+# has its old way can wait for that.
+SETTLING_S = 0.1
+# What is under way on the old way arrives by the old rules, through queues of data.
+DRAINING_S = 0.5
 
 Handler = Callable[..., None]
 
@@ -72,6 +78,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.fabric = ObservedFabric(topology)
         self.switches: dict[str, SwitchState] = {}
         self.names = topology.openflow_switches
+        self.gpus = topology.gpu_by_name
         self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
         self.routes = {name: HostRoutes(pid) for name, pid in process_ids.items()}
         self.probes = LinkProbes(topology, process_ids)
@@ -214,7 +221,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
                 continue
             worse = self.applied is not None and self.applied[1].failed < wanted[1].failed
             self.applied = wanted
-            self._apply(*wanted, patience_s=BROKEN_PATIENCE_S if worse else BARRIER_DEADLINE_S)
+            self._apply(*wanted, worse=worse)
 
     def _is_waiting(self) -> bool:
         """Whether switches that might connect have not said what they have.
@@ -230,47 +237,85 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         first = self.first_connected_s
         return first is None or time.monotonic() < first + CONNECT_DEADLINE_S
 
-    def _apply(self, topology: Topology, health: Health, patience_s: float) -> None:
+    def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
+        """Switches and host routes, in an order in which nobody under way is lost."""
         state = desired_state(topology, health)
         self.probes.watch(topology)
         facts = {"failed": sorted(health.failed), "cut_off": [*map(list, state.cut_off)]}
         self.journal.write("computed", rules=sum(map(len, state.rules.values())), **facts)
         reported = {n: s for n, s in self.switches.items() if not s.unreported}
-        changes = {
-            name: (
-                difference(switch.rules, state.rules[name]),
-                difference(switch.groups, openflow.wanted_groups(state.rules[name])),
-            )
-            for name, switch in reported.items()
-        }
-        generation = self.generation
-        for name, (rules, groups) in changes.items():
-            messages = openflow.additions(reported[name].datapath, rules, groups, generation)
-            reported[name].send(messages)
-            removed = len(openflow.removals(reported[name].datapath, rules, groups))
-            counts = {"added": len(messages), "removed": removed}
-            self.journal.write("sent", switch=name, generation=generation, **counts)
-        self._wait_until_done(reported.values(), patience_s)
+        installed = {name: switch.rules for name, switch in reported.items()}
+        wanted = {name: state.rules[name] for name in reported}
+        for name, switch in reported.items():
+            added, removed = switch.missing(wanted[name])
+            counts = {"added": added, "removed": removed}
+            self.journal.write("sent", switch=name, generation=self.generation, **counts)
+        if worse or not self.begun:
+            done = self._repair(reported, at_once(installed, wanted), state)
+        else:
+            routing = Routing(topology, health)
+            done = self._improve(reported, nearest_first(routing, installed, wanted), state)
+        if done:
+            self._settled(reported, state)
+
+    def _repair(
+        self, switches: dict[str, SwitchState], stages: Stages, state: DesiredState
+    ) -> bool:
+        """Something is broken: no pause. Returns whether all was done."""
+        for stage in stages.before_routes:
+            self._install(switches, stage, BROKEN_PATIENCE_S if self.begun else BARRIER_DEADLINE_S)
         self._reconcile_routes(state)
-        for name, (rules, groups) in changes.items():
-            switch = reported[name]
-            switch.send(openflow.removals(switch.datapath, rules, groups))
-            switch.rules = set(state.rules[name])
-            switch.groups = openflow.wanted_groups(state.rules[name])
-        self._wait_until_done(reported.values(), BARRIER_DEADLINE_S)
-        self.journal.write("confirmed", switches=sorted(reported), generation=generation)
+        if self.begun and self._is_interrupted(DRAINING_S):
+            return False
+        for stage in stages.behind_routes:
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+        return True
+
+    def _improve(
+        self, switches: dict[str, SwitchState], stages: Stages, state: DesiredState
+    ) -> bool:
+        """All that can work works: stage by stage, without haste. Returns whether all was done."""
+        for stage in stages.before_routes:
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+            if self._is_interrupted(SETTLING_S):
+                return False
+        self._reconcile_routes(state)
+        for stage in stages.behind_routes:
+            if self._is_interrupted(DRAINING_S):
+                return False
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+        return True
+
+    def _is_interrupted(self, pause_s: float) -> bool:
+        """Let a moment pass, unless something changes: what is left to do is overtaken then."""
+        if self.changed.wait(timeout=pause_s):
+            self.applied = None
+            return True
+        return False
+
+    def _install(self, switches: dict[str, SwitchState], stage: Rules, patience_s: float) -> None:
+        for name, switch in switches.items():
+            switch.install(stage[name], self.generation)
+        self._wait_until_done(switches.values(), patience_s)
+
+    def _settled(self, switches: dict[str, SwitchState], state: DesiredState) -> None:
+        for name, routes in self.routes.items():
+            routes.reconcile(state.routes[name])
+        self.journal.write("settled", switches=sorted(switches))
         self.begun = True
-        if not self.complete and set(reported) == set(self.names):
+        if not self.complete and set(switches) == set(self.names):
             self.complete = True
-            self.journal.write("ready", generation=generation)
+            self.journal.write("ready", generation=self.generation)
 
     def _reconcile_routes(self, state: DesiredState) -> None:
-        """Give every proxy its host routes."""
+        """Give every proxy its host routes: from now on every pair has its new way."""
         added = removed = 0
         for name, routes in list(self.routes.items()):
-            more, fewer = routes.reconcile(state.routes[name])
+            behind = routes_behind(self.gpus[name], routes.installed, state.routes[name])
+            more, fewer = routes.reconcile(state.routes[name].union(behind))
             added, removed = added + more, removed + fewer
         self.journal.write("routes", added=added, removed=removed)
+        self.journal.write("confirmed", generation=self.generation)
 
     def _wait_until_done(self, switches: Iterable[SwitchState], patience_s: float) -> None:
         """Wait for the barriers of all switches that are still there."""

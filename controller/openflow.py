@@ -24,7 +24,9 @@ BACKUP_BITS = 16  # port numbers are below 0xff00 (section 7.2.1)
 
 # The ports of a fast-failover group: the first that is live is taken (section 5.6.1).
 Buckets = tuple[int, ...]
-Groups = Difference[tuple[int, Buckets]]
+# Its number and its buckets.
+Group = tuple[int, Buckets]
+Groups = Difference[Group]
 
 
 def cookie(generation: int) -> int:
@@ -43,7 +45,7 @@ def group_id(port: int, backup: int) -> int:
     return port << BACKUP_BITS | backup
 
 
-def wanted_groups(rules: Iterable[Rule]) -> frozenset[tuple[int, Buckets]]:
+def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
     """The groups that rules refer to, with their numbers."""
     pairs = {(rule.port, rule.backup) for rule in rules if rule.backup is not None}
     return frozenset((group_id(port, backup), (port, backup)) for port, backup in pairs)
@@ -70,12 +72,17 @@ def additions(
 
 def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[Any]:
     """The messages that remove what is no longer wanted: groups behind their rules."""
-    kept = {number for number, _ in groups.additions}
-    gone = [number for number, _ in groups.removals if number not in kept]
+    delete = datapath.ofproto.OFPGC_DELETE
     return [
         *(removal(datapath, rule) for rule in vacated(change)),
-        *(_group(datapath, datapath.ofproto.OFPGC_DELETE, number, ()) for number in gone),
+        *(_group(datapath, delete, number, ()) for number, _ in vacated_groups(groups)),
     ]
+
+
+def vacated_groups(groups: Groups) -> frozenset[Group]:
+    """The removals whose number no addition takes."""
+    taken = {number for number, _ in groups.additions}
+    return frozenset(group for group in groups.removals if group[0] not in taken)
 
 
 def barrier(datapath: Any) -> Any:
@@ -158,7 +165,7 @@ def request_groups(datapath: Any) -> Any:
     return datapath.ofproto_parser.OFPGroupDescStatsRequest(datapath, 0)
 
 
-def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[tuple[int, Buckets]]:
+def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
     """Groups in a reply; one that is no fast-failover group of ports has no buckets."""
     return frozenset((entry.group_id, _buckets(datapath, entry)) for entry in entries)
 

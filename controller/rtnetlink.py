@@ -22,13 +22,14 @@ RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_CREATE = 1, 4, 0x300, 0x100, 0x400
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_TABLE = 1, 4, 5, 7, 15
-IFLA_IFNAME = 3
+IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
 RTNLGRP_LINK = 1
 RTN_UNICAST, RTN_UNREACHABLE = 1, 7
 RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
 RTNH_F_ONLINK = 4  # the gateway needs no route of its own
-IFF_UP, IFF_LOWER_UP = 1, 1 << 16
+IFF_UP = 1
+IF_OPER_UP = 6  # if.h: what RFC 2863 calls up
 # Our routes carry this originator (rtnetlink(7), rtm_protocol), so that no other is touched.
 PROTOCOL = 155
 BATCH = 64  # messages a call: their answers must fit into the socket's buffer
@@ -50,7 +51,7 @@ class Netlink:
         self.sock.close()
 
     def interfaces(self) -> dict[str, tuple[int, bool]]:
-        """By name: the index, and whether there is carrier."""
+        """By name: the index, and whether it works."""
         body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
         links = (link_of(payload) for kind, payload in self._dump(RTM_GETLINK, body))
         return {name: (index, up) for name, index, up in links}
@@ -131,10 +132,14 @@ def attributes_in(data: bytes) -> dict[int, bytes]:
 
 
 def link_of(payload: bytes) -> tuple[str, int, bool]:
-    """Name, index and carrier of an interface, from RTM_NEWLINK."""
+    """Name and index of an interface, and whether it works (RFC 2863), from RTM_NEWLINK.
+
+    Carrier alone says less: a bridge forwards to a port some time after it has got carrier.
+    """
     _family, _kind, index, flags, _change = LINK.unpack_from(payload)
-    name = attributes_in(payload[LINK.size :])[IFLA_IFNAME].rstrip(b"\0").decode()
-    return name, index, bool(flags & IFF_UP and flags & IFF_LOWER_UP)
+    found = attributes_in(payload[LINK.size :])
+    name = found[IFLA_IFNAME].rstrip(b"\0").decode()
+    return name, index, bool(flags & IFF_UP) and found[IFLA_OPERSTATE][0] == IF_OPER_UP
 
 
 def encode_route(route: Route, index: dict[str, int]) -> bytes:

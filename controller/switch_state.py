@@ -7,6 +7,7 @@ from ryu.lib import hub
 
 from controller import openflow
 from controller.desired import Rule
+from controller.reconcile import difference, vacated
 
 
 class SwitchState:
@@ -15,10 +16,29 @@ class SwitchState:
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
         self.unreported = {"ports", "groups", "rules"}
-        self.rules: set[Rule] = set()
-        self.groups: frozenset[tuple[int, openflow.Buckets]] = frozenset()
+        self.rules: frozenset[Rule] = frozenset()
+        self.groups: frozenset[openflow.Group] = frozenset()
         self.awaited = 0
         self.done = hub.Event()
+
+    def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
+        """How many entries are to be added and to be removed, rules and groups."""
+        groups = openflow.wanted_groups(wanted)
+        rules, others = difference(self.rules, wanted), difference(self.groups, groups)
+        added = len(rules.additions) + len(others.additions)
+        return added, len(vacated(rules)) + len(openflow.vacated_groups(others))
+
+    def install(self, wanted: frozenset[Rule], generation: int) -> None:
+        """Send what makes the rules the wanted ones, additions first."""
+        groups = openflow.wanted_groups(wanted)
+        rules, others = difference(self.rules, wanted), difference(self.groups, groups)
+        self.send(
+            [
+                *openflow.additions(self.datapath, rules, others, generation),
+                *openflow.removals(self.datapath, rules, others),
+            ]
+        )
+        self.rules, self.groups = wanted, groups
 
     def send(self, messages: Iterable[Any]) -> None:
         """Send messages, and a barrier behind them; nothing if there are none."""

@@ -44,6 +44,20 @@ def hb_address(gpu: Gpu) -> IPv4Address:
     return domain_network(gpu.domain)[gpu.rail + 1]
 
 
+def rail_of(address: IPv4Address) -> int:
+    """The rail that an address of a NIC, or of a rail's network, belongs to."""
+    return int(address) - int(NIC_NETWORK.network_address) >> 32 - RAIL_PREFIX
+
+
+def gpu_at(address: IPv4Address) -> Gpu:
+    """The GPU that an address of a NIC or in an HB domain belongs to."""
+    if address in NIC_NETWORK:
+        rail = rail_of(address)
+        return Gpu(int(address) - int(rail_network(rail).network_address) - 1, rail)
+    domain = int(address) - int(HB_NETWORK.network_address) >> 32 - DOMAIN_PREFIX
+    return Gpu(domain, int(address) - int(domain_network(domain).network_address) - 1)
+
+
 def address_of(destination: Gpu, source: Gpu) -> IPv4Address:
     """The address by which `source` reaches `destination`."""
     same_domain = destination.domain == source.domain

@@ -1,96 +1,17 @@
 """The controller's pure functions, executed by a small multi-switch pipeline."""
 
-from ipaddress import IPv4Address
-from itertools import pairwise
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.desired import DesiredState, Route, Rule, desired_state
+from controller.desired import desired_state
 from controller.reconcile import difference
 from model import addressing
 from model.fabric import FabricKind
-from model.health import HEALTHY, Health
+from model.health import Health
 from model.routing import Routing, Unreachable
-from model.topology import Gpu, Topology, build_topology
+from model.topology import Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec, topologies
-
-
-class Dropped(Exception):
-    """A packet ended before its destination."""
-
-
-class Pipeline:
-    """Executes rules and routes packet by packet, with longest-prefix match and dead links."""
-
-    def __init__(self, topology: Topology, health: Health = HEALTHY) -> None:
-        self.topology = topology
-        self.health = health
-        self.state: DesiredState = desired_state(topology, health)
-
-    def nodes(self, source: Gpu, destination: Gpu) -> list[str]:
-        """The nodes that a packet visits, from its source to its destination."""
-        address = addressing.address_of(destination, source)
-        visited, gpu = [source.name], source
-        while gpu != destination:
-            visited += self._from_gpu(gpu, address)
-            assert len(set(visited)) == len(visited), f"a loop: {visited}"
-            gpu = self.topology.gpu_by_name[visited[-1]]
-        return visited
-
-    def _from_gpu(self, gpu: Gpu, address: IPv4Address) -> list[str]:
-        network = addressing.domain_network(gpu.domain)
-        on_link = Route(network, address, "hb0")
-        routes = self.state.routes[gpu.name] | {on_link}
-        route = longest(frozenset(routes), address)
-        if route.gateway is None:
-            raise Dropped(f"{gpu.name} says that {address} is unreachable")
-        if route.interface == "hb0":
-            peer = next(g for g in self.topology.gpus if addressing.hb_address(g) == route.gateway)
-            return [self._crossed(gpu.name, f"hb{gpu.domain}", peer.name), peer.name]
-        leaf = next(k for k in self.topology.links_of(gpu.name) if k.lower.interface == "nic0")
-        return self._through_switches(gpu.name, leaf.upper.node, address)
-
-    def _crossed(self, *nodes: str) -> str:
-        """The second node, if the links between these nodes are alive."""
-        for one, other in pairwise(nodes):
-            link = next(k for k in self.topology.links_of(one) if k.other_end(one) == other)
-            if not self.health.is_live(link):
-                raise Dropped(f"{link.name} is dead")
-        return nodes[1]
-
-    def _through_switches(self, before: str, switch: str, address: IPv4Address) -> list[str]:
-        visited = [self._crossed(before, switch)]
-        while True:
-            links = self.topology.links_of(switch)
-            came_in = next(k.port_of(switch).number for k in links if k.other_end(switch) == before)
-            rule = best_rule(self.state.rules[switch], address, came_in)
-            link = next(k for k in links if k.port_of(switch).number == rule.port)
-            following = self._crossed(switch, link.other_end(switch))
-            visited.append(following)
-            if following in self.topology.gpu_by_name:
-                gpu = self.topology.gpu_by_name[following]
-                assert rule.hardware_address == addressing.nic_mac(gpu)
-                return visited
-            assert rule.hardware_address is None
-            before, switch = switch, following
-
-
-def longest(entries: frozenset[Route], address: IPv4Address) -> Route:
-    """The entry with the longest prefix that holds the address."""
-    matching = [entry for entry in entries if address in entry.destination]
-    return max(matching, key=lambda entry: entry.destination.prefixlen)
-
-
-def best_rule(rules: frozenset[Rule], address: IPv4Address, in_port: int) -> Rule:
-    """The rule with the highest priority; a tie would be anyone's guess."""
-    matching = [
-        rule for rule in rules if address in rule.destination and rule.in_port in (None, in_port)
-    ]
-    if not matching:
-        raise Dropped(f"no rule for {address}")
-    ranked = sorted(matching, key=lambda r: (r.destination.prefixlen, r.in_port is not None))
-    return ranked[-1]
+from tests.unit.pipeline import Pipeline
 
 
 @settings(deadline=None)

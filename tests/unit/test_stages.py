@@ -1,0 +1,88 @@
+"""While rules change, switch by switch and stage by stage, every packet arrives."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.desired import DesiredState, desired_state
+from controller.stages import at_once, nearest_first, routes_behind
+from model.health import Health
+from model.routing import Routing, Unreachable
+from model.topology import Gpu, Topology
+from tests.unit.fabrics import fabrics_with_failures
+from tests.unit.pipeline import Pipeline
+
+Case = tuple[Topology, Health]
+
+
+def assert_all_arrive(pipeline: Pipeline, pairs: Iterable[tuple[Gpu, Gpu]]) -> None:
+    """`Pipeline` fails for a loop or a loss."""
+    for source, destination in pairs:
+        pipeline.nodes(source, destination)
+
+
+def by_switches(routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
+    """The pairs between whose GPUs no switch hands packets to another GPU, to be forwarded.
+
+    That takes routes of several GPUs, which do not change at the same moment.
+    """
+    gpus = routing.topology.gpu_by_name
+    for source, destination in permutations(routing.topology.gpus, 2):
+        try:
+            hops = routing.path(source, destination)
+        except Unreachable:
+            continue
+        handed = {hop.receiver for hop in hops if hop.sender in routing.topology.switch_by_name}
+        if handed & gpus.keys() <= {destination.name}:
+            yield source, destination
+
+
+def forwarding(topology: Topology, old: DesiredState, new: DesiredState) -> DesiredState:
+    """The new state, with the routes by which GPUs still forward for those on old ways."""
+    return replace(
+        new,
+        routes={
+            gpu.name: new.routes[gpu.name].union(
+                routes_behind(gpu, old.routes[gpu.name], new.routes[gpu.name])
+            )
+            for gpu in topology.gpus
+        },
+    )
+
+
+@settings(deadline=None)
+@given(fabrics_with_failures(), st.data())
+def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> None:
+    topology, before = case
+    names = sorted(before.failed)
+    returned = data.draw(st.sets(st.sampled_from(names))) if names else set()
+    after = Health(before.failed - returned)
+    old, new = desired_state(topology, before), desired_state(topology, after)
+    stages = nearest_first(Routing(topology, after), old.rules, new.rules)
+    pairs = {*by_switches(Routing(topology, before))} & {*by_switches(Routing(topology, after))}
+    first = (old.rules, *stages.before_routes)
+    for hosts, sequence in (
+        (old, first),
+        (forwarding(topology, old, new), (first[-1], *stages.behind_routes)),
+    ):
+        for one, following in pairwise(sequence):
+            ahead = data.draw(st.sets(st.sampled_from(topology.openflow_switches)))
+            mixed = {name: (following if name in ahead else one)[name] for name in one}
+            assert_all_arrive(Pipeline(topology, after, replace(hosts, rules=mixed)), pairs)
+    assert dict(stages.behind_routes[-1]) == new.rules
+
+
+@settings(deadline=None)
+@given(fabrics_with_failures())
+def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> None:
+    topology, health = case
+    old, new = desired_state(topology), desired_state(topology, health)
+    stages = at_once(old.rules, new.rules)
+    pairs = {*permutations(topology.gpus, 2)}
+    connected = [(a, b) for a, b in pairs if (a.name, b.name) not in new.cut_off]
+    rules = dict(stages.before_routes[-1])
+    assert_all_arrive(Pipeline(topology, health, replace(new, rules=rules)), connected)
+    assert dict(stages.behind_routes[-1]) == new.rules
