@@ -25,7 +25,7 @@ from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
 from controller import openflow
-from controller.desired import DesiredState, desired_state
+from controller.desired import DesiredState, Planner
 from controller.journal import Journal
 from controller.link_probes import LinkProbes
 from controller.observed import ObservedFabric
@@ -70,6 +70,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         super().__init__()
         self.journal = journal
         self.fabric = ObservedFabric(topology)
+        self.planner = Planner(topology)
         self.switches: dict[str, SwitchState] = {}
         self.names = topology.openflow_switches
         self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
@@ -231,7 +232,9 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         return first is None or time.monotonic() < first + CONNECT_DEADLINE_S
 
     def _apply(self, topology: Topology, health: Health, patience_s: float) -> None:
-        state = desired_state(topology, health)
+        if topology is not self.planner.topology:
+            self.planner = Planner(topology)
+        state = self.planner.state(health)
         self.probes.watch(topology)
         facts = {"failed": sorted(health.failed), "cut_off": [*map(list, state.cut_off)]}
         self.journal.write("computed", rules=sum(map(len, state.rules.values())), **facts)
