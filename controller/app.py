@@ -6,6 +6,7 @@ the switches, confirmed. So whoever has the old way or the new one has a whole w
 """
 
 import functools
+import gc
 import os
 import select
 import time
@@ -265,6 +266,8 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.begun = True
         if not self.complete and set(reported) == set(self.names):
             self.complete = True
+            # To look through the whole state for garbage, in a failure, would take 0.15 s.
+            gc.freeze()
             self.journal.write("ready", generation=generation)
 
     def _reconcile_routes(self, state: DesiredState) -> None:
