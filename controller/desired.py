@@ -1,18 +1,23 @@
 """What should be installed: rules on the switches and host routes of the proxies.
 
-A pure function of topology and health, derived from `model.routing.Routing` alone.
+A pure function of topology and health, derived from `model.routing.Routing` alone. It is put
+together from parts, each a pure function of what `Routing` says of a GPU or switch and a rail. A
+planner remembers them: after a failure only the parts are worked out of which it says otherwise.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from itertools import permutations
+from typing import NamedTuple
 
+from controller.memory import Memory
 from model import addressing
+from model.choice import Choice, Exits, Ports, Step
 from model.health import HEALTHY, Health
-from model.routing import Routing, Step, bits
-from model.topology import Gpu, LinkKind, NodeKind, Topology
+from model.routing import Routing, bits
+from model.topology import Gpu, Link, LinkKind, Topology
 
 
 @dataclass(frozen=True)
@@ -65,184 +70,284 @@ class DesiredState:
 
 def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
     """What should be installed on a fabric of this health."""
-    return _Plan(Routing(topology, health)).state()
+    return Planner(topology).state(health)
 
 
-# For every switch and rail: the domains whose GPUs it has to know, bit d for domain d.
-Needs = defaultdict[tuple[str, int], int]
+class Way(NamedTuple):
+    """A rule but for its destination."""
 
-
-@dataclass
-class _Plan:
-    """The desired state, being worked out: first the hosts, then what they hand to switches."""
-
-    routing: Routing
-    rules: defaultdict[str, set[Rule]] = field(default_factory=lambda: defaultdict(set))
-    routes: defaultdict[str, set[Route]] = field(default_factory=lambda: defaultdict(set))
-    cut_off: list[tuple[str, str]] = field(default_factory=list)
-    needs: Needs = field(default_factory=lambda: defaultdict(int))
+    port: int
+    hardware_address: str | None
+    backup: int | None
+    in_port: int | None
 
     @property
-    def topology(self) -> Topology:
-        """The fabric."""
-        return self.routing.topology
+    def suits_many(self) -> bool:
+        """Whether it could be the way to many GPUs, from wherever."""
+        return self.hardware_address is None and self.in_port is None
 
-    @cached_property
-    def _rails(self) -> range:
-        return range(self.topology.spec.domain_size)
+    def rule(self, destination: IPv4Network) -> Rule:
+        """The rule for a destination."""
+        return Rule(destination, *self)
 
-    def state(self) -> DesiredState:
-        """Work it out."""
-        for gpu in self.topology.gpus:
-            for rail in self._rails:
-                self._route_to_rail(gpu, rail, self.routing.steps_to_rail(gpu, rail))
-        self._plan_switches()
-        self._plan_detours_of_domains()
+
+# The routing's word on a GPU and a rail: exits with the set of domains they are for, bit d for
+# domain d; and the exits to the rail's GPU in the own domain, if that is another one.
+HostInputs = tuple[tuple[tuple[Exits, int], ...], Exits | None]
+# The same for a switch and a rail: only the domains whose GPUs the switch has to know.
+SwitchInputs = tuple[tuple[Ports, int], ...]
+# By switch and rail: the domains whose GPUs the switch has to know.
+Needs = defaultdict[tuple[str, int], int]
+
+# Parts of the rules of switches, and of the routes of GPUs, by name.
+RuleSets = defaultdict[str, list[frozenset[Rule]]]
+RouteSets = defaultdict[str, list[frozenset[Route]]]
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """What a GPU does with packets for a rail; those to the domains `by_nic` leave by its NIC."""
+
+    routes: frozenset[Route]
+    cut_off: tuple[tuple[str, str], ...]
+    by_nic: int
+
+
+@dataclass(frozen=True)
+class SwitchPart:
+    """What a switch does with packets for a rail, and which domains' it hands to which switch."""
+
+    rules: frozenset[Rule]
+    onward: dict[str, int]
+
+
+class Planner:
+    """Works out the desired states of one topology, and remembers the parts of the last."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._rails = range(topology.spec.domain_size)
+        self._domains = topology.spec.domains
+        self._choice = Choice(topology)
+        self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
+        self._host_part = Memory(self._plan_host)
+        self._switch_part = Memory(self._plan_switch)
+        self._routes = Memory(_union_of_routes)
+        self._rules = Memory(_union_of_rules)
+
+    def state(self, health: Health) -> DesiredState:
+        """What should be installed: first on the hosts, then on those that they hand packets to."""
+        routing = Routing(self.topology, health)
+        hosts = {gpu: self._host_parts(routing, gpu) for gpu in self.topology.gpus}
+        rules, routes = self._detours(routing)
+        for (switch, _), part in self._switch_parts(routing, hosts).items():
+            rules[switch].append(part.rules)
+        for gpu, parts in hosts.items():
+            routes[gpu.name] += [part.routes for part in parts]
         return DesiredState(
-            {name: frozenset(self.rules[name]) for name in self.topology.openflow_switches},
-            {gpu.name: frozenset(self.routes[gpu.name]) for gpu in self.topology.gpus},
-            tuple(self.cut_off),
+            {
+                name: self._rules(name, tuple(rules[name]))
+                for name in self.topology.openflow_switches
+            },
+            {
+                gpu.name: self._routes(gpu.name, tuple(routes[gpu.name]))
+                for gpu in self.topology.gpus
+            },
+            tuple(pair for parts in hosts.values() for part in parts for pair in part.cut_off),
         )
 
-    # Host routes
+    # Hosts
 
-    def _route_to_rail(self, gpu: Gpu, rail: int, steps: list[tuple[Step | None, int]]) -> None:
+    def _host_parts(self, routing: Routing, gpu: Gpu) -> list[HostPart]:
+        """One for each rail."""
+        parts = []
+        for rail in self._rails:
+            peer = self.topology.gpu(gpu.domain, rail)
+            within = None if peer is gpu else routing.exits(gpu, peer)
+            parts.append(self._host_part((gpu, rail), (routing.exits_to_rail(gpu, rail), within)))
+        return parts
+
+    def _plan_host(self, place: tuple[Gpu, int], inputs: HostInputs) -> HostPart:
         """One route for the whole rail, and one for each GPU that is reached otherwise."""
-        most, _ = max(steps, key=lambda item: item[1].bit_count(), default=(None, 0))
-        for step, domains in steps:
-            self._note_needs(rail, step, domains)
-            if step is None:
-                to = (self.topology.gpu(domain, rail).name for domain in bits(domains))
-                self.cut_off.extend((gpu.name, name) for name in to)
-            if step is not most:
-                for domain in bits(domains):
-                    address = addressing.nic_address(self.topology.gpu(domain, rail))
-                    self.routes[gpu.name].add(self._route(gpu, IPv4Network(address), step))
-        if steps:
-            self.routes[gpu.name].add(self._route(gpu, addressing.rail_network(rail), most))
+        gpu, rail = place
+        dealt = self._deal(gpu, rail, inputs)
+        if not dealt:
+            return HostPart(frozenset(), (), 0)
+        most = max(dealt, key=lambda chosen: dealt[chosen].bit_count())
+        routes = {self._route(gpu, addressing.rail_network(rail), most)}
+        for chosen in dealt.keys() - {most}:
+            for domain in bits(dealt[chosen]):
+                network = self._networks[self.topology.gpu(domain, rail)]
+                routes.add(self._route(gpu, network, chosen))
+        lost = (self.topology.gpu(domain, rail).name for domain in bits(dealt.get(None, 0)))
+        cut_off = tuple((gpu.name, name) for name in lost)
+        return HostPart(frozenset(routes), cut_off, dealt.get(gpu.rail, 0))
 
-    def _note_needs(self, rail: int, step: Step | None, domains: int) -> None:
-        if step is not None and self.topology.kind_of(step[-1].receiver) is not NodeKind.GPU:
-            self.needs[step[-1].receiver, rail] |= domains
+    def _deal(self, gpu: Gpu, rail: int, inputs: HostInputs) -> dict[int | None, int]:
+        """For every chosen exit the domains it is for; `None` is for those that are cut off."""
+        outside, within = inputs
+        own = 1 << gpu.domain
+        sets = [(exits, domains & ~own) for exits, domains in outside]
+        dealt: defaultdict[int | None, int] = defaultdict(int)
+        for exits, domains in sets if within is None else [*sets, (within, own)]:
+            if len(exits) < 2 and domains:
+                dealt[exits[0] if exits else None] |= domains
+                continue
+            for domain in bits(domains):
+                dealt[self._choice.exit(gpu, self.topology.gpu(domain, rail), exits)] |= 1 << domain
+        return dealt
 
-    def _route(self, gpu: Gpu, destination: IPv4Network, step: Step | None) -> Route:
-        source = addressing.nic_address(gpu)
-        if step is None:
+    def _route(self, gpu: Gpu, destination: IPv4Network, chosen: int | None) -> Route:
+        """The route by one of the exits."""
+        if chosen is None:
             return Route(destination)
-        peer = self.topology.gpu_by_name.get(step[-1].receiver)
-        gateway = addressing.GATEWAY if peer is None else addressing.hb_address(peer)
-        return Route(destination, gateway, step[0].link.lower.interface, source)
-
-    # Rules
-
-    def _plan_switches(self) -> None:
-        """Plan what is needed, and what that needs of further switches, until nothing is new."""
-        done: Needs = defaultdict(int)
-        while self.needs:
-            (switch, rail), domains = self.needs.popitem()
-            new = domains & ~done[switch, rail]
-            done[switch, rail] |= new
-            for domain in bits(new):
-                self._plan_rule(switch, self.topology.gpu(domain, rail))
-        for (switch, rail), domains in done.items():
-            self._aggregate(switch, rail, domains)
-
-    def _plan_rule(self, switch: str, gpu: Gpu) -> None:
-        address = addressing.nic_address(gpu)
-        for came_from in ("", *self._origins(switch, gpu)):
-            step = self.routing.step(switch, gpu, came_from)
-            backup = self.routing.backup(switch, gpu, came_from) if step else None
-            if step is not None:
-                self.rules[switch].add(self._rule(address, gpu, step, backup, came_from))
-            for onward in (step, backup):
-                self._note_needs(gpu.rail, onward, 1 << gpu.domain)
-
-    def _origins(self, switch: str, gpu: Gpu) -> list[str]:
-        """The GPUs whose traffic the switch has to tell apart."""
-        if not self.routing.spreads_by_origin(switch, gpu):
-            return []
-        nics = (k for k in self.topology.links_of(switch) if k.kind is LinkKind.NIC)
-        return [link.lower.node for link in nics if link.lower.node != gpu.name]
-
-    def _rule(
-        self, address: IPv4Address, gpu: Gpu, step: Step, backup: Step | None, came_from: str
-    ) -> Rule:
-        (hop,) = step
-        last = self.topology.gpu_by_name.get(hop.receiver)
-        return Rule(
-            destination=IPv4Network(address),
-            port=hop.link.port_of(hop.sender).number,
-            hardware_address=addressing.nic_mac(last) if last else None,
-            backup=backup[0].link.port_of(hop.sender).number if backup and not last else None,
-            in_port=self._port_from(hop.sender, came_from) if came_from else None,
+        by_nic = chosen == gpu.rail
+        link = self.topology.link_of(gpu, LinkKind.NIC if by_nic else LinkKind.HB)
+        peer = self.topology.gpu(gpu.domain, chosen)
+        gateway = addressing.GATEWAY if by_nic else addressing.hb_address(peer)
+        return Route(
+            destination, gateway, link.lower.interface, self._networks[gpu].network_address
         )
 
-    def _port_from(self, switch: str, neighbour: str) -> int:
-        links = self.topology.links_of(switch)
-        return next(k.port_of(switch).number for k in links if k.other_end(switch) == neighbour)
+    # Switches
 
-    def _aggregate(self, switch: str, rail: int, domains: int) -> None:
-        """One rule for a rail that leaves by one port, if all of the rail is needed or cut off."""
-        network = addressing.rail_network(rail)
-        if not self._all_known(switch, rail, domains):
-            return
-        mine = {rule for rule in self.rules[switch] if rule.destination.subnet_of(network)}
-        ways = {(rule.port, rule.backup, rule.hardware_address, rule.in_port) for rule in mine}
-        if len(ways) == 1 and len(mine) > 1:
-            port, backup, hardware_address, in_port = ways.pop()
-            if hardware_address is None and in_port is None:
-                self.rules[switch] -= mine
-                self.rules[switch].add(Rule(network, port, None, backup))
+    def _switch_parts(
+        self, routing: Routing, hosts: dict[Gpu, list[HostPart]]
+    ) -> dict[tuple[str, int], SwitchPart]:
+        """Plan what is needed, and what that needs of further switches, until nothing is new."""
+        needs = self._first_needs(routing, hosts)
+        planned: Needs = defaultdict(int)
+        parts: dict[tuple[str, int], SwitchPart] = {}
+        while planned != needs:
+            for place in [place for place in needs if needs[place] != planned[place]]:
+                planned[place] = needs[place]
+                inputs = tuple(routing.ports_to_rail(*place, planned[place]))
+                parts[place] = self._switch_part(place, inputs)
+                for switch, domains in parts[place].onward.items():
+                    needs[switch, place[1]] |= domains
+        return parts
 
-    def _all_known(self, switch: str, rail: int, domains: int) -> bool:
-        every = range(self.topology.spec.domains)
-        return all(
-            domains >> d & 1 or self.routing.step(switch, self.topology.gpu(d, rail)) is None
-            for d in every
+    def _first_needs(self, routing: Routing, hosts: dict[Gpu, list[HostPart]]) -> Needs:
+        """What hosts hand to rail switches; and spine switches know all GPUs below them.
+
+        So when a spine switch takes over what another had, nothing is new to it.
+        """
+        needs: Needs = defaultdict(int)
+        for gpu, parts in hosts.items():
+            switch = self.topology.link_of(gpu, LinkKind.NIC).upper.node
+            for rail, part in enumerate(parts):
+                if part.by_nic:
+                    needs[switch, rail] |= part.by_nic
+        for switch in self.topology.spine_switches:
+            for rail in self._rails:
+                if below := routing.below(switch, rail):
+                    needs[switch, rail] |= below
+        return needs
+
+    def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
+        """Choose a way for each domain, and for each origin that has to be told apart."""
+        switch, rail = place
+        ways: defaultdict[Way, int] = defaultdict(int)
+        onward: defaultdict[str, int] = defaultdict(int)
+        for ports, domains in inputs:
+            for some in _dealt(ports, domains):
+                gpu = self.topology.gpu(next(bits(some)), rail)
+                for origin in (None, *self._origins(switch, gpu, ports)):
+                    steps = self._steps(switch, gpu, ports, origin)
+                    ways[self._way(steps, origin)] |= some
+                    for (hop,) in steps:
+                        onward[hop.receiver] |= some
+        handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
+        return SwitchPart(frozenset(self._rules_of_rail(rail, ways)), handed)
+
+    def _rules_of_rail(self, rail: int, ways: dict[Way, int]) -> Iterator[Rule]:
+        """One rule for each GPU; or one for the whole rail and those that are reached otherwise."""
+        most = max(ways, key=lambda way: ways[way].bit_count(), default=None)
+        for way, domains in ways.items():
+            if way is most and way.suits_many and 2 * domains.bit_count() > self._domains:
+                yield way.rule(addressing.rail_network(rail))
+                continue
+            for domain in bits(domains):
+                yield way.rule(self._networks[self.topology.gpu(domain, rail)])
+
+    def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
+        """The NIC links of the other GPUs, if the switch spreads by origin."""
+        if not ports.by_origin:
+            return []
+        nics = (link for link in self.topology.links_of(switch) if link.kind is LinkKind.NIC)
+        return [link for link in nics if link.lower.node != gpu.name]
+
+    def _steps(self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None) -> tuple[Step, ...]:
+        """The chosen step, and its backup if both lead to switches: those rewrite no address."""
+        came_from = origin.lower.node if origin else ""
+        chosen = self._choice.port(switch, gpu, ports, came_from)
+        backup = self._choice.backup(switch, gpu, ports, came_from)
+        steps = tuple(step for step in (chosen, backup) if step is not None)
+        to_gpu = any(step[0].receiver in self.topology.gpu_by_name for step in steps)
+        return steps[:1] if to_gpu else steps
+
+    def _way(self, steps: tuple[Step, ...], origin: Link | None) -> Way:
+        port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in steps)
+        last = self.topology.gpu_by_name.get(steps[0][0].receiver)
+        return Way(
+            port,
+            addressing.nic_mac(last) if last else None,
+            backup[0] if backup else None,
+            origin.upper.number if origin else None,
         )
 
     # Pairs of a domain whose HB links are not all well: their HB addresses are routed, too.
 
-    def _plan_detours_of_domains(self) -> None:
-        for source, destination in self._detoured_pairs():
-            address = IPv4Network(addressing.hb_address(destination))
-            node, came_from = source.name, ""
-            while node != destination.name:
-                step = self.routing.step(node, destination, came_from)
+    def _detours(self, routing: Routing) -> tuple[RuleSets, RouteSets]:
+        """The rules and routes for HB addresses, along the ways of all such pairs."""
+        rules: RuleSets = defaultdict(list)
+        routes: RouteSets = defaultdict(list)
+        for source, destination in self._detoured_pairs(routing):
+            address = addressing.hb_address(destination)
+            for node, came_from, _ in routing.walk(source, destination):
                 gpu = self.topology.gpu_by_name.get(node)
-                if gpu is not None:
-                    self._route_hb_address(gpu, address, step, destination)
-                elif step is not None:
-                    self._rule_hb_address(node, address, step, destination)
-                if step is None:
-                    break
-                node, came_from = step[-1].receiver, step[-1].sender
+                if gpu is None:
+                    rule = self._detour_rule(routing, node, came_from, destination)
+                    rules[node].append(frozenset({rule}))
+                elif not self._is_direct(routing, gpu, destination):
+                    chosen = self._choice.exit(gpu, destination, routing.exits(gpu, destination))
+                    route = self._route(gpu, IPv4Network(address), chosen)
+                    routes[gpu.name].append(frozenset({route}))
+        return rules, routes
 
-    def _detoured_pairs(self) -> Iterator[tuple[Gpu, Gpu]]:
-        for domain in range(self.topology.spec.domains):
-            gpus = [self.topology.gpu(domain, rail) for rail in self._rails]
-            hb_links = [self.topology.link_of(gpu, LinkKind.HB) for gpu in gpus]
-            if all(self.routing.health.is_live(link) for link in hb_links):
+    def _detoured_pairs(self, routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
+        for domain in range(self._domains):
+            gpus = self.topology.domain(domain)
+            if all(routing.live.hb[gpu] for gpu in gpus):
                 continue
-            for source in gpus:
-                for destination in gpus:
-                    if source != destination and not self._is_direct(source, destination):
-                        yield source, destination
+            for source, destination in permutations(gpus, 2):
+                if not self._is_direct(routing, source, destination):
+                    yield source, destination
 
-    def _is_direct(self, source: Gpu, destination: Gpu) -> bool:
-        step = self.routing.step(source.name, destination)
-        return step is not None and step[-1].receiver == destination.name
+    def _is_direct(self, routing: Routing, source: Gpu, destination: Gpu) -> bool:
+        """Whether the destination is on the source's own HB link."""
+        links = routing.live.hb[source], routing.live.hb[destination]
+        return source.domain == destination.domain and None not in links
 
-    def _route_hb_address(
-        self, gpu: Gpu, address: IPv4Network, step: Step | None, destination: Gpu
-    ) -> None:
-        on_link = step is not None and step[-1].receiver == destination.name
-        if not (on_link and gpu.domain == destination.domain):
-            self.routes[gpu.name].add(self._route(gpu, address, step))
+    def _detour_rule(self, routing: Routing, switch: str, came_from: str, destination: Gpu) -> Rule:
+        ports = routing.ports(switch, destination)
+        origins = self._origins(switch, destination, ports)
+        origin = next((link for link in origins if link.lower.node == came_from), None)
+        steps = self._steps(switch, destination, ports, origin)
+        return self._way(steps, origin).rule(IPv4Network(addressing.hb_address(destination)))
 
-    def _rule_hb_address(
-        self, switch: str, address: IPv4Network, step: Step, destination: Gpu
-    ) -> None:
-        backup = self.routing.backup(switch, destination)
-        host = address.network_address
-        self.rules[switch].add(self._rule(host, destination, step, backup, ""))
+
+def _dealt(ports: Ports, domains: int) -> Iterator[int]:
+    """Sets of domains that get the same: all if there is one port, else each its own."""
+    if len(ports.steps) == 1:
+        yield domains
+    elif ports.steps:
+        yield from (1 << domain for domain in bits(domains))
+
+
+def _union_of_routes(_gpu: str, parts: tuple[frozenset[Route], ...]) -> frozenset[Route]:
+    return frozenset().union(*parts)
+
+
+def _union_of_rules(_switch: str, parts: tuple[frozenset[Rule], ...]) -> frozenset[Rule]:
+    return frozenset().union(*parts)

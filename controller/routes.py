@@ -17,7 +17,7 @@ class HostRoutes:
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
         """Make our routes the desired ones; return how many were added and removed."""
-        if desired == self.installed:
+        if desired is self.installed:
             return 0, 0
         change = difference(self.installed, desired)
         removals = vacated(change)

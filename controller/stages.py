@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 
 from controller.desired import Route, Rule
 from model import addressing
-from model.routing import FAR, GPU_TRANSIT, Routing
+from model.distances import FAR, GPU_TRANSIT, Distances
 from model.topology import Gpu, Topology
 
 Rules = Mapping[str, frozenset[Rule]]
@@ -42,14 +42,14 @@ def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset
     )
 
 
-def nearest_first(routing: Routing, installed: Rules, wanted: Rules) -> Stages:
+def nearest_first(distances: Distances, installed: Rules, wanted: Rules) -> Stages:
     """For what works already, and is to take a better way.
 
     A rule is changed after all those that its packets meet next: these are nearer to the
     destination. So new ways over switches never lead back into old ones. Forwarding by GPUs needs
     their routes: what is further than a GPU comes behind these, and is not promised the same.
     """
-    ranks = {name: _ranks(routing, name, installed[name], wanted[name]) for name in wanted}
+    ranks = {name: _ranks(distances, name, installed[name], wanted[name]) for name in wanted}
     levels = sorted({rank for of_switch in ranks.values() for rank in of_switch.values()} | {FAR})
     stages = [(level, _stage(ranks, level, installed, wanted)) for level in levels]
     return Stages(
@@ -87,7 +87,7 @@ def _until(
 
 
 def _ranks(
-    routing: Routing, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
+    distances: Distances, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
 ) -> dict[Rule, int]:
     """When each rule that is added or removed has its turn.
 
@@ -106,14 +106,14 @@ def _ranks(
             return 0
         if not any(network.subnet_of(around) for network in needed):
             return FAR
-        return _furthest(routing, switch, _gpus_at(routing.topology, around))
+        return _furthest(distances, switch, _gpus_at(distances.topology, around))
 
     return {rule: rank(rule) for rule in installed ^ wanted}
 
 
-def _furthest(routing: Routing, switch: str, gpus: Iterable[Gpu]) -> int:
-    distances = (routing.distance(switch, gpu) for gpu in gpus)
-    return max((distance for distance in distances if distance < FAR), default=FAR)
+def _furthest(distances: Distances, switch: str, gpus: Iterable[Gpu]) -> int:
+    found = (distances.from_openflow_switches(gpu).get(switch) for gpu in gpus)
+    return max((distance for distance in found if distance is not None), default=FAR)
 
 
 def _gpus_at(topology: Topology, network: IPv4Network) -> list[Gpu]:

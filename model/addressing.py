@@ -24,13 +24,16 @@ GATEWAY_MAC = "02:00:00:00:00:01"
 
 def rail_network(rail: int) -> IPv4Network:
     """The addresses of all NICs of a rail."""
-    base = int(NIC_NETWORK.network_address) + (rail << (32 - RAIL_PREFIX))
-    return IPv4Network((base, RAIL_PREFIX))
+    return IPv4Network((int(_rail_base(rail)), RAIL_PREFIX))
+
+
+def _rail_base(rail: int) -> IPv4Address:
+    return NIC_NETWORK.network_address + (rail << (32 - RAIL_PREFIX))
 
 
 def nic_address(gpu: Gpu) -> IPv4Address:
     """The address of the GPU's NIC."""
-    return rail_network(gpu.rail)[gpu.domain + 1]
+    return _rail_base(gpu.rail) + gpu.domain + 1
 
 
 def domain_network(domain: int) -> IPv4Network:

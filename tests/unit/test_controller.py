@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.desired import desired_state
+from controller.desired import Planner, desired_state
 from controller.reconcile import difference
 from model import addressing
 from model.fabric import FabricKind
-from model.health import Health
+from model.health import HEALTHY, Health
 from model.routing import Routing, Unreachable
 from model.topology import Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec, topologies
@@ -34,6 +34,32 @@ def test_rules_and_routes_give_exactly_the_paths_that_the_model_charges(
             assert (source.name, destination.name) not in cut_off
             expected = [source.name, *(hop.receiver for hop in hops)]
             assert pipeline.nodes(source, destination) == expected
+
+
+@settings(deadline=None)
+@given(fabrics_with_failures(), st.data())
+def test_a_planner_that_remembers_says_the_same_as_one_that_begins(
+    case: tuple[Topology, Health], data: st.DataObject
+) -> None:
+    topology, health = case
+    planner = Planner(topology)
+    links = st.sampled_from([link.name for link in topology.links])
+    for _ in range(4):
+        state = planner.state(health)
+        assert state == desired_state(topology, health)
+        changed = data.draw(st.frozensets(links, max_size=3))
+        back = data.draw(st.booleans())
+        health = Health(changed if back else health.failed ^ changed)
+
+
+def test_what_a_failure_does_not_change_stays_the_same_object() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 3, 4))
+    planner = Planner(topology)
+    before = planner.state(HEALTHY)
+    after = planner.state(Health(frozenset({"rail1--spine2"})))
+    assert all(before.routes[gpu.name] is after.routes[gpu.name] for gpu in topology.gpus)
+    changed = {name for name in before.rules if before.rules[name] is not after.rules[name]}
+    assert changed == {"rail0", "rail1", "rail2", "spine2"}
 
 
 @given(topologies())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller.desired import DesiredState, desired_state
 from controller.stages import at_once, nearest_first, routes_behind
+from model.distances import Distances, LiveLinks
 from model.health import Health
 from model.routing import Routing, Unreachable
 from model.topology import Gpu, Topology
@@ -61,7 +62,8 @@ def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> N
     returned = data.draw(st.sets(st.sampled_from(names))) if names else set()
     after = Health(before.failed - returned)
     old, new = desired_state(topology, before), desired_state(topology, after)
-    stages = nearest_first(Routing(topology, after), old.rules, new.rules)
+    distances = Distances(LiveLinks(topology, after))
+    stages = nearest_first(distances, old.rules, new.rules)
     pairs = {*by_switches(Routing(topology, before))} & {*by_switches(Routing(topology, after))}
     first = (old.rules, *stages.before_routes)
     for hosts, sequence in (
