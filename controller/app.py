@@ -164,7 +164,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _see_port(self, datapath: Any, port: Any, *, gone: bool = False) -> None:
         up = not gone and openflow.has_carrier(datapath, port)
         switch, interface = self._switch(datapath), openflow.interface_of(port)
-        self._note(self.fabric.port(switch, interface, up, time.monotonic()))
+        self._note(self.fabric.port(switch, interface, port.port_no, up, time.monotonic()))
 
     @fatal_errors
     def _watch_carrier(self) -> None:

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from controller.liveness import Liveness
 from model.health import Health
-from model.topology import Circuits, Link, LinkKind, Topology, build_topology, straight_circuits
+from model.topology import (
+    Circuits,
+    Link,
+    LinkKind,
+    Topology,
+    build_topology,
+    exchanged,
+    slot_at,
+    straight_circuits,
+)
 
 Facts = dict[str, object]
 
@@ -25,32 +34,23 @@ class ObservedFabric:
     def _link(self, interface: str) -> Link | None:
         return self.topology.link_by_interface.get(interface)
 
-    def port(self, switch: str, interface: str, up: bool, now_s: float) -> list[Facts]:
+    def port(self, switch: str, interface: str, number: int, up: bool, now_s: float) -> list[Facts]:
         """A port of a rail or spine switch."""
         link = self._link(interface)
         if link is None:
             return []
-        if link.kind is LinkKind.NIC and up and link.upper.node != switch:
-            self._move(link, switch)
+        if link.kind is LinkKind.NIC and up and (switch, number) != _place(link):
+            self._move(link, switch, number)
         self._liveness.carrier(link.upper.interface, interface, up, now_s)
         return self.look(now_s)
 
-    def _move(self, link: Link, switch: str) -> None:
-        """A NIC link has come up at another switch: the circuits of its domain have changed.
-
-        Whoever was there is where this link was: an optical switch exchanges them.
-        """
-        gpu = self.topology.gpu_by_name[link.lower.node]
+    def _move(self, link: Link, switch: str, number: int) -> None:
+        """An optical switch has moved a NIC link: it has come up at another port."""
         rail = self.topology.switch_by_name[switch].rail
-        rails = list(self._circuits[gpu.domain])
-        before = rails[gpu.rail]
-        if rail is None:
-            return
-        rails = [{rail: before, before: rail}.get(old, old) for old in rails]
-        circuits = list(self._circuits)
-        circuits[gpu.domain] = tuple(rails)
-        self._circuits = tuple(circuits)
-        self.topology = build_topology(self.topology.spec, self._circuits)
+        if rail is not None:
+            gpu = self.topology.gpu_by_name[link.lower.node]
+            self._circuits = exchanged(self._circuits, gpu, slot_at(rail, number))
+            self.topology = build_topology(self.topology.spec, self._circuits)
 
     def hb_port(self, interface: str, up: bool, now_s: float) -> list[Facts]:
         """A port of an HB switch."""
@@ -91,3 +91,7 @@ class ObservedFabric:
         failed = self._liveness.failed(now_s)
         links = self.topology.link_by_interface
         return Health(frozenset(links[interface].name for interface in failed))
+
+
+def _place(link: Link) -> tuple[str, int]:
+    return link.upper.node, link.upper.number

@@ -126,8 +126,10 @@ class OpenFlowSwitch:
     index: int
 
 
-# For every domain: the rails to which the NIC links of its GPUs lead, by local rank.
-Circuits = tuple[tuple[int, ...], ...]
+# A place of a rail for a NIC link: the rail, and the domain whose port on its switch it is.
+Slot = tuple[int, int]
+# For every GPU, by domain and then by local rank: the slot that its NIC link leads to.
+Circuits = tuple[tuple[Slot, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,15 @@ class Topology:
 
 def straight_circuits(spec: FabricSpec) -> Circuits:
     """Every NIC link leads to the rail of its GPU's local rank."""
-    return (tuple(range(spec.domain_size)),) * spec.domains
+    domains, rails = range(spec.domains), range(spec.domain_size)
+    return tuple(tuple((rail, domain) for rail in rails) for domain in domains)
+
+
+def exchanged(circuits: Circuits, gpu: Gpu, slot: Slot) -> Circuits:
+    """The circuits when a GPU's NIC link has moved to a slot; who was there is where it was."""
+    before = circuits[gpu.domain][gpu.rail]
+    moved = {slot: before, before: slot}
+    return tuple(tuple(moved.get(old, old) for old in of_domain) for of_domain in circuits)
 
 
 def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topology:
@@ -278,6 +288,11 @@ def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
     return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
 
 
+def slot_at(rail: int, port: int) -> Slot:
+    """The slot of a port for NIC links of a rail's switch."""
+    return rail, port - 1
+
+
 def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
     """Which leaf switch of every rail serves a domain: neighbours share one."""
     return domain * spec.rail_leaves // spec.domains
@@ -293,14 +308,15 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
     )
 
 
-def _nic_link(spec: FabricSpec, gpu: Gpu, rail: int) -> Link:
+def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
     """The switch's end is named for the GPU: an optical switch may move the link to another."""
+    rail, domain = slot
     return Link(
         LinkKind.NIC,
         Port(gpu.name, 2, "nic0"),
         Port(
-            _leaf_name(spec, rail, leaf_of_domain(spec, gpu.domain)),
-            gpu.domain + 1,
+            _leaf_name(spec, rail, leaf_of_domain(spec, domain)),
+            domain + 1,
             f"to-{gpu.name}",
         ),
         round(spec.emulated_nic_bps),

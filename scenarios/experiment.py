@@ -92,5 +92,5 @@ def case_schedule(case: Case, topology: Topology) -> Schedule:
     """The verified schedule of a case."""
     spec = topology.spec
     return build_schedule(
-        case.collective, case.algorithm, spec.domains, spec.domain_size, case.emulated_bytes
+        case.collective, case.algorithm, spec.job_domains, spec.job_size, case.emulated_bytes
     )

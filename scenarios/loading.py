@@ -84,7 +84,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
         problems += [_problem(source, details) for details in _one_a_place(error)]
         raise InputError(*problems) from error
     scenario, found = resolve(parsed, _name_of(path), text)
-    problems += [Problem(source.where(fault.place), fault.what, fault.hint) for fault in found]
+    problems += [Problem(source.where(flaw.place), flaw.what, flaw.hint) for flaw in found]
     if problems or scenario is None:
         raise InputError(*problems)
     return scenario

@@ -5,9 +5,16 @@
 
 from pydantic import BaseModel
 
-from scenarios.schema import Expect, Fabric, ScenarioFile, Workload
+from scenarios.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
 
-SECTIONS: tuple[type[BaseModel], ...] = (ScenarioFile, Fabric, Workload, Expect)
+SECTIONS: tuple[type[BaseModel], ...] = (
+    ScenarioFile,
+    Fabric,
+    Workload,
+    FaultEntry,
+    Job,
+    Expect,
+)
 
 
 def reference(section: type[BaseModel]) -> str:
@@ -15,7 +22,9 @@ def reference(section: type[BaseModel]) -> str:
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for key, field in section.model_fields.items():
         default = "required" if field.is_required() else _shown(field.default)
-        lines.append(f"| `{key}` | {default} | {field.description or 'its keys are below'} |")
+        lines.append(
+            f"| `{field.alias or key}` | {default} | {field.description or 'its keys are below'} |"
+        )
     return "\n".join(lines)
 
 

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from model.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric import FabricKind, FabricSpec
 from model.platforms import PLATFORMS
 from model.shaping import MIN_RATE_BPS
+from scenarios.breaking import entry_flaws, faults_on, reaction_flaws
+from scenarios.flaws import Flaw
 from scenarios.scaling import auto_bandwidth_scale, auto_size_scale
-from scenarios.scenario import Case, Expectation, Scenario
-from scenarios.schema import Expect, Fabric, ScenarioFile, Workload, size_in_bytes
+from scenarios.scenario import Case, Expectation, JobPlan, Scenario
+from scenarios.schema import Expect, Fabric, Job, ScenarioFile, Workload, size_in_bytes
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
@@ -18,28 +20,20 @@ MAX_SWITCH_PORTS = 0xFF00
 MAX_TRANSFER_BYTES = 2**32 - 1
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong with a value, or with how values go together."""
-
-    place: tuple[str | int, ...]
-    what: str
-    hint: str = ""
-
-
-def resolve(
-    file: ScenarioFile, default_name: str, text: str
-) -> tuple[Scenario | None, list[Fault]]:
+def resolve(file: ScenarioFile, default_name: str, text: str) -> tuple[Scenario | None, list[Flaw]]:
     """The scenario, or all that is wrong with it."""
-    faults = [*_fabric_faults(file.fabric), *_workload_faults(file), *_expect_faults(file.expect)]
-    if faults:
-        return None, faults
+    flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
+    flaws += [*entry_flaws(file), *reaction_flaws(file)]
+    if flaws:
+        return None, flaws
     fabrics = tuple(_fabric(file, kind) for kind in dict.fromkeys(file.fabric.kinds))
-    faults = [fault for spec in fabrics[-1:] for fault in _rate_faults(spec)]
-    if faults:
-        return None, faults
+    flaws = [flaw for spec in fabrics for flaw in _rate_flaws(spec)][:1]
+    if flaws:
+        return None, flaws
     cases = _distinct(tuple(_cases(file, fabrics)))
-    faults = [*_repeated_cases(cases), *_size_faults(cases)]
+    broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
+    flaws = [*_repeated_cases(cases), *_size_flaws(cases)]
+    flaws += [flaw for _, found in broken.values() for flaw in found]
     scenario = Scenario(
         name=file.name or default_name,
         description=file.description,
@@ -49,50 +43,63 @@ def resolve(
         repeats=file.repeats,
         warmup=file.warmup,
         verify=file.verify,
-        expect=Expectation(file.expect.ratio_within, file.expect.ratio_limit),
+        expect=_expectation(file.expect),
+        faults={kind: faults for kind, (faults, _) in broken.items()},
+        job=_job(file.job),
     )
-    return (None if faults else scenario), faults
+    return (None if flaws else scenario), flaws
 
 
-def _fabric_faults(fabric: Fabric) -> Iterator[Fault]:
+def _expectation(expect: Expect) -> Expectation:
+    return Expectation(expect.ratio_within, expect.ratio_limit, expect.blackout_ms)
+
+
+def _job(job: Job) -> JobPlan:
+    return JobPlan(job.reaction, job.restart_time, job.reconfiguration_time, job.group_size)
+
+
+def _fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
     own = (fabric.hb_rate, fabric.nic_rate)
     if fabric.platform is not None and own != (None, None):
-        yield Fault(("fabric", "platform"), "goes without own rates: give the one or the others")
+        yield Flaw(("fabric", "platform"), "goes without own rates: give the one or the others")
     if fabric.platform is None and None in own:
         known = ", ".join(PLATFORMS)
-        yield Fault(
-            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
-        )
-    yield from _size_of_fabric_faults(fabric)
+        yield Flaw(("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}")
+    yield from _size_of_fabric_flaws(fabric)
 
 
-def _size_of_fabric_faults(fabric: Fabric) -> Iterator[Fault]:
+def _size_of_fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
     """More ports than addresses, or than a switch can number."""
+    domains = fabric.domains + fabric.spare_domains
+    size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
     for key, value, most in (
-        ("domains", fabric.domains, MAX_DOMAINS),
-        ("domain_size", fabric.domain_size, MAX_DOMAIN_SIZE),
+        ("domains", domains, MAX_DOMAINS),
+        ("domain_size", size, MAX_DOMAIN_SIZE),
     ):
         if value > most:
-            yield Fault(("fabric", key), f"there are addresses for at most {most}, got {value}")
-    ports = fabric.domains + (fabric.spines or 0)
+            yield Flaw(("fabric", key), f"there are addresses for at most {most}, got {value}")
+    if fabric.rail_leaves > domains:
+        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
+        yield Flaw(("fabric", "rail_leaves"), what)
+    ports = domains + (fabric.spines or 0)
     if ports > MAX_SWITCH_PORTS:
         what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
-        yield Fault(("fabric", "spines"), what)
+        yield Flaw(("fabric", "spines"), what)
 
 
-def _workload_faults(file: ScenarioFile) -> Iterator[Fault]:
+def _workload_flaws(file: ScenarioFile) -> Iterator[Flaw]:
     """A workload that names no kinds is for all fabrics of the scenario."""
     for number, workload in enumerate(file.workloads):
         if not set(workload.kinds) & set(file.fabric.kinds):
             what = "is on none of the scenario's fabrics"
             hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
-            yield Fault(("workloads", number, "kinds"), what, hint)
+            yield Flaw(("workloads", number, "kinds"), what, hint)
 
 
-def _expect_faults(expect: Expect) -> Iterator[Fault]:
+def _expect_flaws(expect: Expect) -> Iterator[Flaw]:
     if expect.ratio_limit < expect.ratio_within:
         what = f"must be at least ratio_within, {expect.ratio_within:g}"
-        yield Fault(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
+        yield Flaw(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
 
 
 def _fabric(file: ScenarioFile, kind: FabricKind) -> FabricSpec:
@@ -103,8 +110,8 @@ def _fabric(file: ScenarioFile, kind: FabricKind) -> FabricSpec:
         scale = auto_bandwidth_scale(fabric.domains * fabric.domain_size, hb, nic)
     return FabricSpec(
         kind=kind,
-        domains=fabric.domains,
-        domain_size=fabric.domain_size,
+        domains=fabric.domains + fabric.spare_domains,
+        domain_size=fabric.domain_size + fabric.spare_gpus,
         platform=fabric.platform or "own",
         hb_rate_bps=round(hb),
         nic_rate_bps=round(nic),
@@ -112,6 +119,10 @@ def _fabric(file: ScenarioFile, kind: FabricKind) -> FabricSpec:
         spines=fabric.spines or fabric.domains,
         oversubscription=fabric.oversubscription,
         seed=file.seed,
+        rail_leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        spare_domains=fabric.spare_domains,
+        spare_gpus=fabric.spare_gpus,
+        spare_rail_switches=fabric.spare_rail_switches,
     )
 
 
@@ -123,10 +134,10 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
     return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
-def _rate_faults(spec: FabricSpec) -> Iterator[Fault]:
+def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
     """Links that would be too slow to be shaped."""
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
-    if spec.kind is FabricKind.RAIL_OPTIMIZED:
+    if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
     name, slowest = min(rates.items(), key=lambda item: item[1])
     if slowest < MIN_RATE_BPS:
@@ -135,7 +146,7 @@ def _rate_faults(spec: FabricSpec) -> Iterator[Fault]:
             f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
             f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
         )
-        yield Fault(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
+        yield Flaw(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
 
 
 def _cases(file: ScenarioFile, fabrics: tuple[FabricSpec, ...]) -> Iterator[Case]:
@@ -170,14 +181,14 @@ def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     )
 
 
-def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Fault]:
+def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Flaw]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
-            yield Fault(("workloads",), f"the case {name} is there {count} times")
+            yield Flaw(("workloads",), f"the case {name} is there {count} times")
 
 
-def _size_faults(cases: tuple[Case, ...]) -> Iterator[Fault]:
+def _size_flaws(cases: tuple[Case, ...]) -> Iterator[Flaw]:
     for case in cases:
         if case.emulated_bytes > MAX_TRANSFER_BYTES:
             what = f"{case.name}: {case.emulated_bytes} bytes are more than a transfer can have"
-            yield Fault(("workloads",), what, "use a larger size_scale")
+            yield Flaw(("workloads",), what, "use a larger size_scale")

@@ -29,8 +29,8 @@ def auto_bandwidth_scale(gpus: int, hb_rate_bps: float, nic_rate_bps: float) -> 
 def auto_size_scale(case: Case, spec: FabricSpec) -> float:
     """The round scale that makes an execution take about three seconds, but never longer data."""
     grid = Grid(
-        x=spec.domain_size,
-        y=spec.domains,
+        x=spec.job_size,
+        y=spec.job_domains,
         hb=spec.emulated_hb_bps / 8,
         nic=spec.emulated_nic_bps / 8,
     )

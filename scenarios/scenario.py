@@ -1,9 +1,12 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from model.fabric import FabricKind, FabricSpec
+from model.faults import Fault
 from model.schedule import Collective
+from scenarios.reactions import Reaction
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,17 @@ class Expectation:
 
     ratio_within: float
     ratio_limit: float
+    blackout_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What the job does about faults. Times are emulated seconds."""
+
+    reaction: Reaction = Reaction.REROUTE
+    restart_s: float = 0.0
+    reconfiguration_s: float = 0.025
+    group_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,13 @@ class Scenario:
     warmup: int
     verify: bool
     expect: Expectation
+    faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
+    job: JobPlan = JobPlan()
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything is to break."""
+        return any(self.faults.values())
 
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""

@@ -3,6 +3,7 @@
 The descriptions are the reference in docs/scenarios.md.
 """
 
+from enum import StrEnum
 from math import isfinite
 from typing import Annotated, Literal, Self
 
@@ -16,10 +17,12 @@ from pydantic import (
 )
 
 from model.fabric import FabricKind
+from model.faults import How, What
 from model.platforms import PLATFORMS
 from model.schedule import Collective
 from model.traffic import PUBLISHED_SIZES
 from scenarios.quantities import RATES, SIZES, parse
+from scenarios.reactions import Reaction
 from scenarios.suggestions import nearest
 from traffic_gen.collectives import algorithms_of
 
@@ -77,6 +80,11 @@ def _size(size: object) -> object:
     return size
 
 
+def _words(choices: type[StrEnum]) -> str:
+    return ", ".join(f"`{choice}`" for choice in choices)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate)]
 
@@ -120,6 +128,23 @@ class Fabric(Strict):
         description="downlinks' rate over uplinks' rate of a rail switch",
     )
 
+    rail_leaves: int = Field(
+        default=1,
+        ge=1,
+        strict=True,
+        description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
+        "with `spines` spine switches",
+    )
+    spare_domains: int = Field(
+        default=0, ge=0, strict=True, description="idle HB domains, besides `domains`"
+    )
+    spare_gpus: int = Field(
+        default=0, ge=0, strict=True, description="idle GPUs in each domain, besides `domain_size`"
+    )
+    spare_rail_switches: int = Field(
+        default=0, ge=0, strict=True, description="rail switches that wait for NIC links"
+    )
+
 
 class Workload(Strict):
     """A collective to execute."""
@@ -152,6 +177,56 @@ class Expect(Strict):
     ratio_limit: float = Field(
         default=0.05, gt=0, strict=True, description="further from 1: fail, exit code 1"
     )
+    blackout_ms: float | None = Field(
+        default=None, gt=0, description="faults: a longer blackout of any probed pair: fail"
+    )
+
+
+class FaultEntry(Strict):
+    """Something that breaks while a collective is executed, and again for whole executions."""
+
+    what: What = Field(description=f"what breaks: {_words(What)}")
+    how: How = Field(default=How.DOWN, description=f"what happens to it: {_words(How)}")
+    where: Names | None = Field(
+        default=None, description="the names of what breaks (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
+    )
+    random: int | None = Field(
+        default=None, ge=1, strict=True, description="instead of names: so many, chosen by `seed`"
+    )
+    rate: Rate | None = Field(
+        default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
+    )
+    at: float | None = Field(
+        default=None, ge=0, description="when, in seconds into the execution; default: 0.3"
+    )
+    at_step: int | None = Field(
+        default=None, ge=0, strict=True, description="instead: when this step of it begins, from 0"
+    )
+    for_: float | None = Field(
+        default=None, gt=0, alias="for", description="for how many seconds; default: until the end"
+    )
+    period: float = Field(default=0.5, gt=0, description="flap: seconds; down for half of each")
+    count: int = Field(default=4, ge=1, strict=True, description="flap: how many periods")
+
+
+class Job(Strict):
+    """What the job does about the faults of its scenario."""
+
+    reaction: Reaction = Field(
+        default=Reaction.REROUTE,
+        description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
+        "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
+        "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",
+    )
+    restart_time: float = Field(
+        default=0.5, ge=0, description="emulated seconds from the abort until the job is back"
+    )
+    reconfiguration_time: float = Field(
+        default=0.025, ge=0, description="seconds that the optical switch takes"
+    )
+    group_size: int = Field(
+        default=2, ge=1, strict=True, description="swap-group: GPUs that change places together"
+    )
 
 
 class ScenarioFile(Strict):
@@ -163,9 +238,13 @@ class ScenarioFile(Strict):
     description: str = Field(default="", description="for people")
     fabric: Fabric
     workloads: tuple[Workload, ...] = Field(min_length=1, description="what to execute, in order")
+    faults: tuple[FaultEntry, ...] = Field(default=(), description="what breaks, if anything")
+    job: Job = Field(default_factory=Job, description="what the job does about it")
     repeats: int = Field(default=5, ge=1, strict=True, description="counted executions of a case")
     warmup: int = Field(default=1, ge=0, strict=True, description="executions before, not counted")
-    seed: int = Field(default=0, ge=0, strict=True, description="turns the choice of spines")
+    seed: int = Field(
+        default=0, ge=0, strict=True, description="turns the choice of spines; chooses what breaks"
+    )
     verify: bool = Field(
         default=False, strict=True, description="send real numbers and check the result"
     )

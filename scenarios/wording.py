@@ -5,12 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scenarios.schema import Expect, Fabric, ScenarioFile, Workload
+from scenarios.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
 from scenarios.suggestions import nearest
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "fabric": Fabric,
     "workloads": Workload,
+    "faults": FaultEntry,
+    "job": Job,
     "expect": Expect,
 }
 
@@ -57,6 +59,6 @@ def _meant(found: object, context: dict[str, Any]) -> str:
 def nearest_key(place: tuple[str | int, ...]) -> str:
     """For an unknown key: the nearest known one in its section, or all that are known."""
     section = _SECTIONS.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
-    known = list(section.model_fields)
+    known = [field.alias or key for key, field in section.model_fields.items()]
     matches = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"did you mean {matches[0]!r}?" if matches else f"known are {', '.join(known)}"

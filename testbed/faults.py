@@ -6,13 +6,13 @@ Nothing of a fault outlives the fabric: interfaces go with its namespace, proces
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from itertools import permutations
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError, RailbedError
+from model.faults import How
 from model.shaping import Shaper
 from model.topology import Gpu, Link, Port
 from testbed.breakage import Breakage, Gone, check_dropping, drop_all, drop_no_more
@@ -27,22 +27,13 @@ Undo = Callable[[], None]
 PROBE_RATE_BPS = 10_000_000
 
 
-class How(StrEnum):
-    """What a fault does to what it hits."""
-
-    DOWN = "down"
-    BLACKHOLE = "blackhole"
-    BLACKHOLE_ONE_WAY = "blackhole-one-way"
-    DEGRADE = "degrade"
-    KILL = "kill"
-
-
 # What is tried, to find out whether a fault can be made.
 NEEDS = {
     How.DOWN: "taking an interface down",
     How.BLACKHOLE: "the blackhole queue (sch_blackhole)",
     How.BLACKHOLE_ONE_WAY: "the blackhole queue (sch_blackhole)",
     How.DEGRADE: "changing the rate of a shaped interface (HTB)",
+    How.FLAP: "taking an interface down",
     How.KILL: "taking an interface down",
 }
 

@@ -12,10 +12,11 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError
 from model.fabric import FabricKind
+from model.faults import How
 from model.topology import Link, LinkKind
 from scenarios.experiment import Experiment
 from testbed.controller_process import read_journal
-from testbed.faults import FaultInjector, How, missing_for
+from testbed.faults import FaultInjector, missing_for
 from testbed.proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import carrier, carriers, datagram_arrives, works

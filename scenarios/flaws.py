@@ -1,0 +1,12 @@
+"""What is wrong with a scenario, found after its keys and types are known to be right."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """Something wrong with a value, or with how values go together."""
+
+    place: tuple[str | int, ...]
+    what: str
+    hint: str = ""
