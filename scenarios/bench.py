@@ -13,7 +13,6 @@ from controller.desired import DesiredState, Planner, desired_state
 from model.fabric import FabricKind, FabricSpec
 from model.health import HEALTHY, Health, without
 from model.platforms import GBIT
-from model.prediction import predict
 from model.schedule import Collective
 from model.topology import LinkKind, Topology, build_topology
 from scenarios.experiment import experiment
@@ -99,7 +98,7 @@ def agents(_store: Path) -> Iterator[Row]:
             (Collective.ALL_TO_ALL, "two-step", 12_000_000),
         ):
             schedule = build_schedule(collective, algorithm, 4, 4, size)
-            prediction = predict(schedule, fabric.topology, fabric.calibrate(schedule))
+            prediction = fabric.predict(schedule)
             repeats = list(fabric.repeats(schedule, prediction, 6, verify=False))[1:]
             ours = median(repeat.agents_cpu_s for repeat in repeats)
             theirs = median(iperf3_cpu_s(fabric, schedule) for _ in range(3))

@@ -7,24 +7,24 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 
 import traffic_gen.agent
-from model.addressing import address_of
 from model.fabric import FabricSpec
-from model.health import HEALTHY, Health
 from model.measurement import Repeat
-from model.prediction import Epoch, PathClass, Prediction, path_class, transfer_paths
+from model.prediction import PathClass, Prediction, path_class, predict, transfer_paths
 from model.schedule import Schedule
 from model.topology import Topology, build_topology
+from scenarios.layout import Layout, job_layout
 from scenarios.scenario import Case
 from testbed.marks import Mark
 from testbed.proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from testbed.wiring import Counters
 from traffic_gen.collectives import build_schedule
-from traffic_gen.fleet import Fleet, fleet
+from traffic_gen.fleet import Agenda, Fleet, fleet
 
 AGENT = Path(traffic_gen.agent.__file__)
 # A repeat that takes this much longer than modeled is given up.
@@ -32,7 +32,7 @@ PATIENCE = 5
 PATIENCE_S = 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class Experiment:
     """A fabric that is up, with connected agents."""
 
@@ -40,17 +40,17 @@ class Experiment:
     bed: Testbed
     agents: Fleet
     up_s: float
+    layout: Layout
 
-    def addresses(self) -> dict[tuple[int, int], str]:
-        """Where each rank reaches each other one."""
-        gpus = list(enumerate(self.topology.job_gpus))
-        return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
+    def rearrange(self, layout: Layout) -> None:
+        """From now on the job runs in this layout; its connections are closed."""
+        self.layout = layout
+        self.agents.place(layout.gpu_numbers())
 
-    def calibrate(self, schedule: Schedule, health: Health = HEALTHY) -> dict[PathClass, float]:
+    def calibrate(self, schedule: Schedule) -> dict[PathClass, float]:
         """The latency in seconds of each class of paths that the schedule uses, measured idle."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        epoch = Epoch(self.topology, health)
-        paths = transfer_paths(schedule, epoch, self.topology.job_gpus)
+        paths = transfer_paths(schedule, self.layout.epoch, self.layout.placement)
         for transfer, hops in zip(schedule.transfers, paths, strict=True):
             if hops is not None:
                 pair = transfer.source, transfer.destination
@@ -59,17 +59,28 @@ class Experiment:
 
     def _latency_s(self, source: int, destination: int) -> float:
         there, back = (source, destination), (destination, source)
-        addresses = self.addresses()
+        addresses = self.layout.addresses()
         return median(self.agents.one_way_latency_s(*there, (addresses[there], addresses[back])))
 
+    def predict(self, schedule: Schedule) -> Prediction:
+        """The model's completion time in the present layout, with latencies measured now."""
+        layout, latency_s = self.layout, self.calibrate(schedule)
+        return predict(schedule, layout.topology, latency_s, layout.health, layout.placement)
+
     def repeats(
-        self, schedule: Schedule, prediction: Prediction, count: int, *, verify: bool
+        self,
+        schedule: Schedule,
+        prediction: Prediction,
+        count: int,
+        *,
+        verify: bool,
+        agenda: Agenda = lambda _: inf,
     ) -> Iterator[Repeat]:
         """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
-        self.agents.load(schedule, self.addresses(), verify=verify)
+        self.agents.load(schedule, self.layout.addresses(), verify=verify)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
-            yield self.agents.run(schedule, number, at_most_s)
+            yield self.agents.run(schedule, number, at_most_s, agenda)
 
     def counters(self) -> Mapping[str, Counters]:
         """What every link has counted, by its name."""
@@ -85,7 +96,9 @@ def experiment(spec: FabricSpec, kind: ProxyKind, mark: Mark) -> Iterator[Experi
         up_s = time.monotonic() - begun_s
         sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
         with fleet(sockets, bed.watch.check) as agents:
-            yield Experiment(topology, bed, agents, up_s)
+            fabric = Experiment(topology, bed, agents, up_s, job_layout(spec))
+            fabric.rearrange(fabric.layout)
+            yield fabric
 
 
 def case_schedule(case: Case, topology: Topology) -> Schedule:

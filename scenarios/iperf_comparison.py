@@ -44,7 +44,7 @@ def _round_cpu_s(fabric: Experiment, sizes: dict[Pair, int]) -> float:
     servers = [_start(fabric, pair[1], "-s", "-1") for pair in sizes]
     for pair in sizes:
         wait_for(lambda to=pair[1]: _listens(fabric, to), "iperf3 listens", 10)  # type: ignore[misc]
-    addresses = fabric.addresses()
+    addresses = fabric.layout.addresses()
     clients = [
         _start(fabric, pair[0], "-c", addresses[pair], "-n", str(size))
         for pair, size in sizes.items()

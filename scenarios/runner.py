@@ -14,7 +14,6 @@ from typing import Any
 from model.errors import EmulationError
 from model.fabric import FabricSpec
 from model.measurement import Repeat
-from model.prediction import predict
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.contract import run_object
 from results.store import RunFolder, new_run_id
@@ -57,7 +56,7 @@ class Run:
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         scenario = self.scenario
         schedule = case_schedule(case, fabric.topology)
-        prediction = predict(schedule, fabric.topology, fabric.calibrate(schedule))
+        prediction = fabric.predict(schedule)
         self.folder.begin_case(case.name, fabric.topology, prediction, schedule.digest)
         before = fabric.counters()
         count = scenario.warmup + scenario.repeats

@@ -95,6 +95,17 @@ class OpenVSwitch:
         """Delete a bridge with its rules and its connection; its ports' interfaces stay."""
         self.command("--if-exists", "del-br", name)
 
+    def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
+        """Take interfaces from their bridges, and give some to a bridge as a port of a number."""
+        words = [word for interface in removed for word in ("--", "del-port", interface)]
+        self.command(*words[1:])
+        words = [word for port in added for word in self._port_words(*port)]
+        self.command(*words[1:])
+
+    def _port_words(self, bridge: str, number: int, interface: str) -> list[str]:
+        add = ["--", "add-port", bridge, interface]
+        return [*add, "--", "set", "interface", interface, f"ofport_request={number}"]
+
     def _bridge_words(self, bridge: Bridge) -> list[str]:
         words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
         words += [f"datapath_type={self.datapath}", "fail_mode=secure", "protocols=OpenFlow13"]
@@ -104,8 +115,7 @@ class OpenVSwitch:
         words += [f"max_backoff={RECONNECT_MS}"]
         words += ["--", "set", "bridge", bridge.name, f"controller=@{bridge.name}"]
         for number, interface in bridge.ports.items():
-            words += ["--", "add-port", bridge.name, interface]
-            words += ["--", "set", "interface", interface, f"ofport_request={number}"]
+            words += self._port_words(bridge.name, number, interface)
         return words
 
     def widen_send_buffers(self) -> int:

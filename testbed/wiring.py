@@ -18,6 +18,9 @@ from testbed.proxies import Proxy
 from testbed.shapers import check_shaped, shape
 
 QUEUE_PACKETS = 1000
+# Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
+# their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
+FIRST_INDEX = 1000
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Wiring:
     process_ids: dict[str, int]
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    _made: int = field(default=0, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
@@ -49,8 +53,10 @@ class Wiring:
         if lower.node in gpus:
             peer["net_ns_fd"] = f"/proc/{self.process_ids[lower.node]}/ns/net"
             peer["address"] = _hardware_address(link.kind, gpus[lower.node])
+        self._made += 1
         self.switches.link(
             "add",
+            index=FIRST_INDEX + self._made,
             ifname=upper.interface,
             kind="veth",
             mtu=MTU_BYTES,

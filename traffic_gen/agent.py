@@ -6,6 +6,7 @@ socket, one JSON object a line, one answer for each request:
     {"do": "load", ...program...}      connect to the peers       -> {"loaded": true}
     {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "records", ...}
     {"do": "abort"}                    while running: stop, answer the run with what there is
+    {"do": "reset"}                    close all connections       -> {"reset": true}
 
 When the run's end of the socket closes, the agent ends: nothing outlives a killed run.
 
@@ -186,6 +187,8 @@ class Agent:
                 self.answer(self.load(request))
             elif request["do"] == "run":
                 self.answer(self.run(request))
+            elif request["do"] == "reset":
+                self.answer(self.reset())
 
     def next_request(self) -> Message:
         """The next line, serving the sockets meanwhile."""
@@ -241,6 +244,17 @@ class Agent:
         connection = Incoming(sock)
         self.incoming[rank] = connection
         self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
+
+    def reset(self) -> Message:
+        """Forget all peers: ranks move to other GPUs, or left half a transfer on its way."""
+        sockets = [connection.sock for connection in self.outgoing.values()]
+        sockets += [connection.sock for connection in self.incoming.values()]
+        for sock in sockets:
+            if sock.fileno() in self.selector.get_map():
+                self.selector.unregister(sock)
+            sock.close()
+        self.outgoing, self.incoming = {}, {}
+        return {"reset": True}
 
     # One execution of the program
 

@@ -1,11 +1,13 @@
 """All agents of a run, seen from outside: load programs, start them together, collect records."""
 
+import functools
 import json
 import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,9 +21,17 @@ LOAD_DEADLINE_S = 60
 START_DELAY_NS = 100_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
+ANSWER_S = 5
 
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
+# Is told the seconds since an execution's start, again and again; says when to be told next.
+# It may raise `Aborted`.
+Agenda = Callable[[float], float]
+
+
+class Aborted(Exception):
+    """The job gives an execution up: what is on the agenda asks for it."""
 
 
 class Incomplete(EmulationError):
@@ -33,16 +43,32 @@ class Incomplete(EmulationError):
 
 
 class Fleet:
-    """The agents by rank. `check` raises `EmulationError` when a part of the testbed has died."""
+    """The agents of all GPUs, in the topology's order; a job's ranks are placed on some of them.
 
-    def __init__(self, sockets: Mapping[int, socket.socket], check: Callable[[], None]) -> None:
-        self._sockets = dict(sockets)
-        self._unread = dict.fromkeys(self._sockets, b"")
+    `check` raises `EmulationError` when a part of the testbed has died.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], check: Callable[[], None]) -> None:
+        self._sockets = list(sockets)
+        self._unread = [b""] * len(self._sockets)
         self._check = check
+        self._gpus = list(range(len(self._sockets)))
+        self._dead: set[int] = set()
         # How long the cause is looked for when an agent is gone.
         self._patience_s = 1.0
-        # Called when all agents have been told to start; faults are injected from here.
-        self.on_started: Callable[[], None] = lambda: None
+
+    def place(self, gpus: Sequence[int]) -> None:
+        """Give each rank a GPU, by number. All connections are closed: they were for others."""
+        self._gpus = list(range(len(self._sockets)))
+        everyone = [gpu for gpu in self._gpus if gpu not in self._dead]
+        for gpu in everyone:
+            self._send(gpu, {"do": "reset"})
+        self._answers(everyone, time.monotonic() + LOAD_DEADLINE_S, "close their connections")
+        self._gpus = list(gpus)
+
+    def lose(self, gpu: int) -> None:
+        """An agent has been killed on purpose: nobody waits for it."""
+        self._dead.add(gpu)
 
     def load(
         self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
@@ -55,14 +81,23 @@ class Fleet:
             self._send(rank, program)
         self._answers(by_rank, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
 
-    def run(self, schedule: Schedule, number: int, at_most_s: float) -> Repeat:
-        """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies."""
+    def run(
+        self, schedule: Schedule, number: int, at_most_s: float, agenda: Agenda = lambda _: inf
+    ) -> Repeat:
+        """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies.
+
+        What is on the agenda is done meanwhile, and when it raises `Aborted`, the agents stop.
+        """
+        ranks = range(schedule.gpus)
+        start_ns, answers = self._start(ranks, at_most_s), Answers()
         try:
-            start_ns, answers = self._run(range(schedule.gpus), at_most_s)
-        except _Interrupted as interrupted:
-            answers = self._abort(schedule, interrupted.answers)
-            repeat = _repeat(schedule, number, interrupted.start_ns, answers)
-            raise Incomplete(interrupted.cause, repeat) from interrupted.cause
+            self._collect(ranks, answers, start_ns, at_most_s, agenda)
+        except Aborted:
+            answers = self._abort(schedule, answers)
+        except EmulationError as error:
+            self._look_away()
+            repeat = _repeat(schedule, number, start_ns, self._abort(schedule, answers))
+            raise Incomplete(error, repeat) from error
         return _repeat(schedule, number, start_ns, answers)
 
     def one_way_latency_s(
@@ -71,31 +106,26 @@ class Fleet:
         """Seconds that eight bytes take between two ranks, for each of a number of exchanges."""
         pair = ping_pong(rank_a, rank_b, addresses, rounds)
         self._load(dict(zip((rank_a, rank_b), pair, strict=True)))
-        _, answers = self._run((rank_a, rank_b), at_most_s=10)
+        ranks = rank_a, rank_b
+        start_ns, answers = self._start(ranks, at_most_s=10), Answers()
+        self._collect(ranks, answers, start_ns, 10, lambda _: inf)
         sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
         arrivals = dict(r for answer in answers.values() for r in answer["receives"])
         return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]
 
-    def _run(self, ranks: Iterable[int], at_most_s: float) -> tuple[int, Answers]:
+    def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
         start_ns = time.monotonic_ns() + START_DELAY_NS
         end_ns = start_ns + round(at_most_s * 1e9)
-        ranks = tuple(ranks)
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
-        answers: Answers = {}
-        self.on_started()
-        try:
-            self._collect(ranks, answers, end_ns / 1e9 + 5, "finish a repeat")
-        except EmulationError as error:
-            raise _Interrupted(error, start_ns, answers) from error
-        return start_ns, answers
+        return start_ns
+
+    def _look_away(self) -> None:
+        """The cause is known: nobody is looked after any more."""
+        self._check, self._patience_s = (lambda: None), 0.0
 
     def _abort(self, schedule: Schedule, answers: Answers) -> Answers:
-        """Have those that still answer stop, and keep what they have.
-
-        The dead have no records, and the cause is known: nobody is looked after any more.
-        """
-        self._check, self._patience_s = (lambda: None), 0.0
+        """Have those that still answer stop, and keep what they have; the dead have no records."""
         missing = [rank for rank in range(schedule.gpus) if rank not in answers]
         deadline = time.monotonic() + ABORT_DEADLINE_S
         for rank in missing:
@@ -103,49 +133,76 @@ class Fleet:
                 self._send(rank, {"do": "abort"})
         for rank in missing:
             with suppress(EmulationError):
-                self._collect([rank], answers, deadline, "stop")
+                self._wait([rank], answers, deadline, "stop")
         return answers
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
         try:
-            self._sockets[rank].sendall(json.dumps(request).encode() + b"\n")
+            self._sockets[self._gpus[rank]].sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
             self._lost(rank, str(error))
 
     def _answers(self, ranks: Iterable[int], deadline: float, what: str) -> Answers:
         answers: Answers = {}
-        self._collect(ranks, answers, deadline, what)
+        self._wait(ranks, answers, deadline, what)
         return answers
 
-    def _collect(self, ranks: Iterable[int], answers: Answers, deadline: float, what: str) -> None:
+    def _collect(
+        self,
+        ranks: Iterable[int],
+        answers: Answers,
+        start_ns: int,
+        at_most_s: float,
+        agenda: Agenda,
+    ) -> None:
+        """Fill `answers` with those to an execution."""
+        deadline = start_ns / 1e9 + at_most_s + ANSWER_S
+        since_start = functools.partial(_seconds_since, start_ns)
+        self._wait(ranks, answers, deadline, "finish a repeat", lambda: agenda(since_start()))
+
+    def _wait(
+        self,
+        ranks: Iterable[int],
+        answers: Answers,
+        deadline: float,
+        what: str,
+        pause_s: Callable[[], float] = lambda: inf,
+    ) -> None:
         """Fill `answers` until every rank has answered; look after the testbed meanwhile."""
         poll = select.poll()
-        waiting = {self._sockets[rank].fileno(): rank for rank in ranks if rank not in answers}
+        waiting = {self._descriptor(rank): rank for rank in ranks if rank not in answers}
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
         while waiting:
-            for descriptor, _ in poll.poll(CHECK_EVERY_S * 1000):
-                answer = self._receive(waiting[descriptor])
+            for descriptor, _ in poll.poll(min(CHECK_EVERY_S, pause_s()) * 1000):
+                rank = waiting[descriptor]
+                answer = {} if self._gpus[rank] in self._dead else self._receive(rank)
                 if answer is not None:
-                    answers[waiting.pop(descriptor)] = answer
                     poll.unregister(descriptor)
+                    del waiting[descriptor]
+                if answer:
+                    answers[rank] = answer
             self._check()
             if waiting and time.monotonic() > deadline:
                 silent = ", ".join(str(rank) for rank in sorted(waiting.values()))
                 raise EmulationError(f"agents did not {what} in time; silent: ranks {silent}")
 
+    def _descriptor(self, rank: int) -> int:
+        return self._sockets[self._gpus[rank]].fileno()
+
     def _receive(self, rank: int) -> Answer | None:
         """Read what is there; an answer once its line is whole."""
+        gpu = self._gpus[rank]
         try:
-            data = self._sockets[rank].recv(1 << 20)
+            data = self._sockets[gpu].recv(1 << 20)
         except OSError as error:
             self._lost(rank, str(error))
         if not data:
             self._lost(rank, "it ended")
-        self._unread[rank] += data
-        if not self._unread[rank].endswith(b"\n"):
+        self._unread[gpu] += data
+        if not self._unread[gpu].endswith(b"\n"):
             return None
-        line, self._unread[rank] = self._unread[rank], b""
+        line, self._unread[gpu] = self._unread[gpu], b""
         answer: Answer = json.loads(line)
         return answer
 
@@ -158,26 +215,18 @@ class Fleet:
         raise EmulationError(f"the agent of rank {rank} closed its socket: {what}")
 
 
-class _Interrupted(Exception):
-    """Something died while a repeat was under way."""
-
-    def __init__(self, cause: EmulationError, start_ns: int, answers: Answers) -> None:
-        super().__init__(str(cause))
-        self.cause, self.start_ns, self.answers = cause, start_ns, answers
+def _seconds_since(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) / 1e9
 
 
 @contextmanager
 def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[Fleet]:
-    """Connect to the agents behind `sockets`, in rank order. They end when the context does."""
-    connected: dict[int, socket.socket] = {}
-    try:
-        for rank, place in enumerate(sockets):
-            connected[rank] = socket.socket(socket.AF_UNIX)
-            connected[rank].connect(str(place))
+    """Connect to the agents behind `sockets`. They end when the context does."""
+    with ExitStack() as stack:
+        connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
+        for connection, place in zip(connected, sockets, strict=True):
+            connection.connect(str(place))
         yield Fleet(connected, check)
-    finally:
-        for connection in connected.values():
-            connection.close()
 
 
 def _repeat(schedule: Schedule, number: int, start_ns: int, answers: Answers) -> Repeat:

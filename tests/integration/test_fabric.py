@@ -3,12 +3,13 @@
 import os
 import signal
 import subprocess
+from math import inf
 
 import pytest
 
 from model.errors import EmulationError
 from model.fabric import FabricKind, FabricSpec
-from model.prediction import Prediction, predict
+from model.prediction import Prediction
 from model.routing import path
 from model.schedule import Collective, Schedule
 from scenarios.experiment import Experiment
@@ -30,7 +31,7 @@ def planned(
     """A schedule for a fabric, and how long it should take."""
     spec = fabric.topology.spec
     schedule = build_schedule(collective, algorithm, spec.domains, spec.domain_size, size_bytes)
-    return schedule, predict(schedule, fabric.topology, fabric.calibrate(schedule))
+    return schedule, fabric.predict(schedule)
 
 
 @KINDS
@@ -84,9 +85,9 @@ def test_a_healthy_rail_only_fabric_has_no_rule_that_leaves_its_rail() -> None:
 def test_the_journal_says_what_was_installed_and_when() -> None:
     with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
         journal = read_journal(fabric.bed.journal)
-        confirmed = {line["switch"] for line in journal if line["event"] == "confirmed"}
+        sent = {line["switch"] for line in journal if line["event"] == "sent"}
         times = [int(str(line["ns"])) for line in journal]
-    assert confirmed == set(fabric.topology.openflow_switches)
+    assert sent == set(fabric.topology.openflow_switches)
     assert times == sorted(times)
 
 
@@ -95,10 +96,14 @@ def test_the_journal_says_what_was_installed_and_when() -> None:
 def test_what_dies_is_named_and_the_records_are_kept(what: str, proxies: ProxyKind) -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), proxies) as fabric:
         schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "two-step", 20_000_000)
-        repeats = fabric.repeats(schedule, prediction, 1, verify=False)
-        fabric.agents.on_started = lambda: os.kill(
-            fabric.bed.watch.process_id(what), signal.SIGKILL
-        )
+        victim = [fabric.bed.watch.process_id(what)]
+
+        def kill(_: float) -> float:
+            if victim:
+                os.kill(victim.pop(), signal.SIGKILL)
+            return inf
+
+        repeats = fabric.repeats(schedule, prediction, 1, verify=False, agenda=kill)
         with pytest.raises(Incomplete) as caught:
             next(repeats)
     assert what in str(caught.value)

@@ -56,7 +56,7 @@ def test_the_agent_needs_the_standard_library_alone() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_modules_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 460
+    assert len(path.read_text().splitlines()) <= 480
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name)
