@@ -30,3 +30,12 @@ class Repeat:
     retransmits: int
     errors: tuple[str, ...]
     records: tuple[TransferRecord, ...]
+
+
+@dataclass(frozen=True)
+class FaultRecord:
+    """When a fault really began and ended, in nanoseconds of CLOCK_MONOTONIC."""
+
+    fault: str
+    begun_ns: int
+    ended_ns: int | None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from results.comparison import CaseResult, slowdowns, worst
+from results.failures import Failure, failure_object
 
 SCHEMA = "railbed.run/1"
 
@@ -15,6 +16,7 @@ def run_object(
     scenario: str,
     folder: Path,
     cases: Sequence[CaseResult],
+    failures: Sequence[Failure] = (),
     machine: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `run --json` prints and the run folder keeps; `machine` is the run's environment."""
@@ -22,9 +24,10 @@ def run_object(
         "schema": SCHEMA,
         "run_id": run_id,
         "scenario": scenario,
-        "verdict": worst(case.verdict for case in cases).value,
+        "verdict": worst([r.verdict for r in cases] + [f.verdict for f in failures]).value,
         "folder": str(folder),
         "cases": [_case_object(case) for case in cases],
+        "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
         **({} if machine is None else {"machine": dict(machine)}),
     }

@@ -65,9 +65,13 @@ class RunFolder:
         with (self.path / name / "transfers.csv").open("w", newline="") as file:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
 
+    def folder_of(self, case: str) -> Path:
+        """The folder of a case."""
+        return self.path / _folder_name(case)
+
     def add_repeat(self, case: str, repeat: Repeat) -> None:
         """Keep the raw records of an execution."""
-        with (self.path / _folder_name(case) / "transfers.csv").open("a", newline="") as file:
+        with (self.folder_of(case) / "transfers.csv").open("a", newline="") as file:
             csv.writer(file).writerows(vars(record).values() for record in repeat.records)
 
     def end_case(

@@ -7,13 +7,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
+from results.failures import print_failures
+from results.styles import VERDICT_STYLES
+
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def print_run(result: dict[str, Any], console: Console) -> None:
     """Print the table, the scales, and the answer to the paper's question."""
-    console.print(Group(_table(result["cases"]), *_notes(result)))
+    if result["failures"]:
+        print_failures(result["failures"], console)
+    if result["cases"]:
+        console.print(Group(_table(result["cases"]), *_notes(result)))
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:
@@ -42,7 +47,7 @@ def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
     yield f"{case['ratio']:.4f}"
     yield f"{case['algbw_gbyte_per_s']:.1f}"
     yield f"{case['busbw_gbyte_per_s']:.1f}"
-    yield Text(case["verdict"], style=_STYLES[case["verdict"]])
+    yield Text(case["verdict"], style=VERDICT_STYLES[case["verdict"]])
 
 
 def human_bytes(size: float) -> str:
@@ -104,7 +109,9 @@ def human_seconds(seconds: float) -> str:
 def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
     for case in cases:
         for reason in case["reasons"]:
-            yield Text(f"{case['verdict']}: {case['case']}: {reason}", _STYLES[case["verdict"]])
+            yield Text(
+                f"{case['verdict']}: {case['case']}: {reason}", VERDICT_STYLES[case["verdict"]]
+            )
 
 
 def _slowdown(slowdown: dict[str, Any]) -> str:

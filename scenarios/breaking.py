@@ -104,6 +104,8 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 def reaction_flaws(file: ScenarioFile) -> Iterator[Flaw]:
     """What a reaction needs of the fabric, and of the fault."""
     job, fabric = file.job, file.fabric
+    if job.reaction in (Reaction.REROUTE, Reaction.RESTART):
+        yield from _nobody_instead(file)
     if job.reaction is Reaction.REROUTE:
         return
     if len(file.faults) != 1:
@@ -116,6 +118,16 @@ def reaction_flaws(file: ScenarioFile) -> Iterator[Flaw]:
         yield Flaw(("fabric", key), f"must be at least 1 for {job.reaction}")
     if job.reaction is Reaction.SWAP_GROUP:
         yield from _group_flaws(file)
+
+
+def _nobody_instead(file: ScenarioFile) -> Iterator[Flaw]:
+    for number, entry in enumerate(file.faults):
+        if entry.what in _LOST_GPU:
+            what = (
+                f"nobody would do the work of a {entry.what}: job.reaction is {file.job.reaction}"
+            )
+            others = ", ".join(r for r in Reaction if r not in (Reaction.REROUTE, Reaction.RESTART))
+            yield Flaw(("faults", number, "what"), what, f"choose one of {others}")
 
 
 def _group_flaws(file: ScenarioFile) -> Iterator[Flaw]:

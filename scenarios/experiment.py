@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +23,7 @@ from testbed.proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from testbed.wiring import Counters
 from traffic_gen.collectives import build_schedule
-from traffic_gen.fleet import Agenda, Fleet, fleet
+from traffic_gen.fleet import Agenda, Fleet, fleet, nothing_due
 
 AGENT = Path(traffic_gen.agent.__file__)
 # A repeat that takes this much longer than modeled is given up.
@@ -74,7 +73,7 @@ class Experiment:
         count: int,
         *,
         verify: bool,
-        agenda: Agenda = lambda _: inf,
+        agenda: Agenda = nothing_due,
     ) -> Iterator[Repeat]:
         """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
         self.agents.load(schedule, self.layout.addresses(), verify=verify)

@@ -5,26 +5,27 @@ schedule, calibrate, predict, execute, compare.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from model.errors import EmulationError
 from model.fabric import FabricSpec
-from model.measurement import Repeat
-from results.comparison import CaseResult, Measured, Thresholds, compare
+from results.comparison import CaseResult
 from results.contract import run_object
+from results.failures import Failure
 from results.store import RunFolder, new_run_id
 from scenarios.environment import environment
 from scenarios.experiment import Experiment, case_schedule, experiment
+from scenarios.failing import FailingCase
+from scenarios.measuring import Measuring
 from scenarios.progress import Listener
 from scenarios.scenario import Case, Scenario
 from testbed.marks import marked_run
 from testbed.preflight import datapath
 from testbed.proxies import ProxyKind
-from traffic_gen.fleet import Incomplete
 
 
 @dataclass(frozen=True)
@@ -33,61 +34,40 @@ class Run:
 
     scenario: Scenario
     proxies: ProxyKind
-    folder: RunFolder
-    listener: Listener
+    measuring: Measuring
 
-    def execute(self) -> list[CaseResult]:
-        """All cases, fabric by fabric."""
-        return [result for spec in self.scenario.fabrics for result in self._on(spec)]
+    def execute(self) -> tuple[list[CaseResult], list[Failure]]:
+        """All cases, fabric by fabric; where something breaks, each case has one of its own."""
+        cases: list[CaseResult] = []
+        failures: list[Failure] = []
+        for spec in self.scenario.fabrics:
+            on_fabric = self.scenario.cases_on(spec.kind)
+            if not self.scenario.has_faults:
+                with self._fabric(spec) as fabric:
+                    cases += [self._case(case, fabric) for case in on_fabric]
+                continue
+            for case in on_fabric:
+                with self._fabric(spec) as fabric:
+                    failures.append(FailingCase(case, fabric, self.measuring).execute())
+        return cases, failures
 
-    def _on(self, spec: FabricSpec) -> Iterator[CaseResult]:
-        """The cases of one fabric."""
-        self.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+    @contextmanager
+    def _fabric(self, spec: FabricSpec) -> Iterator[Experiment]:
+        """A fabric that is up; what the controller and Open vSwitch have said is kept."""
+        self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         mark_id = f"run-{os.getpid()}-{spec.kind}"
         with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
             try:
-                for case in self.scenario.cases_on(spec.kind):
-                    yield self._case(case, fabric)
+                yield fabric
             finally:
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
-                self.folder.keep(f"controller-{spec.kind}.jsonl", journal.read_text())
-                self.folder.keep(f"open-vswitch-{spec.kind}.log", log.read_text())
+                self.measuring.folder.keep(f"controller-{spec.kind}.jsonl", journal.read_text())
+                self.measuring.folder.keep(f"open-vswitch-{spec.kind}.log", log.read_text())
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
-        scenario = self.scenario
         schedule = case_schedule(case, fabric.topology)
-        prediction = fabric.predict(schedule)
-        self.folder.begin_case(case.name, fabric.topology, prediction, schedule.digest)
-        before = fabric.counters()
-        count = scenario.warmup + scenario.repeats
-        executions: list[Repeat] = []
-        self.listener.step(case.name)
-        try:
-            for repeat in fabric.repeats(schedule, prediction, count, verify=scenario.verify):
-                executions.append(self._keep(case, repeat))
-        except Incomplete as broken:
-            executions.append(self._keep(case, broken.repeat))
-            raise
-        finally:
-            after = fabric.counters()
-            self.folder.end_case(
-                case.name, scenario.warmup, tuple(executions), _plain(before), _plain(after)
-            )
-        measured = Measured(
-            topology=fabric.topology,
-            schedule=schedule,
-            warmups=tuple(executions[: scenario.warmup]),
-            repeats=tuple(executions[scenario.warmup :]),
-            dropped_packets=_dropped(after) - _dropped(before),
-        )
-        expect = scenario.expect
-        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
-        return compare(case.name, measured, prediction, case.size_scale, limits)
-
-    def _keep(self, case: Case, repeat: Repeat) -> Repeat:
-        self.folder.add_repeat(case.name, repeat)
-        self.listener.done(case.name)
-        return repeat
+        warmup = self.scenario.warmup
+        return self.measuring.measure(case.name, case.size_scale, schedule, fabric, warmup)
 
 
 def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:
@@ -96,9 +76,10 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
     facts = environment(proxies.value, datapath())
     folder = RunFolder.create(store, run_id, scenario.text, facts)
     with _ending_recorded(folder):
-        cases = Run(scenario, proxies, folder, listener).execute()
+        measuring = Measuring(scenario, folder, listener)
+        cases, failures = Run(scenario, proxies, measuring).execute()
         listener.step("comparing")
-        result = run_object(run_id, scenario.name, folder.path, cases, machine=facts)
+        result = run_object(run_id, scenario.name, folder.path, cases, failures, machine=facts)
         folder.complete(result)
     return result
 
@@ -115,11 +96,3 @@ def _ending_recorded(folder: RunFolder) -> Iterator[None]:
     except BaseException as error:
         folder.incomplete(f"{type(error).__name__}: {error}")
         raise
-
-
-def _plain(counters: Mapping[str, Any]) -> dict[str, Any]:
-    return {link: asdict(values) for link, values in counters.items()}
-
-
-def _dropped(counters: Mapping[str, Any]) -> int:
-    return sum(values.dropped_packets for values in counters.values())

@@ -30,6 +30,11 @@ Answers = dict[int, Answer]
 Agenda = Callable[[float], float]
 
 
+def nothing_due(_since_start_s: float) -> float:
+    """An agenda with nothing on it."""
+    return inf
+
+
 class Aborted(Exception):
     """The job gives an execution up: what is on the agenda asks for it."""
 
@@ -82,7 +87,7 @@ class Fleet:
         self._answers(by_rank, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
 
     def run(
-        self, schedule: Schedule, number: int, at_most_s: float, agenda: Agenda = lambda _: inf
+        self, schedule: Schedule, number: int, at_most_s: float, agenda: Agenda = nothing_due
     ) -> Repeat:
         """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies.
 
@@ -108,7 +113,7 @@ class Fleet:
         self._load(dict(zip((rank_a, rank_b), pair, strict=True)))
         ranks = rank_a, rank_b
         start_ns, answers = self._start(ranks, at_most_s=10), Answers()
-        self._collect(ranks, answers, start_ns, 10, lambda _: inf)
+        self._collect(ranks, answers, start_ns, 10, nothing_due)
         sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
         arrivals = dict(r for answer in answers.values() for r in answer["receives"])
         return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]

@@ -1,0 +1,145 @@
+"""What a fault did to a job: judged, as a JSON object, and as a table."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from results.comparison import CaseResult, Verdict, worst
+from results.styles import VERDICT_STYLES
+
+
+@dataclass(frozen=True)
+class FaultTimes:
+    """One fault, from the start of the execution, and how the controller answered it.
+
+    The answer is in milliseconds after the fault; `None` where it did not need to.
+    """
+
+    fault: str
+    begun_s: float
+    ended_s: float | None
+    detected_ms: float | None = None
+    computed_ms: float | None = None
+    sent_ms: float | None = None
+    confirmed_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case with faults. Phases that this fault does not have are `None`.
+
+    `struck_s` is the execution in which it happened, with all that the job did about it.
+    `blackout_ms` is the longest of the probed pairs that the fault hit and that have another way.
+    """
+
+    case: str
+    fault: str
+    where: str
+    fabric: str
+    reaction: str
+    healthy: CaseResult
+    struck_s: float | None
+    faulty: CaseResult | None
+    after: CaseResult | None
+    blackout_ms: float | None
+    probed_pairs: int
+    lost_probes_untouched: int
+    untouched_pairs: int
+    times: tuple[FaultTimes, ...]
+    blackout_limit_ms: float | None
+    struck_complete: bool
+
+    @property
+    def reasons(self) -> tuple[tuple[Verdict, str], ...]:
+        """What is wrong, and how bad it is."""
+        return tuple(self._reasons())
+
+    def _reasons(self) -> Iterator[tuple[Verdict, str]]:
+        if not self.struck_complete:
+            yield Verdict.FAIL, "the execution in which it happened did not complete"
+        if self.lost_probes_untouched:
+            yield (
+                Verdict.FAIL,
+                f"{self.lost_probes_untouched} probes of pairs that it does not touch are lost",
+            )
+        limit = self.blackout_limit_ms
+        if limit is not None and self.blackout_ms is not None and self.blackout_ms > limit:
+            yield Verdict.FAIL, f"a blackout of {self.blackout_ms:.0f} ms, more than {limit:g} ms"
+        for phase, result in (("faulty", self.faulty), ("after", self.after)):
+            for reason in result.reasons if result is not None else ():
+                yield result.verdict if result else Verdict.PASS, f"{phase}: {reason}"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        return worst(verdict for verdict, _ in self.reasons)
+
+
+def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
+    """A failure as `run --json` and `failures --json` print it; times in emulated seconds."""
+    faulty, after = failure.faulty, failure.after
+    return {
+        "scenario": scenario,
+        "case": failure.case,
+        "fault": failure.fault,
+        "where": failure.where,
+        "fabric": failure.fabric,
+        "reaction": failure.reaction,
+        "blackout_ms": failure.blackout_ms,
+        "healthy_s": failure.healthy.measured.median,
+        "modeled_healthy_s": failure.healthy.modeled_s,
+        "struck_s": failure.struck_s,
+        "faulty_s": faulty.measured.median if faulty else None,
+        "modeled_faulty_s": faulty.modeled_s if faulty else None,
+        "ratio": faulty.ratio if faulty else None,
+        "after_s": after.measured.median if after else None,
+        "probed_pairs": failure.probed_pairs,
+        "untouched_pairs": failure.untouched_pairs,
+        "lost_probes_untouched": failure.lost_probes_untouched,
+        "times": [asdict(times) for times in failure.times],
+        "verdict": failure.verdict.value,
+        "reasons": [reason for _, reason in failure.reasons],
+    }
+
+
+def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
+    """One row for each failure, and what is wrong with it."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("fault", overflow="fold")
+    table.add_column("fabric", no_wrap=True)
+    table.add_column("the job", overflow="fold")
+    headings = ("blackout", "healthy", "struck", "faulty", "after", "modeled", "ratio", "lost")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    console.print(
+        "[dim]Completion times in emulated seconds: before, while it happens, with the fault, "
+        "after it; modeled with the fault. Lost: probes of pairs that it does not touch.[/dim]"
+    )
+    console.print(*_notes(rows), sep="\n")
+
+
+def _cells(row: dict[str, Any]) -> Iterable[str | Text]:
+    yield f"{row['fault']} {row['where']}"
+    yield row["fabric"]
+    yield row["reaction"]
+    yield "" if row["blackout_ms"] is None else f"{row['blackout_ms']:.0f} ms"
+    for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s"):
+        yield "" if row[key] is None else f"{row[key]:.3f}"
+    yield "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+    yield str(row["lost_probes_untouched"])
+    yield Text(row["verdict"], style=VERDICT_STYLES[row["verdict"]])
+
+
+def _notes(rows: Sequence[dict[str, Any]]) -> Iterator[Text]:
+    for row in rows:
+        for reason in row["reasons"]:
+            what = f"{row['fault']}, {row['fabric']}, {row['reaction']}"
+            yield Text(f"{row['verdict']}: {what}: {reason}", VERDICT_STYLES[row["verdict"]])

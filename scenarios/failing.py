@@ -1,0 +1,203 @@
+"""A case with faults: healthy, struck, with the fault throughout, and whole again."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from model.faults import How, health_under
+from model.health import HEALTHY
+from model.measurement import FaultRecord, Repeat
+from model.prediction import Prediction, predict_through
+from results.comparison import CaseResult, Measured, Thresholds, compare
+from results.failures import Failure
+from scenarios.experiment import Experiment, case_schedule
+from scenarios.layout import Layout, probed_pairs
+from scenarios.measuring import Measuring
+from scenarios.probing import probing
+from scenarios.reactions import Reaction, layout_after
+from scenarios.scenario import Case
+from scenarios.settling import epochs_of, fault_times, has_detected, wait_until_settled
+from scenarios.strike import Strike, break_part, moment_s
+from testbed.controller_process import read_journal
+from testbed.faults import FaultInjector
+from testbed.optical import set_circuits
+from traffic_gen.blackout import Blackout, PairRecord, longest, lost
+from traffic_gen.fleet import Agenda, nothing_due
+
+# More would fill slow links: a pair's probes take half a Mbit/s.
+MOST_PAIRS = 6
+ALWAYS_NS = (0, 1 << 62)
+
+
+@dataclass(frozen=True)
+class Struck:
+    """The execution in which things broke, and what the probes say of it."""
+
+    complete: bool
+    repeat: Repeat
+    prediction: Prediction
+    started_ns: int
+    took_s: float | None
+    records: tuple[FaultRecord, ...]
+    hit: Sequence[PairRecord]
+    untouched: Sequence[PairRecord]
+
+
+class FailingCase:
+    """One case of a scenario with faults, on a fabric of its own."""
+
+    def __init__(self, case: Case, fabric: Experiment, measuring: Measuring) -> None:
+        self.case, self.fabric, self.measuring = case, fabric, measuring
+        self.scenario = measuring.scenario
+        self.faults = self.scenario.faults[case.kind]
+        self.job = self.scenario.job
+        self.injector = FaultInjector(fabric.bed)
+        self.schedule = case_schedule(case, fabric.topology)
+        self.home = fabric.layout
+
+    def execute(self) -> Failure:
+        """All phases; what is broken is mended whatever happens."""
+        with ExitStack() as undos:
+            healthy = self._measure("healthy", self.scenario.warmup)
+            prediction = self.fabric.predict(self.schedule)
+            strike = self._strike(prediction)
+            undos.callback(strike.undo)
+            struck = self._struck(strike, prediction)
+            faulty = self._faulty(struck, undos)
+        return self._failure(healthy, struck, faulty, self._after())
+
+    def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
+        name = f"{self.case.name}/{phase}"
+        return self.measuring.measure(
+            name, self.case.size_scale, self.schedule, self.fabric, warmup
+        )
+
+    # The execution in which it happens
+
+    def _strike(self, prediction: Prediction) -> Strike:
+        moments_s = [moment_s(fault, self.schedule, prediction) for fault in self.faults]
+        return Strike(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
+
+    def _gives_up(self, started_ns: int) -> bool:
+        """A job that does not go on by itself stops when the failure is known."""
+        reroutes = self.job.reaction is Reaction.REROUTE
+        return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
+
+    def _struck(self, strike: Strike, prediction: Prediction) -> Struck:
+        name, folder = f"{self.case.name}/struck", self.measuring.folder
+        hit, untouched = probed_pairs(self.home, self.faults, MOST_PAIRS)
+        self.measuring.listener.step(name)
+        folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
+        with probing(self.fabric.bed, (*hit, *untouched), folder.folder_of(name)) as probes:
+            repeat = self.measuring.keep(name, self._run(prediction, strike))
+            strike.finish()
+            took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
+            records = probes.stop()
+        return Struck(
+            complete=repeat.complete or took_s is not None,
+            repeat=repeat,
+            prediction=prediction,
+            started_ns=strike.started_ns,
+            took_s=took_s,
+            records=strike.records,
+            hit=records[: len(hit)],
+            untouched=records[len(hit) :],
+        )
+
+    def _run(self, prediction: Prediction, agenda: Agenda = nothing_due) -> Repeat:
+        (repeat,) = self.fabric.repeats(
+            self.schedule, prediction, 1, verify=self.scenario.verify, agenda=agenda
+        )
+        return repeat
+
+    def _go_on(self, strike: Strike, prediction: Prediction) -> float | None:
+        """What the job does after an abort; the seconds from the first start to the end of it all.
+
+        `None` if it had nothing to go on with.
+        """
+        if self.job.reaction is Reaction.REROUTE:
+            return None
+        back_s = time.monotonic() + self.job.restart_s
+        layout = layout_after(self.home, self.faults[0], self.job.reaction, self.job.group_size)
+        if layout.circuits != self.home.circuits:
+            before, after = self.home.topology, layout.topology
+            set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_s)
+        self._settle(layout)
+        time.sleep(max(0.0, back_s - time.monotonic()))
+        lost_s = time.monotonic() - strike.started_ns / 1e9
+        return lost_s + self._run(prediction).completion_s
+
+    # With the fault throughout
+
+    def _settle(self, layout: Layout, *, broken: bool = True) -> None:
+        """Wait until the controller has dealt with all there is, and have the job run so."""
+        health = health_under(layout.topology, self.faults) if broken else HEALTHY
+        if self.fabric.bed.controller.is_running:
+            wait_until_settled(self.fabric.bed.journal, health.failed)
+        self.fabric.rearrange(replace(layout, health=health))
+
+    def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
+        if any(fault.how is How.FLAP for fault in self.faults):
+            return self._flapping(struck)
+        if self.job.reaction is Reaction.REROUTE:
+            for fault in self.faults:
+                if fault.for_s is not None:
+                    undos.callback(break_part(self.injector, self.home.topology, fault))
+            self._settle(self.home)
+        return self._measure("faulty")
+
+    def _flapping(self, struck: Struck) -> CaseResult:
+        """The struck execution itself, held against a model that knows when traffic was moved."""
+        epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
+        latency_s = self.fabric.calibrate(self.schedule)
+        prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
+        expect = self.scenario.expect
+        measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0)
+        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
+        name = f"{self.case.name}/struck"
+        return compare(name, measured, prediction, self.case.size_scale, limits)
+
+    def _after(self) -> CaseResult | None:
+        """All is whole again; a job that has moved stays where it is."""
+        moved = self.job.reaction not in (Reaction.REROUTE, Reaction.RESTART)
+        if moved or not all(fault.can_be_undone for fault in self.faults):
+            return None
+        self._settle(self.home, broken=False)
+        return self._measure("after")
+
+    def _failure(
+        self,
+        healthy: CaseResult,
+        struck: Struck,
+        faulty: CaseResult | None,
+        after: CaseResult | None,
+    ) -> Failure:
+        events = read_journal(self.fabric.bed.journal)
+        first_ns = min(record.begun_ns for record in struck.records)
+        blackout = longest(struck.hit, first_ns)
+        return Failure(
+            case=self.case.name,
+            fault=f"{self.faults[0].what} {self.faults[0].how}",
+            where=", ".join(fault.target for fault in self.faults),
+            fabric=self.case.kind.value,
+            reaction=self.job.reaction.value,
+            healthy=healthy,
+            struck_s=struck.took_s,
+            struck_complete=struck.complete,
+            faulty=faulty,
+            after=after,
+            blackout_ms=_blackout_ms(struck, blackout),
+            blackout_limit_ms=self.scenario.expect.blackout_ms,
+            probed_pairs=len(struck.hit),
+            untouched_pairs=len(struck.untouched),
+            lost_probes_untouched=lost(struck.untouched, ALWAYS_NS),
+            times=tuple(fault_times(r, struck.started_ns, events) for r in struck.records),
+        )
+
+
+def _blackout_ms(struck: Struck, blackout: Blackout | None) -> float | None:
+    """Nothing was hit, nothing was lost, or the longest blackout."""
+    if not struck.hit:
+        return None
+    return 0.0 if blackout is None else blackout.duration_ms

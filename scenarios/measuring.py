@@ -1,0 +1,82 @@
+"""Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from model.measurement import Repeat
+from model.prediction import Prediction
+from model.schedule import Schedule
+from results.comparison import CaseResult, Measured, Thresholds, compare
+from results.store import RunFolder
+from scenarios.experiment import Experiment
+from scenarios.progress import Listener
+from scenarios.scenario import Scenario
+from testbed.wiring import Counters
+from traffic_gen.fleet import Incomplete
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures for a scenario; records go to a run's folder."""
+
+    scenario: Scenario
+    folder: RunFolder
+    listener: Listener
+
+    def measure(
+        self, name: str, size_scale: float, schedule: Schedule, fabric: Experiment, warmup: int
+    ) -> CaseResult:
+        """The scenario's repeats, after some that do not count, held against the model."""
+        self.listener.step(name)
+        prediction = fabric.predict(schedule)
+        topology = fabric.layout.topology
+        self.folder.begin_case(name, topology, prediction, schedule.digest)
+        before = fabric.counters()
+        executions: list[Repeat] = []
+        try:
+            self._execute(name, schedule, prediction, fabric, warmup, executions)
+        finally:
+            after = fabric.counters()
+            self.folder.end_case(name, warmup, tuple(executions), _plain(before), _plain(after))
+        measured = Measured(
+            topology=topology,
+            schedule=schedule,
+            warmups=tuple(executions[:warmup]),
+            repeats=tuple(executions[warmup:]),
+            dropped_packets=_dropped(after) - _dropped(before),
+        )
+        expect = self.scenario.expect
+        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
+        return compare(name, measured, prediction, size_scale, limits)
+
+    def _execute(
+        self,
+        name: str,
+        schedule: Schedule,
+        prediction: Prediction,
+        fabric: Experiment,
+        warmup: int,
+        executions: list[Repeat],
+    ) -> None:
+        count, verify = warmup + self.scenario.repeats, self.scenario.verify
+        try:
+            for repeat in fabric.repeats(schedule, prediction, count, verify=verify):
+                executions.append(self.keep(name, repeat))
+        except Incomplete as broken:
+            executions.append(self.keep(name, broken.repeat))
+            raise
+
+    def keep(self, name: str, repeat: Repeat) -> Repeat:
+        """Record an execution."""
+        self.folder.add_repeat(name, repeat)
+        self.listener.done(name)
+        return repeat
+
+
+def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
+    return {link: asdict(values) for link, values in counters.items()}
+
+
+def _dropped(counters: Mapping[str, Counters]) -> int:
+    return sum(values.dropped_packets for values in counters.values())
