@@ -4,7 +4,7 @@ import heapq
 from collections import Counter
 from itertools import pairwise, permutations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric import FabricKind
@@ -14,8 +14,6 @@ from model.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]
-# Much is done for each case, on machines of any speed.
-unhurried = settings(deadline=None)
 
 
 def path_or_none(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, ...] | None:
@@ -38,7 +36,6 @@ def reached(topology: Topology, health: Health, source: Gpu) -> set[str]:
     return found
 
 
-@unhurried
 @given(fabrics_with_failures())
 def test_whoever_has_a_way_is_reached_and_nobody_else(case: Case) -> None:
     topology, health = case
@@ -51,7 +48,6 @@ def test_whoever_has_a_way_is_reached_and_nobody_else(case: Case) -> None:
                 assert has_way == (destination.name in there)
 
 
-@unhurried
 @given(fabrics_with_failures())
 def test_paths_use_live_links_one_after_the_other_and_no_node_twice(case: Case) -> None:
     topology, health = case
@@ -66,7 +62,6 @@ def test_paths_use_live_links_one_after_the_other_and_no_node_twice(case: Case) 
             assert all(health.is_live(hop.link) for hop in hops)
 
 
-@unhurried
 @given(fabrics_with_failures())
 def test_a_pair_whose_path_works_keeps_it(case: Case) -> None:
     topology, health = case
@@ -77,7 +72,6 @@ def test_a_pair_whose_path_works_keeps_it(case: Case) -> None:
             assert after.path(source, destination) == hops
 
 
-@unhurried
 @given(fabrics_with_failures())
 def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
     topology, health = case
@@ -109,7 +103,6 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
     return settled
 
 
-@unhurried
 @given(fabrics_with_failures(5, 4))
 def test_distances_are_those_of_a_plain_search(case: Case) -> None:
     """Routing asks for few domains, and lets the others that are alike have the same answer."""
@@ -145,7 +138,6 @@ def spread(topology: Topology, health: Health, domain: int) -> int:
 DOMAINS, SIZES = st.integers(2, 6), st.integers(2, 5)
 
 
-@unhurried
 @given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES, st.integers(1, 6))
 def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
     kind: FabricKind, data: st.DataObject, y: int, x: int, spines: int
@@ -155,7 +147,6 @@ def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
     assert spread(topology, without(topology, [f"rail{rail}"]), domain) <= 1
 
 
-@unhurried
 @given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES)
 def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
     kind: FabricKind, data: st.DataObject, y: int, x: int
