@@ -104,16 +104,15 @@ def test_a_datagram_is_split_into_its_messages(messages: list[tuple[int, bytes]]
     assert list(rtnetlink.messages_in(data)) == messages
 
 
-@pytest.mark.parametrize(
-    ("flags", "up"),
-    [(0, False), (rtnetlink.IFF_UP, False), (rtnetlink.IFF_UP | rtnetlink.IFF_LOWER_UP, True)],
-)
-def test_a_link_is_up_if_it_is_meant_to_be_and_has_carrier(flags: int, up: bool) -> None:
+@pytest.mark.parametrize("flags", [0, rtnetlink.IFF_UP])
+@pytest.mark.parametrize("state", ["DOWN", "LOWERLAYERDOWN", "UP"])
+def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) -> None:
     made = ifinfmsg()
     made["index"], made["flags"] = 7, flags
-    made["attrs"] = [("IFLA_IFNAME", "hb0-g12"), ("IFLA_MTU", 9000)]
+    made["attrs"] = [("IFLA_IFNAME", "hb0-g12"), ("IFLA_MTU", 9000), ("IFLA_OPERSTATE", state)]
     made.encode()
     body = bytes(made.data[rtnetlink.HEADER.size :])
+    up = state == "UP" and flags == rtnetlink.IFF_UP
     assert rtnetlink.link_of(body) == ("hb0-g12", 7, up)
 
 
