@@ -113,7 +113,7 @@ def parse_route(shown: dict[str, Any]) -> Route:
     destination = IPv4Network(shown["dst"])
     if shown.get("type") == "unreachable":
         return Route(destination)
-    assert shown["flags"] == ["onlink"]
+    assert "onlink" in shown["flags"]
     gateway, source = IPv4Address(shown["gateway"]), IPv4Address(shown["prefsrc"])
     return Route(destination, gateway, shown["dev"], source)
 

@@ -203,7 +203,7 @@ def test_a_killed_open_vswitch_is_started_again(fabric: Experiment, faults: Faul
     undo()
     assert fabric.bed.open_vswitch.process_id != process_id
     assert fabric.bed.open_vswitch.widen_send_buffers() == widened
-    assert datagram_arrives(fabric, "d0g0", "d1g0")
+    wait_until(lambda: datagram_arrives(fabric, "d0g0", "d1g0"), "d0g0 reaches d1g0 again")
 
 
 def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:
