@@ -13,11 +13,12 @@ import pytest
 from controller.liveness import HOLD_S
 from model import addressing
 from model.fabric import FabricKind
+from model.faults import How
 from model.health import Health, without
 from model.topology import Gpu, Link, LinkKind
 from scenarios.experiment import Experiment
 from scenarios.probing import probing
-from testbed.faults import FaultInjector, How
+from testbed.faults import FaultInjector
 from testbed.namespace import namespace_of
 from testbed.proxies import ProxyKind
 from tests.integration.control_plane import (

@@ -2,14 +2,15 @@
 
 import heapq
 from collections import Counter
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
 from model.fabric import FabricKind
 from model.health import Health, without
-from model.routing import FAR, GPU_TRANSIT, Routing, Unreachable
+from model.routing import Routing, Unreachable
 from model.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec
 
@@ -76,14 +77,14 @@ def test_a_pair_whose_path_works_keeps_it(case: Case) -> None:
 def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
     topology, health = case
     routing = Routing(topology, health)
-    for switch in topology.openflow_switches:
-        for destination in topology.gpus:
-            step = routing.step(switch, destination)
-            backup = routing.backup(switch, destination) if step else None
-            if step is not None and backup is not None:
-                assert backup[0].link != step[0].link
-                assert health.is_live(backup[0].link)
-                assert backup in routing.options(switch, destination)
+    for switch, destination in product(topology.openflow_switches, topology.gpus):
+        ports = routing.ports(switch, destination)
+        step = routing.choice.port(switch, destination, ports)
+        backup = routing.choice.backup(switch, destination, ports)
+        if step is not None and backup is not None:
+            assert backup[0].link != step[0].link
+            assert health.is_live(backup[0].link)
+            assert backup in ports.steps
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
@@ -105,13 +106,16 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
 
 @given(fabrics_with_failures(5, 4))
 def test_distances_are_those_of_a_plain_search(case: Case) -> None:
-    """Routing asks for few domains, and lets the others that are alike have the same answer."""
+    """Few domains are measured, and the others that are alike have the same answers."""
     topology, health = case
-    routing = Routing(topology, health)
+    asked = Distances(LiveLinks(topology, health))
     for destination in topology.gpus:
         plain = distances(topology, health, destination)
-        for switch in (*topology.openflow_switches, *topology.hb_switches):
-            assert routing.distance(switch, destination) == plain.get(switch, FAR)
+        found = asked.from_openflow_switches(destination)
+        for switch in topology.openflow_switches:
+            assert found.get(switch, FAR) == plain.get(switch, FAR)
+        for domain, switch in enumerate(topology.hb_switches):
+            assert asked.from_hb_switch(domain, destination) == plain.get(switch, FAR)
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:
