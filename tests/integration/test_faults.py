@@ -43,7 +43,10 @@ def faults(fabric: Experiment) -> Iterator[FaultInjector]:
     """Faults; after the test, everything must be whole again."""
     yield FaultInjector(fabric.bed)
     for link in fabric.topology.links:
-        assert works(fabric, link) == (True, True), f"{link.name} carries again"
+        wait_until(
+            lambda link=link: works(fabric, link) == (True, True),  # type: ignore[misc]
+            f"{link.name} carries again, soon after it has carrier (dev_activate in the kernel)",
+        )
         fabric.bed.wires.check_shaped(link)
     fabric.bed.watch.check()
 
