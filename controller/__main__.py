@@ -47,7 +47,7 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
 
 
 def allow_open_files() -> None:
-    """A netlink socket takes four descriptors: 256 proxies need more than the usual 1024."""
+    """Each proxy takes three descriptors: 400 of them need more than the usual 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -39,7 +39,9 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None:
             return []
-        if link.kind is LinkKind.NIC and up and (switch, number) != _place(link):
+        if link.kind is LinkKind.NIC and (switch, number) != _place(link):
+            if not up:  # it has moved, and its former port is heard after its new one
+                return []
             self._move(link, switch, number)
         self._liveness.carrier(link.upper.interface, interface, up, now_s)
         return self.look(now_s)

@@ -147,7 +147,8 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
         settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
-        initialize = ["--no-wait", f"--db=unix:{remote}", "init"]
+        # The socket is there before the server listens at it.
+        initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
         _run(
             "ovs-vsctl",
             *initialize,

@@ -1,10 +1,15 @@
-"""Fixtures for tests that bring fabrics up."""
+"""Settings of all tests, and fixtures for those that bring fabrics up."""
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.machine import machine_state, wait_until
+
+# How long one example takes says more about the machine, and what else it does, than about us.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

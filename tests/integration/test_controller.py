@@ -1,307 +1,339 @@
-"""The controller as a process, against a private Open vSwitch and bare proxies, without a fabric.
+"""The controller over real fabrics: what is installed is what the fabric's health asks for."""
 
-No packet flows here: what is asked of a switch and of a proxy's kernel is read back from them.
-"""
-
-import json
+import errno
 import os
-import signal
-import subprocess
-import sys
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict
-from ipaddress import IPv4Address, IPv4Network
+from contextlib import suppress
+from itertools import permutations, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from controller.desired import Route, desired_state
-from controller.rtnetlink import PROTOCOL
+from controller.liveness import HOLD_S
 from model import addressing
 from model.fabric import FabricKind
-from model.topology import Gpu, Topology, build_topology
-from testbed.controller_process import read_journal
-from testbed.openvswitch import CONTROLLER, SCHEMA
-from testbed.processes import last_words, running
+from model.faults import How
+from model.health import Health, without
+from model.topology import Gpu, Link, LinkKind
+from scenarios.experiment import Experiment
+from scenarios.probing import probing
+from testbed.faults import FaultInjector
+from testbed.namespace import namespace_of
+from testbed.proxies import ProxyKind
+from tests.integration.control_plane import (
+    desired,
+    events,
+    in_proxy,
+    installed,
+    ofctl,
+    routes,
+    rules,
+)
+from tests.integration.fabrics import fabric_up, small_spec
+from tests.integration.link_ends import datagram_arrives
 from tests.machine import wait_until
-from tests.unit.fabrics import spec
+from traffic_gen.blackout import longest, lost
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-ROOT = Path(__file__).resolve().parents[2]
-KINDS = pytest.mark.parametrize("kind", FabricKind)
-SOFTWARE_ERROR = 70  # EX_SOFTWARE of sysexits.h
+RAIL_ONLY = pytest.mark.parametrize("kind", [FabricKind.RAIL_ONLY])
+RAIL_OPTIMIZED = pytest.mark.parametrize("kind", [FabricKind.RAIL_OPTIMIZED])
+FLAPS = 4
 
 
-class Bench:
-    """Switches and proxies in namespaces of their own, and a controller that comes and goes."""
-
-    def __init__(self, topology: Topology, folder: Path, stack: ExitStack) -> None:
-        self.topology = topology
-        self.folder = folder
-        self.stack = stack
-        self.home = self._namespace("home")
-        self.inside("ip", "link", "set", "lo", "up")
-        self.proxies = {gpu.name: self._proxy(gpu) for gpu in topology.gpus}
-        self._start_open_vswitch()
-
-    def _namespace(self, name: str) -> int:
-        """The process id of something that sleeps in a new network namespace."""
-        command = ["unshare", "--net", "sleep", "infinity"]
-        process = self.stack.enter_context(running(command, self.folder / f"{name}.log", {}))
-        own = os.readlink("/proc/self/ns/net")
-        namespace = f"/proc/{process.pid}/ns/net"
-        wait_until(lambda: os.readlink(namespace) != own, f"{name} has a namespace of its own")
-        return process.pid
-
-    def _proxy(self, gpu: Gpu) -> int:
-        """A namespace with the interfaces and addresses of a GPU proxy, joined to nothing."""
-        process_id = self._namespace(gpu.name)
-        hb = f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
-        for interface, address in (("hb0", hb), ("nic0", f"{addressing.nic_address(gpu)}/32")):
-            for words in (
-                f"link add {interface} type veth peer name {interface}-peer",
-                f"address add {address} dev {interface}",
-                f"link set {interface} up",
-                f"link set {interface}-peer up",
-            ):
-                self.inside("ip", *words.split(), process_id=process_id)
-        return process_id
-
-    def _start_open_vswitch(self) -> None:
-        """A database and a daemon; its bridges are there, but know of no controller."""
-        places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR"), str(self.folder))
-        database, self.remote = self.folder / "conf.db", f"unix:{self.folder}/db.sock"
-        self.inside("ovsdb-tool", "create", str(database), str(SCHEMA))
-        self._run(["ovsdb-server", f"--remote=p{self.remote}", str(database)], "db", places)
-        wait_until((self.folder / "db.sock").exists, "the database opens its socket")
-        self.inside("ovs-vsctl", "--no-wait", f"--db={self.remote}", "init")
-        self._run(["ovs-vswitchd", self.remote], "switch", places)
-        for name in self.topology.openflow_switches:
-            self.vsctl(
-                *f"add-br {name} -- set bridge {name} datapath_type=netdev fail_mode=secure "
-                "protocols=OpenFlow13 other_config:disable-in-band=true "
-                f"other_config:datapath-id={self.topology.datapath_id(name):016x}".split()
-            )
-
-    def _run(self, command: list[str], name: str, environment: dict[str, str]) -> Any:
-        words = ["nsenter", f"--target={self.home}", "--net", *command]
-        log = self.folder / f"{name}.log"
-        return self.stack.enter_context(running(words, log, environment))
-
-    def inside(self, *command: str, process_id: int | None = None) -> str:
-        """Run a command in a namespace, by default that of switches and controller."""
-        words = ["nsenter", f"--target={process_id or self.home}", "--net", *command]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout
-
-    def vsctl(self, *words: str) -> None:
-        """Change the switches' configuration."""
-        self.inside("ovs-vsctl", f"--db={self.remote}", *words)
-
-    def ofctl(self, verb: str, switch: str, *words: str) -> str:
-        """Speak OpenFlow with a switch, past the controller."""
-        return self.inside(
-            "ovs-ofctl", "-OOpenFlow13", verb, f"unix:{self.folder}/{switch}.mgmt", *words
-        )
-
-    def controller(self, name: str, *limits: str) -> "Controller":
-        """Start a controller; `name` tells it from others of the same test."""
-        fabric, proxies = self.folder / "fabric.json", self.folder / "proxies.json"
-        fabric.write_text(json.dumps(asdict(self.topology.spec)))
-        proxies.write_text(json.dumps(self.proxies))
-        journal = self.folder / f"{name}.jsonl"
-        files = [f"--fabric={fabric}", f"--proxies={proxies}", f"--journal={journal}"]
-        command = ["prlimit", *limits, sys.executable, "-m", "controller", *files]
-        process = self._run(command, name, {"PYTHONPATH": str(ROOT)})
-        return Controller(process, journal, self.folder / f"{name}.log")
-
-    def ready(self, name: str, *limits: str) -> "Controller":
-        """A controller that all switches are connected to, and that is done."""
-        controller = self.controller(name, *limits)
-        controller.wait_for("listening")
-        for switch in self.topology.openflow_switches:
-            # OVS takes a target that is already set as no change: it keeps trying.
-            self.vsctl("set-controller", switch, CONTROLLER)
-        controller.wait_for("ready")
-        return controller
-
-    def rules(self, switch: str) -> dict[str, str]:
-        """Actions by destination, as the switch tells them."""
-        lines = [
-            line for line in self.ofctl("dump-flows", switch).splitlines() if "nw_dst=" in line
-        ]
-        return {
-            line.split("nw_dst=")[1].split()[0]: line.split("actions=")[1].strip() for line in lines
-        }
-
-    def wanted_rules(self, switch: str) -> dict[str, str]:
-        """Actions by destination, as `ovs-ofctl` would print the desired rules."""
-        return {
-            str(rule.destination).removesuffix("/32"): (
-                f"set_field:{rule.hardware_address}->eth_dst," if rule.hardware_address else ""
-            )
-            + f"output:{rule.port}"
-            for rule in desired_state(self.topology).rules[switch]
-        }
-
-    def routes(self, gpu: Gpu) -> frozenset[Route]:
-        """The routes of ours in a proxy, as `ip route` tells them."""
-        process_id = self.proxies[gpu.name]
-        shown = self.inside(
-            "ip", "-json", "route", "show", "proto", str(PROTOCOL), process_id=process_id
-        )
-        return frozenset(
-            Route(
-                destination=IPv4Network(route["dst"]),
-                gateway=IPv4Address(route["gateway"]),
-                interface=route["dev"],
-                source=IPv4Address(route["prefsrc"]),
-            )
-            for route in json.loads(shown)
-        )
-
-
-class Controller:
-    """A controller's process and its journal."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", journal: Path, log: Path) -> None:
-        self.process = process
-        self.journal = journal
-        self.log = log
-
-    def events(self, event: str) -> list[dict[str, Any]]:
-        """The journal's lines of one kind, oldest first."""
-        return [line for line in read_journal(self.journal) if line["event"] == event]
-
-    def wait_for(self, event: str) -> None:
-        """Wait for a line in the journal; the controller must live on until then."""
-
-        def seen() -> bool:
-            assert self.process.poll() is None, last_words(self.log)
-            return bool(self.events(event))
-
-        wait_until(seen, f"the journal says {event}: {read_journal(self.journal)}")
-
-    def kill(self) -> None:
-        """End it without warning."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def sent(self) -> dict[str, tuple[int, int]]:
-        """How many rules were added and removed, by switch."""
-        return {line["switch"]: (line["added"], line["removed"]) for line in self.events("sent")}
+@pytest.fixture(params=FabricKind)
+def kind(request: pytest.FixtureRequest) -> FabricKind:
+    return FabricKind(request.param)
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    """What was started last ends first."""
-    with ExitStack() as started:
-        yield started
+def fabric(kind: FabricKind) -> Iterator[Experiment]:
+    with fabric_up(small_spec(kind), ProxyKind.PROCESS) as running:
+        yield running
 
 
-@KINDS
-def test_switches_and_proxies_have_exactly_what_is_desired(
-    kind: FabricKind, tmp_path: Path, stack: ExitStack
+@pytest.fixture
+def faults(fabric: Experiment) -> FaultInjector:
+    return FaultInjector(fabric.bed)
+
+
+def nic_link(fabric: Experiment) -> Link:
+    return fabric.topology.link_of(Gpu(0, 0), LinkKind.NIC)
+
+
+def without_link(fabric: Experiment, link: Link) -> Health:
+    return without(fabric.topology, links=[link.name])
+
+
+def wait_until_installed(fabric: Experiment, health: Health) -> None:
+    """Wait until all switches and proxies have exactly what this health asks for."""
+    wanted = desired(fabric, health)
+    with suppress(AssertionError):
+        wait_until(lambda: installed(fabric) == wanted, "all is installed", 10)
+    assert installed(fabric) == wanted
+
+
+def wait_until_works(fabric: Experiment, source: str, destination: str) -> None:
+    wait_until(
+        lambda: datagram_arrives(fabric, source, destination), f"{source} reaches {destination}"
+    )
+
+
+def all_pairs_work(fabric: Experiment, without_gpu: str = "") -> None:
+    """Every living GPU reaches every other one."""
+    names = [gpu.name for gpu in fabric.topology.gpus if gpu.name != without_gpu]
+    for source, destination in permutations(names, 2):
+        wait_until_works(fabric, source, destination)
+
+
+def sent(fabric: Experiment, after_line: int) -> dict[str, tuple[int, int]]:
+    """How many rules and groups were added and removed, by switch; each was sent to once."""
+    lines = events(fabric, "sent", after_line)
+    assert len({line["switch"] for line in lines}) == len(lines)
+    return {line["switch"]: (line["added"], line["removed"]) for line in lines}
+
+
+def changed_routes(fabric: Experiment, after_line: int) -> tuple[int, int]:
+    (line,) = events(fabric, "routes", after_line)
+    return line["added"], line["removed"]
+
+
+def nothing(fabric: Experiment) -> dict[str, tuple[int, int]]:
+    return dict.fromkeys(fabric.topology.openflow_switches, (0, 0))
+
+
+def links_detected(fabric: Experiment, state: str, after_line: int = 0) -> dict[str, str]:
+    """By which means links were found to be `failed`, or `usable`, by their names."""
+    lines = events(fabric, "detected", after_line)
+    return {line["link"]: line[state] for line in lines if state in line}
+
+
+def test_switches_and_proxies_have_exactly_what_is_desired(fabric: Experiment) -> None:
+    assert installed(fabric) == desired(fabric)
+    assert links_detected(fabric, "failed") == {}
+    all_pairs_work(fabric)
+
+
+@pytest.mark.parametrize("of", LinkKind)
+def test_after_a_failure_they_have_what_is_desired_then_and_later_all_as_before(
+    fabric: Experiment, faults: FaultInjector, of: LinkKind
 ) -> None:
-    bench = Bench(build_topology(spec(kind, 3, 2, 2)), tmp_path, stack)
-    bench.ready("first")
-    for switch in bench.topology.openflow_switches:
-        assert bench.rules(switch) == bench.wanted_rules(switch)
-    for gpu in bench.topology.gpus:
-        assert bench.routes(gpu) == desired_state(bench.topology).routes[gpu.name]
+    link = next((link for link in fabric.topology.links if link.kind is of), None)
+    if link is None:  # a rail-only fabric has no uplinks
+        return
+    undo = faults.break_link(link, How.DOWN)
+    wait_until_installed(fabric, without_link(fabric, link))
+    assert links_detected(fabric, "failed") == {link.name: "carrier"}
+    all_pairs_work(fabric)
+    undo()
+    wait_until_installed(fabric, Health())
+    assert links_detected(fabric, "usable") == {link.name: "carrier"}
+    all_pairs_work(fabric)
 
 
-@KINDS
+def test_switches_that_come_back_empty_are_filled_again(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    faults.kill_open_vswitch()()
+    wait_until_installed(fabric, Health())
+    all_pairs_work(fabric)
+
+
+def test_a_restarted_controller_finds_nothing_to_do(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    restart = faults.kill_controller()
+    behind = fabric.bed.controller.written()
+    restart()
+    assert sent(fabric, behind) == nothing(fabric)
+    assert changed_routes(fabric, behind) == (0, 0)
+    assert installed(fabric) == desired(fabric)
+    for switch in fabric.topology.openflow_switches:
+        assert set(rules(fabric, switch).values()) == {1}
+
+
 def test_a_restarted_controller_sends_the_difference_alone(
-    kind: FabricKind, tmp_path: Path, stack: ExitStack
+    fabric: Experiment, faults: FaultInjector
 ) -> None:
-    bench = Bench(build_topology(spec(kind, 3, 2, 2)), tmp_path, stack)
-    bench.ready("first").kill()
-    foreign = "priority=7,ip,nw_dst=192.0.2.0/24"
-    bench.ofctl("add-flow", "rail0", f"cookie=0x7,{foreign},actions=drop")
-    bench.ofctl("del-flows", "rail0", "ip,nw_dst=10.0.0.1")
-    gpu = bench.topology.gpus[0]
-    lost = next(iter(desired_state(bench.topology).routes[gpu.name]))
-    inside_gpu = bench.proxies[gpu.name]
-    bench.inside("ip", "route", "del", str(lost.destination), process_id=inside_gpu)
-    bench.inside("ip", "route", "add", "192.0.2.0/24", "dev", "hb0", process_id=inside_gpu)
+    """Others' rules and routes stay, also where they are in the way of nobody but us."""
+    restart = faults.kill_controller()
+    behind = fabric.bed.controller.written()
+    lost_route = next(iter(routes(fabric, "d0g0")))
+    ofctl(fabric, "add-flow", "rail0", "cookie=0x7,priority=7,ip,nw_dst=192.0.2.0/24,actions=drop")
+    ofctl(fabric, "del-flows", "rail0", "ip,nw_dst=10.0.0.1")
+    in_proxy(fabric, "d0g0", "ip", "route", "del", str(lost_route.destination))
+    in_proxy(fabric, "d0g0", "ip", "route", "add", "192.0.2.0/24", "dev", "hb0")
 
-    second = bench.ready("second")
+    restart()
 
-    unchanged = dict.fromkeys(bench.topology.openflow_switches, (0, 0))
-    assert second.sent() == {**unchanged, "rail0": (1, 0)}
-    (routes,) = second.events("routes")
-    assert (routes["added"], routes["removed"]) == (1, 0)
-    assert bench.rules("rail0") == {**bench.wanted_rules("rail0"), "192.0.2.0/24": "drop"}
-    assert bench.routes(gpu) == desired_state(bench.topology).routes[gpu.name]
-    assert "192.0.2.0/24" in bench.inside("ip", "route", process_id=inside_gpu)
+    assert sent(fabric, behind) == {**nothing(fabric), "rail0": (1, 0)}
+    assert changed_routes(fabric, behind) == (1, 0)
+    assert installed(fabric) == desired(fabric)
+    (added,) = (rule for rule, generation in rules(fabric, "rail0").items() if generation != 1)
+    assert str(added.destination) == "10.0.0.1/32"
+    assert rules(fabric, "rail0")[added] == 2
+    assert "nw_dst=192.0.2.0/24 actions=drop" in ofctl(fabric, "dump-flows", "rail0")
+    assert "192.0.2.0/24" in in_proxy(fabric, "d0g0", "ip", "route")
 
 
 def test_a_restarted_controller_mends_rules_of_its_own_that_others_changed(
-    tmp_path: Path, stack: ExitStack
+    fabric: Experiment, faults: FaultInjector
 ) -> None:
-    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)), tmp_path, stack)
-    bench.ready("first").kill()
-    bench.ofctl("mod-flows", "rail0", "ip,nw_dst=10.0.0.1,actions=drop")
-    bench.ofctl("mod-flows", "rail0", "ip,nw_dst=10.0.0.2,actions=dec_ttl,output:2")
-
-    second = bench.ready("second")
-
-    assert second.sent() == {"rail0": (2, 0), "rail1": (0, 0)}
-    assert bench.rules("rail0") == bench.wanted_rules("rail0")
+    restart = faults.kill_controller()
+    behind = fabric.bed.controller.written()
+    ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.1,actions=drop")
+    ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.2,actions=dec_ttl,output:2")
+    restart()
+    assert sent(fabric, behind) == {**nothing(fabric), "rail0": (2, 0)}
+    assert installed(fabric) == desired(fabric)
 
 
-def test_an_error_of_a_handler_ends_the_controller_with_its_traceback(
-    tmp_path: Path, stack: ExitStack
+@RAIL_OPTIMIZED
+def test_a_restarted_controller_mends_groups_of_its_own_that_others_changed(
+    fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """Ryu alone would log it and go on: here by a switch that is none of the fabric's."""
-    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)), tmp_path, stack)
-    controller = bench.ready("first")
-    bench.vsctl(
-        "add-br",
-        "stranger",
-        "--",
-        "set",
-        "bridge",
-        "stranger",
-        "datapath_type=netdev",
-        "protocols=OpenFlow13",
-        "--",
-        "set-controller",
-        "stranger",
-        CONTROLLER,
-    )
-    wait_until(lambda: controller.process.poll() is not None, "the controller ends")
-    assert controller.process.returncode == SOFTWARE_ERROR
-    (error,) = controller.events("error")
-    assert "Traceback" in error["traceback"]
-    assert error["traceback"].strip() in controller.log.read_text()
+    restart = faults.kill_controller()
+    behind = fabric.bed.controller.written()
+    number, ports = next(iter(desired(fabric).groups["rail0"]))
+    bucket = f"bucket=watch_port={ports[1]},actions=output:{ports[1]}"
+    ofctl(fabric, "mod-group", "rail0", f"group_id={number},type=ff,{bucket}")
+    restart()
+    assert sent(fabric, behind) == {**nothing(fabric), "rail0": (1, 0)}
+    assert installed(fabric) == desired(fabric)
 
 
-def test_a_port_that_is_taken_ends_the_controller(tmp_path: Path, stack: ExitStack) -> None:
-    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)), tmp_path, stack)
-    bench.controller("first").wait_for("listening")
-    second = bench.controller("second")
-    wait_until(lambda: second.process.poll() is not None, "the second controller ends")
-    assert second.process.returncode == SOFTWARE_ERROR
-    assert not second.events("listening")
-    assert "Address already in use" in second.events("error")[0]["traceback"]
-
-
-def test_it_listens_on_the_loopback_alone(tmp_path: Path, stack: ExitStack) -> None:
-    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)), tmp_path, stack)
-    bench.controller("first").wait_for("listening")
-    sockets = bench.inside("ss", "--no-header", "--listening", "--tcp", "--numeric").splitlines()
-    assert [line.split()[3] for line in sockets] == ["127.0.0.1:6653"]
-
-
-def test_many_proxies_fit_whatever_the_soft_limit_of_open_files(
-    tmp_path: Path, stack: ExitStack
+def test_what_fails_while_the_controller_is_down_is_mended_when_it_returns(
+    fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """Four descriptors each: six proxies and 32 here stand for 256 and the usual 1024."""
-    bench = Bench(build_topology(spec(FabricKind.RAIL_ONLY, 3, 2)), tmp_path, stack)
-    bench.ready("first", "--nofile=32:4096")
+    link = nic_link(fabric)
+    restart = faults.kill_controller()
+    faults.break_link(link, How.DOWN)
+    assert not datagram_arrives(fabric, "d0g0", "d1g0")
+    restart()
+    assert installed(fabric) == desired(fabric, without_link(fabric, link))
+    all_pairs_work(fabric)
+
+
+def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
+    fabric: Experiment, faults: FaultInjector, tmp_path: Path
+) -> None:
+    """To act before all switches have said what they have would cost packets."""
+    link = nic_link(fabric)
+    faults.break_link(link, How.DOWN)
+    wait_until_installed(fabric, without_link(fabric, link))
+    pairs = list(permutations(fabric.topology.gpus, 2))
+    with probing(fabric.bed, pairs, tmp_path) as probes:
+        restart = faults.kill_controller()
+        behind = fabric.bed.controller.written()
+        restart()
+        records = probes.stop()
+    assert sent(fabric, behind) == nothing(fabric)
+    assert longest(records, 0) is None
+    assert lost(records, (0, records[0].sent_ns[-1])) == 0
+
+
+def test_a_silent_failure_is_found_by_probes(fabric: Experiment, faults: FaultInjector) -> None:
+    """In either direction, of a link of any kind: it keeps its carrier."""
+    kinds = {link.kind: link for link in fabric.topology.links}
+    for link, lower in product(kinds.values(), (True, False)):
+        behind = fabric.bed.controller.written()
+        sender = link.lower.node if lower else link.upper.node
+        undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender=sender)
+        wait_until_installed(fabric, without_link(fabric, link))
+        assert links_detected(fabric, "failed", behind) == {link.name: "probes"}
+        all_pairs_work(fabric)
+        undo()
+        wait_until_installed(fabric, Health())
+
+
+@RAIL_ONLY
+def test_a_flapping_link_is_held_down_longer_each_time(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    link = nic_link(fabric)
+    held_s = []
+    for flap in range(FLAPS):
+        undo = faults.break_link(link, How.DOWN)
+        wait_until(
+            lambda n=flap: len(detections(fabric, link, "failed")) == n + 1,  # type: ignore[misc]
+            "the failure is seen",
+        )
+        undo()
+        wait_until(
+            lambda n=flap: len(detections(fabric, link, "usable")) == n + 1,  # type: ignore[misc]
+            "the link is used again",
+        )
+        held_s.append(held_down_s(fabric, link))
+    for flap, seconds in enumerate(held_s):
+        assert HOLD_S * 2**flap <= seconds < HOLD_S * 2**flap * 2, held_s
+    all_pairs_work(fabric)
+
+
+def detections(fabric: Experiment, link: Link, state: str) -> list[int]:
+    """When a link was found to be `failed`, or `usable`, in nanoseconds."""
+    lines = events(fabric, "detected")
+    return [int(line["ns"]) for line in lines if state in line and line["link"] == link.name]
+
+
+def held_down_s(fabric: Experiment, link: Link) -> float:
+    """From the last failure to the last return."""
+    failed_ns, usable_ns = (detections(fabric, link, s)[-1] for s in ("failed", "usable"))
+    return (usable_ns - failed_ns) / 1e9
+
+
+@RAIL_ONLY
+def test_a_link_that_flaps_quickly_is_given_up_once(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    """The first failure lasts until it is seen; the others may be too short for that."""
+    link = nic_link(fabric)
+    undo = faults.break_link(link, How.DOWN)
+    wait_until(lambda: detections(fabric, link, "failed") != [], "the failure is seen")
+    undo()
+    for _ in range(FLAPS):
+        faults.break_link(link, How.DOWN)()
+    wait_until(lambda: detections(fabric, link, "usable") != [], "the link is used again")
+    assert len(detections(fabric, link, "failed")) == len(detections(fabric, link, "usable")) == 1
+    wait_until_installed(fabric, Health())
+
+
+def test_a_dead_proxy_is_let_go_and_the_others_keep_working(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    """Its links' other ends are gone when its namespace is, which sockets would hold on to."""
+    namespace = os.stat(f"/proc/{fabric.bed.proxies['d1g0'].process_id}/ns/net").st_ino
+    faults.break_gpu("d1g0", How.KILL)
+    upper_ends = [link.upper.interface for link in fabric.topology.links_of("d1g0")]
+    there = fabric.bed.wires.switches.link_lookup
+    for interface in upper_ends:
+        wait_until(lambda name=interface: not there(ifname=name), f"{interface} goes")  # type: ignore[misc]
+    assert namespace not in namespaces_of_processes()
+    assert [line["proxy"] for line in events(fabric, "died")] == ["d1g0"]
+    all_pairs_work(fabric, without_gpu="d1g0")
+    fabric.bed.watch.check()
+
+
+def namespaces_of_processes() -> set[int]:
+    """The network namespaces of all processes of the machine."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/ns/net"):
+        with suppress(OSError):  # a process that ends meanwhile
+            found.add(entry.stat().st_ino)
+    return found
+
+
+def test_pairs_without_any_way_are_reported_by_name_and_told_so(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    """A packet would be lost without a word; an error ends whoever waits for an answer."""
+    faults.break_gpu("d0g0", How.DOWN)
+    wait_until_installed(fabric, without(fabric.topology, ["d0g0"]))
+    others = [gpu.name for gpu in fabric.topology.gpus if gpu.name != "d0g0"]
+    cut_off = {tuple(pair) for pair in events(fabric, "computed")[-1]["cut_off"]}
+    assert cut_off == {pair for name in others for pair in (("d0g0", name), (name, "d0g0"))}
+    with namespace_of(fabric.bed.proxies["d1g1"].process_id):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, pytest.raises(OSError, match="No route to host") as refused:
+        sender.sendto(b"", (str(addressing.nic_address(Gpu(0, 0))), 9))
+    assert refused.value.errno == errno.EHOSTUNREACH

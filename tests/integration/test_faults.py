@@ -43,7 +43,10 @@ def faults(fabric: Experiment) -> Iterator[FaultInjector]:
     """Faults; after the test, everything must be whole again."""
     yield FaultInjector(fabric.bed)
     for link in fabric.topology.links:
-        assert works(fabric, link) == (True, True), f"{link.name} carries again"
+        wait_until(
+            lambda link=link: works(fabric, link) == (True, True),  # type: ignore[misc]
+            f"{link.name} carries again, soon after it has carrier (dev_activate in the kernel)",
+        )
         fabric.bed.wires.check_shaped(link)
     fabric.bed.watch.check()
 
@@ -203,7 +206,7 @@ def test_a_killed_open_vswitch_is_started_again(fabric: Experiment, faults: Faul
     undo()
     assert fabric.bed.open_vswitch.process_id != process_id
     assert fabric.bed.open_vswitch.widen_send_buffers() == widened
-    assert datagram_arrives(fabric, "d0g0", "d1g0")
+    wait_until(lambda: datagram_arrives(fabric, "d0g0", "d1g0"), "d0g0 reaches d1g0 again")
 
 
 def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:

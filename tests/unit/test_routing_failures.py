@@ -1,0 +1,162 @@
+"""Routing in any health, against searches of the graph that know nothing of its rules."""
+
+import heapq
+from collections import Counter
+from itertools import pairwise, permutations, product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
+from model.fabric import FabricKind
+from model.health import Health, without
+from model.routing import Routing, Unreachable
+from model.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
+from tests.unit.fabrics import fabrics_with_failures, spec
+
+Case = tuple[Topology, Health]
+
+
+def path_or_none(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, ...] | None:
+    try:
+        return routing.path(source, destination)
+    except Unreachable:
+        return None
+
+
+def reached(topology: Topology, health: Health, source: Gpu) -> set[str]:
+    """All nodes with a way from `source` over links that work, whoever forwards."""
+    found, waiting = {source.name}, [source.name]
+    while waiting:
+        node = waiting.pop()
+        for link in topology.links_of(node):
+            neighbour = link.other_end(node)
+            if health.is_live(link) and neighbour not in found:
+                found.add(neighbour)
+                waiting.append(neighbour)
+    return found
+
+
+@given(fabrics_with_failures())
+def test_whoever_has_a_way_is_reached_and_nobody_else(case: Case) -> None:
+    topology, health = case
+    routing = Routing(topology, health)
+    for source in topology.gpus:
+        there = reached(topology, health, source)
+        for destination in topology.gpus:
+            if destination != source:
+                has_way = path_or_none(routing, source, destination) is not None
+                assert has_way == (destination.name in there)
+
+
+@given(fabrics_with_failures())
+def test_paths_use_live_links_one_after_the_other_and_no_node_twice(case: Case) -> None:
+    topology, health = case
+    routing = Routing(topology, health)
+    for source, destination in permutations(topology.gpus, 2):
+        hops = path_or_none(routing, source, destination)
+        if hops is not None:
+            nodes = [source.name, *(hop.receiver for hop in hops)]
+            assert nodes[-1] == destination.name
+            assert len(set(nodes)) == len(nodes)
+            assert all(before.receiver == hop.sender for before, hop in pairwise(hops))
+            assert all(health.is_live(hop.link) for hop in hops)
+
+
+@given(fabrics_with_failures())
+def test_a_pair_whose_path_works_keeps_it(case: Case) -> None:
+    topology, health = case
+    before, after = Routing(topology), Routing(topology, health)
+    for source, destination in permutations(topology.gpus, 2):
+        hops = before.path(source, destination)
+        if all(health.is_live(hop.link) for hop in hops):
+            assert after.path(source, destination) == hops
+
+
+@given(fabrics_with_failures())
+def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
+    topology, health = case
+    routing = Routing(topology, health)
+    for switch, destination in product(topology.openflow_switches, topology.gpus):
+        ports = routing.ports(switch, destination)
+        step = routing.choice.port(switch, destination, ports)
+        backup = routing.choice.backup(switch, destination, ports)
+        if step is not None and backup is not None:
+            assert backup[0].link != step[0].link
+            assert health.is_live(backup[0].link)
+            assert backup in ports.steps
+
+
+def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
+    """Dijkstra's algorithm over all nodes: a GPU on the way costs more than all links do."""
+    settled: dict[str, int] = {}
+    waiting = [(0, destination.name)]
+    while waiting:
+        cost, node = heapq.heappop(waiting)
+        if node in settled:
+            continue
+        settled[node] = cost
+        if node in topology.gpu_by_name and node != destination.name:
+            cost += GPU_TRANSIT
+        for link in topology.links_of(node):
+            if health.is_live(link):
+                heapq.heappush(waiting, (cost + 1, link.other_end(node)))
+    return settled
+
+
+@given(fabrics_with_failures(5, 4))
+def test_distances_are_those_of_a_plain_search(case: Case) -> None:
+    """Few domains are measured, and the others that are alike have the same answers."""
+    topology, health = case
+    asked = Distances(LiveLinks(topology, health))
+    for destination in topology.gpus:
+        plain = distances(topology, health, destination)
+        found = asked.from_openflow_switches(destination)
+        for switch in topology.openflow_switches:
+            assert found.get(switch, FAR) == plain.get(switch, FAR)
+        for domain, switch in enumerate(topology.hb_switches):
+            assert asked.from_hb_switch(domain, destination) == plain.get(switch, FAR)
+
+
+def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:
+    """Flows of a direct all-to-all on each direction of the NIC links."""
+    routing = Routing(topology, health)
+    loads: Counter[tuple[Link, str]] = Counter()
+    for source, destination in permutations(topology.gpus, 2):
+        if source.domain != destination.domain:
+            hops = routing.path(source, destination)
+            loads.update((h.link, h.sender) for h in hops if h.link.kind is LinkKind.NIC)
+    return loads
+
+
+def spread(topology: Topology, health: Health, domain: int) -> int:
+    """How far the NIC links of a domain that work are from carrying the same."""
+    loads = nic_loads(topology, health)
+    links = [topology.link_of(gpu, LinkKind.NIC) for gpu in topology.domain(domain)]
+    live = [link for link in links if health.is_live(link)]
+    sent = [loads[link, link.lower.node] for link in live]
+    received = [loads[link, link.upper.node] for link in live]
+    return max(max(sent) - min(sent), max(received) - min(received))
+
+
+DOMAINS, SIZES = st.integers(2, 6), st.integers(2, 5)
+
+
+@given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES, st.integers(1, 6))
+def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
+    kind: FabricKind, data: st.DataObject, y: int, x: int, spines: int
+) -> None:
+    topology = build_topology(spec(kind, y, x, spines))
+    rail, domain = data.draw(st.integers(0, x - 1)), data.draw(st.integers(0, y - 1))
+    assert spread(topology, without(topology, [f"rail{rail}"]), domain) <= 1
+
+
+@given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES)
+def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
+    kind: FabricKind, data: st.DataObject, y: int, x: int
+) -> None:
+    """With as many spines as domains; fewer are shared by several domains, and less evenly."""
+    topology = build_topology(spec(kind, y, x, spines=y))
+    lost = data.draw(st.sampled_from(topology.gpus))
+    link = topology.link_of(lost, LinkKind.NIC)
+    assert spread(topology, without(topology, links=[link.name]), lost.domain) <= 1

@@ -1,0 +1,132 @@
+"""Messages of rtnetlink as bytes, against those of pyroute2."""
+
+import errno
+import socket
+import struct
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+from controller import rtnetlink
+from controller.desired import Route
+
+INDEX = {"hb0": 2, "nic0": 3}
+NAMES = {index: name for name, index in INDEX.items()}
+TYPES = {"unicast": rtnetlink.RTN_UNICAST, "unreachable": rtnetlink.RTN_UNREACHABLE}
+
+addresses = st.integers(1, 2**32 - 1).map(IPv4Address)
+networks = st.builds(
+    lambda address, prefix: IPv4Network((address, prefix), strict=False),
+    addresses,
+    st.integers(1, 32),
+)
+routes = st.builds(Route, networks) | st.builds(
+    Route, networks, addresses, st.sampled_from(sorted(INDEX)), addresses
+)
+
+
+def message(body: bytes, kind: int = rtnetlink.RTM_NEWROUTE) -> bytes:
+    """A body with its header."""
+    return rtnetlink.HEADER.pack(rtnetlink.HEADER.size + len(body), kind, 0, 1, 0) + body
+
+
+def decoded(body: bytes) -> Any:
+    """What pyroute2 reads in a route's message."""
+    made = rtmsg(message(body))
+    made.decode()
+    return made
+
+
+def encoded(fields: dict[str, int], attributes: list[tuple[str, object]]) -> bytes:
+    """The body of a route's message as pyroute2 writes it."""
+    made = rtmsg()
+    for name, value in fields.items():
+        made[name] = value
+    made["attrs"] = attributes
+    made.encode()
+    return bytes(made.data[rtnetlink.HEADER.size :])
+
+
+def ours(route: Route) -> dict[str, int]:
+    """The fixed part of a route of ours, as the kernel reports it."""
+    return {
+        "family": socket.AF_INET,
+        "dst_len": route.destination.prefixlen,
+        "table": rtnetlink.RT_TABLE_MAIN,
+        "proto": rtnetlink.PROTOCOL,
+        "type": TYPES["unicast" if route.gateway else "unreachable"],
+    }
+
+
+def attributes(route: Route) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = [("RTA_DST", str(route.destination.network_address))]
+    if route.gateway is not None:
+        found += [("RTA_GATEWAY", str(route.gateway)), ("RTA_OIF", INDEX[route.interface])]
+        found += [("RTA_PREFSRC", str(route.source))]
+    return found
+
+
+@given(routes)
+def test_a_route_is_read_by_others_as_it_is_meant(route: Route) -> None:
+    found = decoded(rtnetlink.encode_route(route, INDEX))
+    for name, value in ours(route).items():
+        assert found[name] == value, name
+    assert sorted(map(tuple, found["attrs"])) == sorted(attributes(route))
+    assert found["flags"] == (rtnetlink.RTNH_F_ONLINK if route.gateway else 0)
+
+
+@given(routes)
+def test_a_route_that_others_write_is_read_as_it_is_meant(route: Route) -> None:
+    body = encoded(ours(route), attributes(route))
+    assert rtnetlink._parse_route(body, NAMES) == route
+
+
+@given(routes)
+def test_a_route_comes_back_as_it_was_sent(route: Route) -> None:
+    assert rtnetlink._parse_route(rtnetlink.encode_route(route, INDEX), NAMES) == route
+
+
+@given(routes, st.sampled_from(["table", "proto"]))
+def test_routes_of_others_are_not_seen(route: Route, field: str) -> None:
+    body = encoded({**ours(route), field: 2}, attributes(route))
+    assert rtnetlink._parse_route(body, NAMES) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.binary(max_size=20)), max_size=5))
+def test_a_datagram_is_split_into_its_messages(messages: list[tuple[int, bytes]]) -> None:
+    parts = [message(body, kind) for kind, body in messages]
+    data = b"".join(part + b"\0" * (-len(part) % 4) for part in parts)
+    assert list(rtnetlink.messages_in(data)) == messages
+
+
+@pytest.mark.parametrize("flags", [0, rtnetlink.IFF_UP])
+@pytest.mark.parametrize("state", ["DOWN", "LOWERLAYERDOWN", "UP"])
+def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) -> None:
+    made = ifinfmsg()
+    made["index"], made["flags"] = 7, flags
+    made["attrs"] = [("IFLA_IFNAME", "hb0-g12"), ("IFLA_MTU", 9000), ("IFLA_OPERSTATE", state)]
+    made.encode()
+    body = bytes(made.data[rtnetlink.HEADER.size :])
+    up = state == "UP" and flags == rtnetlink.IFF_UP
+    assert rtnetlink.link_of(body) == ("hb0-g12", 7, up)
+
+
+def test_an_acknowledgement_is_no_error_and_a_refusal_is_one() -> None:
+    rtnetlink.check_error(struct.pack("=i", 0) + bytes(16))
+    with pytest.raises(OSError, match="rtnetlink: No such process") as refused:
+        rtnetlink.check_error(struct.pack("=i", -errno.ESRCH) + bytes(16))
+    assert refused.value.errno == errno.ESRCH
+
+
+def test_the_kernel_tells_of_the_loopback() -> None:
+    """Reading needs no privilege."""
+    netlink = rtnetlink.Netlink()
+    index, _ = netlink.interfaces()["lo"]
+    assert index == 1
+    assert isinstance(netlink.routes({}), frozenset)
+    netlink.close()
