@@ -40,6 +40,8 @@ from model.topology import Link, Topology
 
 # A switch that is dead need not be waited for.
 CONNECT_DEADLINE_S = 1.0
+# Links that are just being made look as if they had failed.
+LINKS_DEADLINE_S = 0.5
 BARRIER_DEADLINE_S = 5.0
 # What is broken does not wait for a switch that is slow to answer.
 BROKEN_PATIENCE_S = 0.01
@@ -234,10 +236,15 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             return False
         if any(state.unreported for state in self.switches.values()):
             return True
-        if set(self.switches) == set(self.names):
-            return not self.probes.settled
-        first = self.first_connected_s
-        return first is None or time.monotonic() < first + CONNECT_DEADLINE_S
+        if self.first_connected_s is None:
+            return True
+        now_s = time.monotonic()
+        passed_s = now_s - self.first_connected_s
+        if set(self.switches) != set(self.names):
+            return passed_s < CONNECT_DEADLINE_S
+        if self.fabric.health(now_s).failed:
+            return passed_s < LINKS_DEADLINE_S
+        return not self.probes.settled
 
     def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
         """Switches and host routes, in an order in which nobody under way is lost."""
