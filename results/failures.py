@@ -1,7 +1,8 @@
 """What a fault did to a job: judged, as a JSON object, and as a table."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,22 @@ from rich.text import Text
 
 from results.comparison import CaseResult, Verdict, worst
 from results.styles import VERDICT_STYLES
+
+LEGEND = (
+    "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
+    "seconds: before the fault, while it happens, with it, after it; modeled with it; measured "
+    "over modeled with it. Lost: probes of pairs that it does not touch."
+)
+COLUMNS = (
+    ("blackout", 8),
+    ("healthy", 7),
+    ("during", 6),
+    ("faulty", 6),
+    ("after", 6),
+    ("modeled", 7),
+    ("ratio", 5),
+    ("lost", 4),
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,30 @@ class Failure:
         return worst(verdict for verdict, _ in self.reasons)
 
 
+FAILURE_KEYS = (
+    "scenario",
+    "case",
+    "fault",
+    "where",
+    "fabric",
+    "reaction",
+    "blackout_ms",
+    "healthy_s",
+    "modeled_healthy_s",
+    "struck_s",
+    "faulty_s",
+    "modeled_faulty_s",
+    "ratio",
+    "after_s",
+    "probed_pairs",
+    "untouched_pairs",
+    "lost_probes_untouched",
+    "times",
+    "verdict",
+    "reasons",
+)
+
+
 def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
     """A failure as `run --json` and `failures --json` print it; times in emulated seconds."""
     faulty, after = failure.faulty, failure.after
@@ -106,40 +147,49 @@ def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
     }
 
 
+def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
+    """The object of an experiment that ended early."""
+    unknown: dict[str, Any] = dict.fromkeys(FAILURE_KEYS)
+    known = {"scenario": scenario, "fault": scenario, "times": [], "reasons": [cause]}
+    return {**unknown, **known, "verdict": Verdict.FAIL.value}
+
+
 def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """One row for each failure, and what is wrong with it."""
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("fault", overflow="fold")
-    table.add_column("fabric", no_wrap=True)
-    table.add_column("the job", overflow="fold")
-    headings = ("blackout", "healthy", "struck", "faulty", "after", "modeled", "ratio", "lost")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    """Below each fault, and what the job does about it, a row for each fabric."""
+    for heading, together in groupby(rows, _heading):
+        console.print(Text(heading, "bold"))
+        console.print(_table(list(together)))
+    console.print(Text(LEGEND, "dim"))
+    for row in rows:
+        for reason in row["reasons"]:
+            what = f"{row['verdict']}: {_heading(row)}: {row['fabric']}: {reason}"
+            console.print(Text(what, VERDICT_STYLES[row["verdict"]]))
+
+
+def _heading(row: dict[str, Any]) -> str:
+    known = (row[key] for key in ("fault", "where", "reaction"))
+    return " · ".join(word for word in known if word)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True, min_width=16)
+    for heading, width in COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     table.add_column("")
     for row in rows:
         table.add_row(*_cells(row))
-    console.print(table)
-    console.print(
-        "[dim]Completion times in emulated seconds: before, while it happens, with the fault, "
-        "after it; modeled with the fault. Lost: probes of pairs that it does not touch.[/dim]"
-    )
-    console.print(*_notes(rows), sep="\n")
+    return table
 
 
-def _cells(row: dict[str, Any]) -> Iterable[str | Text]:
-    yield f"{row['fault']} {row['where']}"
-    yield row["fabric"]
-    yield row["reaction"]
-    yield "" if row["blackout_ms"] is None else f"{row['blackout_ms']:.0f} ms"
-    for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s"):
-        yield "" if row[key] is None else f"{row[key]:.3f}"
-    yield "" if row["ratio"] is None else f"{row['ratio']:.3f}"
-    yield str(row["lost_probes_untouched"])
+def _cells(row: dict[str, Any]) -> Iterator[str | Text]:
+    yield f"  {row['fabric'] or ''}"
+    yield _number(row["blackout_ms"], ".0f", " ms")
+    for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s", "ratio"):
+        yield _number(row[key], ".3f")
+    yield _number(row["lost_probes_untouched"], "d")
     yield Text(row["verdict"], style=VERDICT_STYLES[row["verdict"]])
 
 
-def _notes(rows: Sequence[dict[str, Any]]) -> Iterator[Text]:
-    for row in rows:
-        for reason in row["reasons"]:
-            what = f"{row['fault']}, {row['fabric']}, {row['reaction']}"
-            yield Text(f"{row['verdict']}: {what}: {reason}", VERDICT_STYLES[row["verdict"]])
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"

@@ -5,6 +5,7 @@ emulation failed, 130 interrupted.
 """
 
 import json
+import os
 import signal
 import sys
 import traceback
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem, RailbedError
+from results.failures import print_failures
 from results.store import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
 from results.table import print_run
 from scenarios.library import LIBRARY, library
@@ -64,17 +66,47 @@ def run(
 def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: Path) -> None:
     scenario = load(_find(path), overrides)
     kind = _ready(proxies)
+    _require_possible(scenario)
     # The testbed's libraries take a second to import: not for commands that do without.
     from scenarios.runner import run as run_scenario
 
-    executions = len(scenario.cases) * (scenario.warmup + scenario.repeats)
     if err.is_terminal:
-        with Bar(err, executions) as bar:
+        with Bar(err, scenario.executions) as bar:
             result = run_scenario(scenario, kind, store, bar)
     else:
         result = run_scenario(scenario, kind, store, Lines(err))
     _show(result, as_json)
     raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
+
+
+@app.command()
+def failures(
+    as_json: AsJson = False, proxies: Proxies = "container", store: Store = DEFAULT_STORE
+) -> None:
+    """Run all failure experiments of the library, on both fabrics, and print one table."""
+    from scenarios.failures import failure_experiments, run_failures
+
+    experiments = failure_experiments()
+    for experiment in experiments:
+        _require_possible(experiment)
+    rows = list(run_failures(experiments, _ready(proxies), store, Lines(err)))
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        print_failures(rows, out)
+    raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
+
+
+def _require_possible(scenario: Scenario) -> None:
+    """Refuse faults that this kernel cannot make; only root can find out."""
+    if not scenario.has_faults or os.geteuid() != 0:
+        return
+    from testbed.faults import missing_for
+
+    hows = {fault.how for faults in scenario.faults.values() for fault in faults}
+    missing = [sentence for how in sorted(hows) if (sentence := missing_for(how)) is not None]
+    if missing:
+        raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))
 
 
 def _ready(proxies: str) -> Any:
@@ -114,6 +146,7 @@ def _find(path: Path) -> Path:
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a scenario without running it: all problems at once. Needs no root."""
     checked = load(_find(scenario), overrides)
+    _require_possible(checked)
     out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
     _describe(checked)
 
@@ -127,6 +160,11 @@ def _describe(scenario: Scenario) -> None:
         out.print(f"  {spec.kind}: {shape}, {spec.platform}, {rates}", highlight=False)
     for case in scenario.cases:
         out.print(f"  {case.name}: {case.emulated_bytes} bytes", highlight=False)
+    for kind, faults in scenario.faults.items():
+        for fault in faults:
+            out.print(f"  {kind}: {fault.what}: {fault.name}", highlight=False)
+    if scenario.has_faults and os.geteuid() != 0:
+        out.print("  Whether this kernel can make these faults, only root can check.")
 
 
 @app.command(name="list")
@@ -134,7 +172,7 @@ def list_all(store: Store = DEFAULT_STORE) -> None:
     """List the scenarios that come with Railbed, and the stored runs."""
     out.print("[bold]Scenarios[/bold] (railbed run NAME)")
     for path in library():
-        out.print(f"  {path.stem:16} {load(path).description}", highlight=False, soft_wrap=True)
+        out.print(f"  {path.stem:22} {load(path).description}", highlight=False, soft_wrap=True)
     runs = stored_runs(store)
     out.print(f"\n[bold]Runs[/bold] in {store.resolve()} (railbed show RUN)", soft_wrap=True)
     for place in runs:

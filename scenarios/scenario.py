@@ -70,6 +70,13 @@ class Scenario:
         """Whether anything is to break."""
         return any(self.faults.values())
 
+    @property
+    def executions(self) -> int:
+        """How many there will be, at most."""
+        if self.has_faults:
+            return len(self.cases) * (self.warmup + 3 * self.repeats + 3)
+        return len(self.cases) * (self.warmup + self.repeats)
+
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""
         return tuple(case for case in self.cases if case.kind is kind)
