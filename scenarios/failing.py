@@ -139,18 +139,24 @@ class FailingCase:
 
     def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
         if any(fault.how is How.FLAP for fault in self.faults):
-            return self._flapping(struck)
+            return self._flapping(struck, undos)
         if self.job.reaction is Reaction.REROUTE:
-            for fault in self.faults:
-                if fault.for_s is not None:
-                    undos.callback(break_part(self.injector, self.home.topology, fault))
-            self._settle(self.home)
+            self._break(undos)
         return self._measure("faulty")
 
-    def _flapping(self, struck: Struck) -> CaseResult:
+    def _break(self, undos: ExitStack) -> None:
+        """Break again what has ended meanwhile."""
+        for fault in self.faults:
+            if fault.for_s is not None:
+                undos.callback(break_part(self.injector, self.home.topology, fault))
+        self._settle(self.home)
+
+    def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
         """The struck execution itself, held against a model that knows when traffic was moved."""
         epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
         latency_s = self.fabric.calibrate(self.schedule)
+        self._break(undos)
+        latency_s |= self.fabric.calibrate(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
         expect = self.scenario.expect
         measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0)

@@ -1,0 +1,65 @@
+"""What the controller's journal says of a failure."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.fabric import FabricKind
+from model.measurement import FaultRecord
+from scenarios.layout import job_layout
+from scenarios.settling import epochs_of, fault_times, is_settled
+from tests.unit.fabrics import spec
+
+LINK = "d0g0--rail0"
+
+
+def event(milliseconds: float, name: str, **facts: Any) -> dict[str, Any]:
+    return {"ns": round(milliseconds * 1e6), "event": name, **facts}
+
+
+EVENTS = [
+    event(0, "computed", failed=[]),
+    event(1, "confirmed"),
+    event(2, "settled"),
+    event(110, "detected", link=LINK, failed="carrier"),
+    event(113, "computed", failed=[LINK]),
+    event(114, "sent", switch="rail0"),
+    event(118, "confirmed"),
+    event(600, "settled"),
+]
+
+
+def test_it_is_settled_when_the_last_answer_is_done_and_is_for_this() -> None:
+    assert is_settled(EVENTS, frozenset({LINK}))
+    assert not is_settled(EVENTS, frozenset())
+    assert is_settled(EVENTS[:3], frozenset())
+    assert is_settled(EVENTS[:4], frozenset())
+    assert not is_settled([], frozenset())
+
+
+@given(st.integers(5, 7))
+def test_what_is_under_way_is_not_settled(until: int) -> None:
+    assert not is_settled(EVENTS[:until], frozenset({LINK}))
+
+
+def test_times_count_from_the_fault() -> None:
+    record = FaultRecord(f"{LINK} down", round(100e6), round(400e6))
+    times = fault_times(record, round(50e6), EVENTS)
+    assert (times.begun_s, times.ended_s) == (0.05, 0.35)
+    assert (times.detected_ms, times.computed_ms, times.sent_ms) == (10, 13, 14)
+    assert times.confirmed_ms == 18
+
+
+def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
+    times = fault_times(FaultRecord("controller kill", round(700e6), None), 0, EVENTS)
+    assert (times.ended_s, times.detected_ms, times.confirmed_ms) == (None, None, None)
+
+
+def test_epochs_begin_when_they_are_confirmed() -> None:
+    layout = job_layout(spec(FabricKind.RAIL_ONLY, 2, 2))
+    epochs = epochs_of(EVENTS, round(100e6), layout)
+    assert [(epoch.begin_s, epoch.health.failed) for epoch in epochs] == [
+        (0.0, frozenset()),
+        (0.018, frozenset({LINK})),
+    ]
