@@ -95,6 +95,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.begun = False
         self.complete = False
         self.applied: tuple[Topology, Health] | None = None
+        self.broken: frozenset[str] = frozenset()
         self.changed = hub.Event()
 
     def start(self) -> None:
@@ -241,12 +242,12 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             topology, health = self.fabric.topology, self.fabric.health(time.monotonic())
             if self._is_waiting():
                 continue
+            # What is drained works still: it is left without haste, and nobody is lost.
+            worse, self.broken = self.broken < health.broken, health.broken
             before, self.applied = self.applied, (topology, health)
             # Ways do not depend on the rates of links that are used.
             if before and before[0] == topology and before[1].failed == health.failed:
                 continue
-            # What is drained works still: it is left without haste, and nobody is lost.
-            worse = before is not None and before[1].broken < health.broken
             self._apply(topology, health, worse=worse)
 
     def _is_waiting(self) -> bool:

@@ -96,7 +96,7 @@ def test_an_uplink_is_as_slow_as_the_slower_of_its_ends(fabric: ObservedFabric) 
 
 def test_a_drained_link_that_fails_is_no_longer_drained(fabric: ObservedFabric) -> None:
     fabric.rate("to-d0g0", 5_000_000)
-    fabric.port("rail0", "to-d0g0", False, 1)
+    fabric.port("rail0", "to-d0g0", 1, False, 1)
     health = fabric.health(1)
     assert health.failed == health.broken == {"d0g0--rail0"}
     assert not health.drained
@@ -105,5 +105,5 @@ def test_a_drained_link_that_fails_is_no_longer_drained(fabric: ObservedFabric) 
 
 def test_a_degraded_link_that_moves_takes_its_rate_along(fabric: ObservedFabric) -> None:
     fabric.rate("to-d0g0", 5_000_000)
-    fabric.port("rail1", "to-d0g0", True, 1)
+    fabric.port("rail1", "to-d0g0", 1, True, 1)
     assert fabric.health(1).drained == {"d0g0--rail1"}
