@@ -276,7 +276,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         state = self.planner.state(health)
         self.probes.watch(topology)
         facts = {
-            "failed": sorted(health.broken),
+            "failed": sorted(health.failed),
             "drained": sorted(health.drained),
             "cut_off": [*map(list, state.cut_off)],
         }

@@ -108,7 +108,7 @@ def test_a_slow_nic_link_is_left_and_taken_again(fabric: Experiment, faults: Fau
     begin = fabric.bed.controller.written()
     undo = faults.break_link(link, How.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "detected", link=name, degraded="rate", rate_bps=RATE_BPS // 4)
-    wait_for(fabric, begin, "computed", failed=[], drained=[name], cut_off=[])
+    wait_for(fabric, begin, "computed", failed=[name], drained=[name], cut_off=[])
     wait_for(fabric, begin, "settled")
     assert leaves_by(fabric, "d0g0", "d1g0") == {"hb0"}
     assert not rules_over(fabric, link)
@@ -152,7 +152,7 @@ def test_a_slow_uplink_is_left(fabric: Experiment, faults: FaultInjector) -> Non
         pytest.skip("a rail-only fabric of single switches has no uplinks")
     begin = fabric.bed.controller.written()
     undo = faults.break_link(links[0], How.DEGRADE, rate_bps=links[0].rate_bps // 4)
-    wait_for(fabric, begin, "computed", failed=[], drained=[links[0].name], cut_off=[])
+    wait_for(fabric, begin, "computed", failed=[links[0].name], drained=[links[0].name], cut_off=[])
     assert len(rates_detected(fabric, begin)) == 1
     undo()
 

@@ -12,6 +12,7 @@ from controller.desired import desired_state
 from controller.stages import nearest_first
 from model.distances import Distances, LiveLinks
 from model.fabric import FabricKind
+from model.faults import Fault, How, What, health_under
 from model.health import HEALTHY, Health, drain, without
 from model.routing import Routing, Unreachable
 from model.topology import Gpu, Link, LinkKind, Topology, build_topology
@@ -208,3 +209,12 @@ def test_nobody_is_lost_while_a_link_is_drained(case: Case, data: st.DataObject)
             ahead = data.draw(st.sets(st.sampled_from(topology.openflow_switches)))
             mixed = {name: (following if name in ahead else one)[name] for name in one}
             assert_all_arrive(Pipeline(topology, seen, replace(hosts, rules=mixed)), pairs)
+
+
+def test_a_fault_that_slows_a_link_down_is_judged_alike() -> None:
+    """What the model expects of faults is what the controller makes of them."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
+    link = topology.link_by_name["d0g0--rail0"]
+    fault = Fault(What.NIC_LINK, How.DEGRADE, link.name, rate_bps=link.rate_bps // 4)
+    assert health_under(topology, [fault]) == drain(topology, slowed(topology, {link.name: 0.25}))
+    assert health_under(topology, [fault]).drained == {link.name}
