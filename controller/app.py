@@ -29,6 +29,7 @@ from controller import openflow
 from controller.desired import DesiredState, Planner
 from controller.journal import Journal
 from controller.link_probes import LinkProbes
+from controller.link_rates import LinkRates
 from controller.observed import ObservedFabric
 from controller.routes import HostRoutes
 from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, Netlink, link_of
@@ -94,13 +95,20 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.begun = False
         self.complete = False
         self.applied: tuple[Topology, Health] | None = None
+        self.broken: frozenset[str] = frozenset()
         self.changed = hub.Event()
 
     def start(self) -> None:
         """Begin to watch the links, and to reconcile."""
         super().start()
         self.threads += [
-            hub.spawn(task) for task in (self._watch_carrier, self._watch_links, self._reconcile)
+            hub.spawn(task)
+            for task in (
+                self._watch_carrier,
+                self._watch_rates,
+                self._watch_links,
+                self._reconcile,
+            )
         ]
 
     # What is seen
@@ -182,6 +190,17 @@ class RailbedController(RyuApp):  # type: ignore[misc]
                 self._note(self.fabric.hb_port(name, up, time.monotonic()))
 
     @fatal_errors
+    def _watch_rates(self) -> None:
+        """The ports' speeds are those of their shapers, which the kernel tells of by netlink."""
+        rates = LinkRates()
+        news = rates.present()
+        while True:
+            for interface, rate_bps in news:
+                self._note(self.fabric.rate(interface, rate_bps))
+            trampoline(rates.sock, read=True)
+            news = rates.changed()
+
+    @fatal_errors
     def _watch_links(self) -> None:
         """Probe every link in turn; see who has died, and which link has held for long enough."""
         while True:
@@ -220,12 +239,16 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self.changed.wait(timeout=START_PATIENCE_S if self._is_waiting() else None)
             hub.sleep(GATHERING_S)
             self.changed.clear()
-            wanted = self.fabric.topology, self.fabric.health(time.monotonic())
-            if self._is_waiting() or wanted == self.applied:
+            topology, health = self.fabric.topology, self.fabric.health(time.monotonic())
+            if self._is_waiting():
                 continue
-            worse = self.applied is not None and self.applied[1].failed < wanted[1].failed
-            self.applied = wanted
-            self._apply(*wanted, worse=worse)
+            # What is drained works still: it is left without haste, and nobody is lost.
+            worse, self.broken = self.broken < health.broken, health.broken
+            before, self.applied = self.applied, (topology, health)
+            # Ways do not depend on the rates of links that are used.
+            if before and before[0] == topology and before[1].failed == health.failed:
+                continue
+            self._apply(topology, health, worse=worse)
 
     def _is_waiting(self) -> bool:
         """Whether switches that might connect have not said what they have.
@@ -252,7 +275,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self.planner = Planner(topology)
         state = self.planner.state(health)
         self.probes.watch(topology)
-        facts = {"failed": sorted(health.failed), "cut_off": [*map(list, state.cut_off)]}
+        facts = {
+            "failed": sorted(health.failed),
+            "drained": sorted(health.drained),
+            "cut_off": [*map(list, state.cut_off)],
+        }
         self.journal.write("computed", rules=sum(map(len, state.rules.values())), **facts)
         reported = {n: s for n, s in self.switches.items() if not s.unreported}
         installed = {name: switch.rules for name, switch in reported.items()}

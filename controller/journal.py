@@ -1,9 +1,11 @@
 """The journal: what the controller saw and did, and when; one JSON object a line.
 
-Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed or can be used
-again), `died` (a proxy); of each change `computed`, `sent`, `routes`, `confirmed` (all pairs have
-their new ways) and `settled` (the old ones are removed); `ready`, when all switches have what they
-should; `error`. `ns` is CLOCK_MONOTONIC, which the whole machine shares.
+Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed, is degraded to a
+lower rate, or can be used again), `died` (a proxy); of each change `computed`, `sent`, `routes`,
+`confirmed` (all pairs have their new ways) and `settled` (the old ones are removed); `ready`, when
+all switches have what they should; `error`. Of `computed`, `failed` are all links not used;
+`drained`, those of them that are just too slow. `ns` is CLOCK_MONOTONIC, which the whole machine
+shares.
 """
 
 import json

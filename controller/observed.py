@@ -1,9 +1,10 @@
-"""The fabric as the controller sees it: where NIC links lead, and which links work."""
+"""The fabric as the controller sees it: where NIC links lead, which links work, and how fast."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from controller.liveness import Liveness
-from model.health import Health
+from model.health import Health, drain
 from model.topology import (
     Circuits,
     Link,
@@ -16,6 +17,9 @@ from model.topology import (
 )
 
 Facts = dict[str, object]
+
+# What a shaper has of a link's rate is rounded to whole bytes per second, at least.
+NOMINAL_WITHIN = 0.01
 
 
 class ObservedFabric:
@@ -30,6 +34,8 @@ class ObservedFabric:
         self._circuits: Circuits = straight_circuits(topology.spec)
         self._liveness = Liveness()
         self._failed: frozenset[str] = frozenset()
+        # By link, then by the interface of the end that sends so fast.
+        self._rates_bps: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
     def _link(self, interface: str) -> Link | None:
         return self.topology.link_by_interface.get(interface)
@@ -67,6 +73,27 @@ class ObservedFabric:
         self._liveness.probed(link.upper.interface, sender, arrived, now_s)
         return [] if arrived else self.look(now_s)
 
+    def rate(self, interface: str, rate_bps: int) -> list[Facts]:
+        """How fast a port sends now, in bit/s. A link is as slow as the slower of its ends.
+
+        Unlike carrier, a rate is believed at once, back to nominal, too: the link works all along.
+        """
+        link = self._link(interface)
+        if link is None:
+            return []
+        before = self._present_bps(link)
+        self._rates_bps[link.upper.interface][interface] = rate_bps
+        now = self._present_bps(link)
+        if now == before:
+            return []
+        state = "degraded" if now < link.rate_bps else "usable"
+        return [{"link": link.name, state: "rate", "rate_bps": now}]
+
+    def _present_bps(self, link: Link) -> int:
+        """A link's rate: its nominal one if it is near that, or nothing else is known."""
+        slowest = min(self._rates_bps[link.upper.interface].values(), default=link.rate_bps)
+        return slowest if slowest < (1 - NOMINAL_WITHIN) * link.rate_bps else link.rate_bps
+
     def dead(self, gpu: str, now_s: float) -> list[Facts]:
         """A GPU's proxy has died, and both its links with it."""
         for link in self.topology.links_of(gpu):
@@ -89,10 +116,16 @@ class ObservedFabric:
             yield {"link": self.topology.link_by_interface[interface].name, state: how}
 
     def health(self, now_s: float) -> Health:
-        """The fabric's health."""
-        failed = self._liveness.failed(now_s)
+        """The fabric's health, with links given up that are too slow to be used."""
         links = self.topology.link_by_interface
-        return Health(frozenset(links[interface].name for interface in failed))
+        failed = frozenset(links[key].name for key in self._liveness.failed(now_s))
+        return drain(self.topology, Health(failed, self._slow_bps()))
+
+    def _slow_bps(self) -> dict[str, int]:
+        """The rates of degraded links, by their names."""
+        links = (self.topology.link_by_interface[key] for key in self._rates_bps)
+        rates = ((link, self._present_bps(link)) for link in links)
+        return {link.name: bps for link, bps in rates if bps < link.rate_bps}
 
 
 def _place(link: Link) -> tuple[str, int]:

@@ -53,13 +53,13 @@ class Netlink:
     def interfaces(self) -> dict[str, tuple[int, bool]]:
         """By name: the index, and whether it works."""
         body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        links = (link_of(payload) for kind, payload in self._dump(RTM_GETLINK, body))
+        links = (link_of(payload) for kind, payload in self.dump(RTM_GETLINK, body))
         return {name: (index, up) for name, index, up in links}
 
     def routes(self, names: dict[int, str]) -> frozenset[Route]:
         """Our routes; `names` are those of the interfaces by index."""
         body = ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
-        messages = (payload for _, payload in self._dump(RTM_GETROUTE, body))
+        messages = (payload for _, payload in self.dump(RTM_GETROUTE, body))
         return frozenset(route for m in messages if (route := _parse_route(m, names)) is not None)
 
     def change(
@@ -89,7 +89,8 @@ class Netlink:
                     confirmed += 1
                     check_error(payload)
 
-    def _dump(self, kind: int, body: bytes) -> Iterator[Message]:
+    def dump(self, kind: int, body: bytes) -> Iterator[Message]:
+        """All that there is of what `kind` asks for; `OSError` if the kernel refuses."""
         self._sequence += 1
         flags = NLM_F_REQUEST | NLM_F_DUMP
         self.sock.send(HEADER.pack(HEADER.size + len(body), kind, flags, self._sequence, 0) + body)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model.health import Health
+from model.health import Health, drain
 from model.topology import LinkKind, NodeKind, Topology
 
 
@@ -133,7 +133,7 @@ def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
 
 
 def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
-    """What is left of a fabric while all these faults last."""
+    """What is left of a fabric while all these faults last, and what is used of it."""
     failed: set[str] = set()
     rates_bps: dict[str, int] = {}
     for fault in faults:
@@ -142,4 +142,4 @@ def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
             failed |= links
         else:
             rates_bps |= dict.fromkeys(links, fault.rate_bps)
-    return Health(frozenset(failed), rates_bps)
+    return drain(topology, Health(frozenset(failed), rates_bps))

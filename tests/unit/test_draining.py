@@ -1,0 +1,220 @@
+"""Slow links: which are given up, and that nobody is lost by it."""
+
+from dataclasses import replace
+from itertools import pairwise, permutations
+from math import isclose
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from controller.desired import desired_state
+from controller.stages import nearest_first
+from model.distances import Distances, LiveLinks
+from model.fabric import FabricKind
+from model.faults import Fault, How, What, health_under
+from model.health import HEALTHY, Health, drain, without
+from model.routing import Routing, Unreachable
+from model.topology import Gpu, Link, LinkKind, Topology, build_topology
+from tests.unit.fabrics import fabrics_with_failures, spec
+from tests.unit.pipeline import Pipeline
+from tests.unit.test_stages import assert_all_arrive, by_switches, forwarding
+
+Case = tuple[Topology, Health]
+SHARES = st.sampled_from([0.05, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+
+
+def slowed(topology: Topology, shares: dict[str, float], failed: Health = HEALTHY) -> Health:
+    links = topology.link_by_name
+    rates = {name: round(share * links[name].rate_bps) for name, share in shares.items()}
+    return Health(failed.failed, rates)
+
+
+@st.composite
+def slow_fabrics(draw: st.DrawFn, max_size: int = 4) -> Case:
+    """A fabric some of whose links have failed, and some are slow."""
+    topology, failed = draw(fabrics_with_failures(4, max_size))
+    names = st.sampled_from([link.name for link in topology.links])
+    return topology, slowed(topology, draw(st.dictionaries(names, SHARES, max_size=6)), failed)
+
+
+def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
+    """The links that could take over from one, told from the topology anew; and itself."""
+    if link.kind is LinkKind.UPLINK:
+        near = topology.links_of(link.lower.node)
+        return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
+    gpus = topology.domain(topology.gpu_by_name[link.lower.node].domain)
+    pairs = [topology.links_of(gpu.name) for gpu in gpus]
+    live = [pair for pair in pairs if all(map(health.is_live, pair))]
+    return [other for pair in live for other in pair if other.kind is LinkKind.NIC]
+
+
+def pace(health: Health, links: list[Link]) -> float:
+    """What a tier carries if its links share evenly: as many as there are, times the slowest."""
+    shares = [health.rates_bps.get(link.name, link.rate_bps) / link.rate_bps for link in links]
+    return len(links) * min(shares)
+
+
+def reaches(topology: Topology, health: Health) -> set[tuple[Gpu, Gpu]]:
+    """The pairs of GPUs that have a way."""
+    routing, found = Routing(topology, health), set()
+    for pair in permutations(topology.gpus, 2):
+        try:
+            routing.path(*pair)
+        except Unreachable:
+            continue
+        found.add(pair)
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("kind", FabricKind)
+def test_one_slow_nic_link_is_drained_below_the_share_of_the_others(
+    kind: FabricKind, size: int
+) -> None:
+    topology = build_topology(spec(kind, 2, size, 2))
+    link = next(link for link in topology.links if link.kind is LinkKind.NIC)
+    for percent in range(5, 100, 5):
+        seen = slowed(topology, {link.name: percent / 100})
+        worthwhile = size > 1 and percent * size < 100 * (size - 1)
+        assert drain(topology, seen).drained == ({link.name} if worthwhile else set()), percent
+
+
+@pytest.mark.parametrize(
+    ("kind", "leaves"), [(FabricKind.RAIL_ONLY, 2), (FabricKind.RAIL_OPTIMIZED, 1)]
+)
+@pytest.mark.parametrize("spines", [1, 2, 4])
+def test_one_slow_uplink_is_drained_below_the_share_of_the_others(
+    kind: FabricKind, leaves: int, spines: int
+) -> None:
+    topology = build_topology(spec(kind, 4, 2, spines, rail_leaves=leaves))
+    link = next(link for link in topology.links if link.kind is LinkKind.UPLINK)
+    for percent in (10, 49, 51, 74, 76, 98):
+        seen = slowed(topology, {link.name: percent / 100})
+        worthwhile = spines > 1 and percent * spines < 100 * (spines - 1)
+        assert drain(topology, seen).drained == ({link.name} if worthwhile else set()), percent
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_an_hb_link_is_never_drained(kind: FabricKind) -> None:
+    topology = build_topology(spec(kind, 2, 4, 2))
+    seen = slowed(topology, {k.name: 0.05 for k in topology.links if k.kind is LinkKind.HB})
+    assert drain(topology, seen) == seen
+
+
+def test_a_link_is_kept_if_all_the_others_are_as_slow() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
+    seen = slowed(topology, {k.name: 0.25 for k in topology.links if k.kind is LinkKind.NIC})
+    assert drain(topology, seen) == seen
+
+
+def test_two_very_slow_links_go_together() -> None:
+    """With either of them, four links at a quarter; without both, two at the full rate."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
+    names = {"d0g0--rail0", "d0g2--rail2"}
+    assert drain(topology, slowed(topology, dict.fromkeys(names, 0.25))).drained == names
+
+
+def test_only_rails_that_work_are_alternatives() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 3))
+    slow = {"d0g0--rail0": 0.6}
+    assert drain(topology, slowed(topology, slow)).drained
+    for lost in ("d0g1--hb0", "d0g1--rail1"):
+        failed = without(topology, links=[lost])
+        assert not drain(topology, slowed(topology, slow, failed)).drained
+
+
+def test_a_rail_that_the_other_domain_has_lost_is_no_alternative() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    seen = slowed(topology, {"d0g0--rail0": 0.05}, without(topology, links=["d1g1--rail1"]))
+    assert not drain(topology, seen).drained
+
+
+def test_a_gpu_without_its_hb_link_needs_its_peers_on_the_rail() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 3))
+    failed = without(topology, links=["d1g0--hb1"])
+    assert not drain(topology, slowed(topology, {"d0g0--rail0": 0.05}, failed)).drained
+    assert not drain(topology, slowed(topology, {"d1g0--rail0": 0.05}, failed)).drained
+
+
+def test_the_slowest_tier_goes_first_where_not_all_can() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    seen = slowed(topology, {"d0g0--rail0": 0.4, "d1g1--rail1": 0.3})
+    assert drain(topology, seen).drained == {"d1g1--rail1"}
+
+
+@given(slow_fabrics())
+def test_draining_is_never_worse_than_keeping(case: Case) -> None:
+    topology, seen = case
+    found = drain(topology, seen)
+    for name in found.drained:
+        link = topology.link_by_name[name]
+        # Other tiers' decisions do not change a tier: it is compared with all and with the rest.
+        whole, rest = tier_of(topology, seen, link), tier_of(topology, found, link)
+        assert link in whole
+        assert link.kind is not LinkKind.HB
+        assert pace(seen, rest) > pace(seen, whole)
+
+
+@given(slow_fabrics(), st.data())
+def test_a_single_slow_link_goes_by_the_two_costs(case: Case, data: st.DataObject) -> None:
+    """Draining costs m/(m-1), keeping nominal/rate: neither is chosen where it costs more."""
+    topology, seen = case
+    assume(seen.rates_bps)
+    name = data.draw(st.sampled_from(sorted(seen.rates_bps)))
+    assume(name not in seen.failed)
+    link = topology.link_by_name[name]
+    seen = Health(seen.failed, {name: seen.rates_bps[name]})
+    found, m = drain(topology, seen), len(tier_of(topology, seen, link))
+    keeping = link.rate_bps / seen.rates_bps[name]
+    if found.drained:
+        assert m > 1
+        assert m / (m - 1) < keeping or isclose(m / (m - 1), keeping)
+    assert found.drained <= {name}
+
+
+@given(slow_fabrics())
+def test_nobody_is_cut_off_by_draining(case: Case) -> None:
+    topology, seen = case
+    assert reaches(topology, drain(topology, seen)) == reaches(topology, seen)
+
+
+@given(slow_fabrics())
+def test_every_slow_link_is_failed_drained_or_kept_at_its_rate(case: Case) -> None:
+    topology, seen = case
+    found = drain(topology, seen)
+    assert found.broken == seen.failed
+    assert found.drained == found.failed - seen.failed
+    assert found.drained | found.rates_bps.keys() == seen.rates_bps.keys() - seen.failed
+    assert all(found.rates_bps[name] == seen.rates_bps[name] for name in found.rates_bps)
+    assert drain(topology, Health(found.broken, seen.rates_bps)) == found
+
+
+@settings(deadline=None)
+@given(slow_fabrics(max_size=3), st.data())
+def test_nobody_is_lost_while_a_link_is_drained(case: Case, data: st.DataObject) -> None:
+    """It works all the while: so the order of an improvement will do."""
+    topology, seen = case
+    after = drain(topology, seen)
+    old, new = desired_state(topology, seen), desired_state(topology, after)
+    distances = Distances(LiveLinks(topology, after))
+    stages = nearest_first(distances, old.rules, new.rules)
+    pairs = {*by_switches(Routing(topology, seen))} & {*by_switches(Routing(topology, after))}
+    first = (old.rules, *stages.before_routes)
+    for hosts, sequence in (
+        (old, first),
+        (forwarding(topology, old, new), (first[-1], *stages.behind_routes)),
+    ):
+        for one, following in pairwise(sequence):
+            ahead = data.draw(st.sets(st.sampled_from(topology.openflow_switches)))
+            mixed = {name: (following if name in ahead else one)[name] for name in one}
+            assert_all_arrive(Pipeline(topology, seen, replace(hosts, rules=mixed)), pairs)
+
+
+def test_a_fault_that_slows_a_link_down_is_judged_alike() -> None:
+    """What the model expects of faults is what the controller makes of them."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
+    link = topology.link_by_name["d0g0--rail0"]
+    fault = Fault(What.NIC_LINK, How.DEGRADE, link.name, rate_bps=link.rate_bps // 4)
+    assert health_under(topology, [fault]) == drain(topology, slowed(topology, {link.name: 0.25}))
+    assert health_under(topology, [fault]).drained == {link.name}
