@@ -45,7 +45,7 @@ CONNECT_DEADLINE_S = 1.0
 LINKS_DEADLINE_S = 0.5
 BARRIER_DEADLINE_S = 5.0
 # What is broken does not wait for a switch that is slow to answer.
-BROKEN_PATIENCE_S = 0.01
+BROKEN_PATIENCE_S = 0.003
 START_PATIENCE_S = 0.005
 # The ports of a dead switch lose carrier one after the other: one answer to all of them.
 GATHERING_S = 0.002

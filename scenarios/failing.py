@@ -92,8 +92,9 @@ class FailingCase:
         with probing(self.fabric.bed, (*hit, *untouched), folder.folder_of(name)) as probes:
             repeat = self.measuring.keep(name, self._run(prediction, strike))
             strike.finish()
-            took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
+            # What the job does from here on is no failure of the fabric.
             records = probes.stop()
+            took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
         return Struck(
             complete=repeat.complete or took_s is not None,
             repeat=repeat,

@@ -11,7 +11,7 @@ from pathlib import Path
 from model.errors import EmulationError
 from model.topology import Topology
 from testbed.marks import Mark
-from testbed.processes import Watch, start, wait_for
+from testbed.processes import BEFORE_PROXIES, Watch, start, wait_for
 
 NAME = "the controller"
 READY_DEADLINE_S = 60
@@ -51,7 +51,7 @@ class ControllerProcess:
         arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
         arguments += ["--journal", self.journal]
         command = [sys.executable, "-m", "controller", *map(str, arguments)]
-        self._process = start(command, self._log, self._environment)
+        self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
         self._watch.add(NAME, self._process.pid, self._log)
 
     def kill(self) -> None:

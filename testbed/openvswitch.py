@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model.errors import EmulationError
 from testbed.marks import Mark
-from testbed.processes import Watch, running, start, wait_for
+from testbed.processes import BEFORE_PROXIES, Watch, running, start, wait_for
 
 NAME = "Open vSwitch"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -62,7 +62,7 @@ class OpenVSwitch:
     def start_daemon(self) -> None:
         """Start the daemon in the present network namespace; it dies with the thread that does."""
         command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
-        self._daemon = start(command, self.log, self.environment)
+        self._daemon = start(command, self.log, self.environment, BEFORE_PROXIES)
         self.watch.add(NAME, self._daemon.pid, self.log)
 
     def kill_daemon(self) -> None:

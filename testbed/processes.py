@@ -13,18 +13,21 @@ from pathlib import Path
 from model.errors import EmulationError
 
 LAST_WORDS_LINES = 12
+# Switches and controllers have processors of their own: GPU proxies must not delay them.
+BEFORE_PROXIES = -10
 
 
 def start(
-    command: Sequence[str], log: Path, environment: Mapping[str, str]
+    command: Sequence[str], log: Path, environment: Mapping[str, str], niceness: int = 0
 ) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG).
 
     Its session is its own: a Ctrl-C at the terminal is for this process, which takes down in order.
+    One of less `niceness` runs before others (nice(1)).
     """
     with log.open("ab") as output:
         return subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", str(niceness), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -131,7 +131,8 @@ class Fleet:
 
     def _abort(self, schedule: Schedule, answers: Answers) -> Answers:
         """Have those that still answer stop, and keep what they have; the dead have no records."""
-        missing = [rank for rank in range(schedule.gpus) if rank not in answers]
+        alive = [rank for rank in range(schedule.gpus) if self._gpus[rank] not in self._dead]
+        missing = [rank for rank in alive if rank not in answers]
         deadline = time.monotonic() + ABORT_DEADLINE_S
         for rank in missing:
             with suppress(EmulationError):

@@ -115,7 +115,7 @@ def test_an_entry_becomes_a_fault_on_each_fabric(file: Path) -> None:
         period_s=0.5,
         count=4,
     )
-    assert scenario.faults == {kind: (expected,) for kind in FabricKind}
+    assert scenario.faults == dict.fromkeys(FabricKind, (expected,))
 
 
 def test_chance_is_the_same_for_the_same_seed(file: Path) -> None:
