@@ -178,16 +178,20 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_carrier(self) -> None:
-        """HB switches are bridges of the kernel, which tells of their ports by netlink."""
+        """The kernel tells of interfaces by netlink: of HB switches' ports, which only it knows.
+
+        And of those of rail and spine switches: all of these share one process, which reports a
+        port up to 20 ms later when it is busy forwarding. A switch of its own would not.
+        """
         netlink = Netlink(groups=RTNLGRP_LINK)
         for name, (_, up) in netlink.interfaces().items():
-            self.fabric.hb_port(name, up, time.monotonic())
+            self.fabric.interface(name, up, time.monotonic())
         while True:
             trampoline(netlink.sock, read=True)
             for kind, payload in netlink.receive():
                 name, _, up = link_of(payload)
                 up = up and kind == RTM_NEWLINK
-                self._note(self.fabric.hb_port(name, up, time.monotonic()))
+                self._note(self.fabric.interface(name, up, time.monotonic()))
 
     @fatal_errors
     def _watch_rates(self) -> None:

@@ -60,12 +60,12 @@ class ObservedFabric:
             self._circuits = exchanged(self._circuits, gpu, slot_at(rail, number))
             self.topology = build_topology(self.topology.spec, self._circuits)
 
-    def hb_port(self, interface: str, up: bool, now_s: float) -> list[Facts]:
-        """A port of an HB switch."""
+    def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
+        """An interface of any switch, as the kernel sees it."""
         link = self._link(interface)
-        if link is None or link.kind is not LinkKind.HB:
+        if link is None:
             return []
-        self._liveness.carrier(link.upper.interface, interface, up, now_s)
+        self._liveness.carrier(link.upper.interface, f"{interface} (kernel)", up, now_s)
         return self.look(now_s)
 
     def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:

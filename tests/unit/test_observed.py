@@ -48,15 +48,24 @@ def test_an_uplink_has_a_port_at_either_end() -> None:
 
 
 def test_ports_of_hb_switches(fabric: ObservedFabric) -> None:
-    assert fabric.hb_port("hb1-g0", False, 1) == [{"link": "d1g0--hb1", "failed": "carrier"}]
+    assert fabric.interface("hb1-g0", False, 1) == [{"link": "d1g0--hb1", "failed": "carrier"}]
     assert fabric.health(1).failed == {"d1g0--hb1"}
 
 
 def test_interfaces_that_are_none_of_ours_say_nothing(fabric: ObservedFabric) -> None:
     assert fabric.port("rail0", "rail0", 1, False, 1) == []
-    assert fabric.hb_port("hb0", False, 1) == []
-    assert fabric.hb_port("to-d0g0", False, 1) == []
+    assert fabric.interface("hb0", False, 1) == []
     assert fabric.health(1) == HEALTHY
+
+
+def test_kernel_and_switch_must_both_say_that_a_port_is_up(fabric: ObservedFabric) -> None:
+    failed = [{"link": "d0g0--rail0", "failed": "carrier"}]
+    assert fabric.interface("to-d0g0", False, 1) == failed
+    assert fabric.port("rail0", "to-d0g0", 1, False, 2) == []
+    fabric.interface("to-d0g0", True, 3)
+    assert fabric.health(LATER_S).failed == {"d0g0--rail0"}
+    fabric.port("rail0", "to-d0g0", 1, True, LATER_S)
+    assert fabric.health(2 * LATER_S) == HEALTHY
 
 
 def test_lost_probes_are_a_silent_failure(fabric: ObservedFabric) -> None:
@@ -71,7 +80,7 @@ def test_a_dead_gpu_takes_both_its_links_along_for_good(fabric: ObservedFabric) 
     links = {"d1g1--hb1", "d1g1--rail1"}
     assert {facts["link"] for facts in fabric.dead("d1g1", 1)} == links
     fabric.port("rail1", "to-d1g1", 2, True, 2)
-    fabric.hb_port("hb1-g1", True, 2)
+    fabric.interface("hb1-g1", True, 2)
     assert fabric.health(LATER_S).failed == links
 
 
