@@ -12,7 +12,7 @@ class HostRoutes:
     def __init__(self, process_id: int) -> None:
         with entering(process_id):
             self._netlink = Netlink()
-        self._index = {name: index for name, (index, _) in self._netlink.interfaces().items()}
+        self._index = self._interfaces()
         self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
@@ -21,9 +21,15 @@ class HostRoutes:
             return 0, 0
         change = difference(self.installed, desired)
         removals = vacated(change)
+        # The controller may have been here before the proxy got its links.
+        if not {route.interface for route in change.additions} - {""} <= self._index.keys():
+            self._index = self._interfaces()
         self._netlink.change(change.additions, removals, self._index)
         self.installed = desired
         return len(change.additions), len(removals)
+
+    def _interfaces(self) -> dict[str, int]:
+        return {name: index for name, (index, _) in self._netlink.interfaces().items()}
 
     def close(self) -> None:
         """Let go of the proxy's namespace."""

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from results.comparison import CaseResult, slowdowns, worst
+from results.comparison import CaseResult, Verdict, slowdowns, worst
 from results.failures import Failure, failure_object
 
 SCHEMA = "railbed.run/1"
@@ -18,18 +18,25 @@ def run_object(
     cases: Sequence[CaseResult],
     failures: Sequence[Failure] = (),
     machine: Mapping[str, Any] | None = None,
+    paths: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `run --json` prints and the run folder keeps; `machine` is the run's environment."""
+    """What `run --json` prints and the run folder keeps.
+
+    `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked.
+    """
+    verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
+    verdicts += [] if paths is None else [Verdict(paths["verdict"])]
     return {
         "schema": SCHEMA,
         "run_id": run_id,
         "scenario": scenario,
-        "verdict": worst([r.verdict for r in cases] + [f.verdict for f in failures]).value,
+        "verdict": worst(verdicts).value,
         "folder": str(folder),
         "cases": [_case_object(case) for case in cases],
         "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
         **({} if machine is None else {"machine": dict(machine)}),
+        **({} if paths is None else {"paths": dict(paths)}),
     }
 
 

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.failures import print_failures
+from results.paths import print_verify
 from results.styles import VERDICT_STYLES
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -19,6 +20,9 @@ def print_run(result: dict[str, Any], console: Console) -> None:
         print_failures(result["failures"], console)
     if result["cases"]:
         console.print(Group(_table(result["cases"]), *_notes(result)))
+    if "paths" in result:
+        console.print(Text("\nThe paths that packets took:", "bold"))
+        print_verify(result["paths"], console)
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from model.errors import InputError, Problem, RailbedError
 from results.failures import print_failures
+from results.paths import print_verify, verify_object
 from results.store import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
 from results.table import print_run
 from scenarios.library import LIBRARY, library
@@ -165,6 +166,26 @@ def _describe(scenario: Scenario) -> None:
             out.print(f"  {kind}: {fault.what}: {fault.name}", highlight=False)
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")
+
+
+@app.command()
+def verify(
+    scenario: ScenarioPath,
+    as_json: AsJson = False,
+    proxies: Proxies = "container",
+    overrides: Overrides = [],  # noqa: B006
+) -> None:
+    """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
+    loaded = load(_find(scenario), overrides)
+    kind = _ready(proxies)
+    from scenarios.verifying import verify as verified
+
+    result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print_verify(result, out)
+    raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
 @app.command(name="list")

@@ -43,6 +43,7 @@ def resolve(file: ScenarioFile, default_name: str, text: str) -> tuple[Scenario 
         repeats=file.repeats,
         warmup=file.warmup,
         verify=file.verify,
+        check_paths=file.check_paths,
         expect=_expectation(file.expect),
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=_job(file.job),

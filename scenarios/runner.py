@@ -4,10 +4,11 @@ For each fabric of the scenario: bring it up, execute its cases, take it down. F
 schedule, calibrate, predict, execute, compare.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from model.fabric import FabricSpec
 from results.comparison import CaseResult
 from results.contract import run_object
 from results.failures import Failure
+from results.paths import FabricCheck, verify_object
 from results.store import RunFolder, new_run_id
 from scenarios.environment import environment
 from scenarios.experiment import Experiment, case_schedule, experiment
@@ -23,6 +25,7 @@ from scenarios.failing import FailingCase
 from scenarios.measuring import Measuring
 from scenarios.progress import Listener
 from scenarios.scenario import Case, Scenario
+from scenarios.verifying import check_fabric
 from testbed.marks import marked_run
 from testbed.preflight import datapath
 from testbed.proxies import ProxyKind
@@ -35,6 +38,7 @@ class Run:
     scenario: Scenario
     proxies: ProxyKind
     measuring: Measuring
+    checks: list[FabricCheck] = field(default_factory=list)
 
     def execute(self) -> tuple[list[CaseResult], list[Failure]]:
         """All cases, fabric by fabric; where something breaks, each case has one of its own."""
@@ -58,11 +62,24 @@ class Run:
         mark_id = f"run-{os.getpid()}-{spec.kind}"
         with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
             try:
+                if self.scenario.check_paths:
+                    self._check_paths(fabric)
                 yield fabric
             finally:
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
                 self.measuring.folder.keep(f"controller-{spec.kind}.jsonl", journal.read_text())
                 self.measuring.folder.keep(f"open-vswitch-{spec.kind}.log", log.read_text())
+
+    def _check_paths(self, fabric: Experiment) -> None:
+        """While the fabric is still idle; what is found is kept even if the run breaks off."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: the paths of all pairs")
+        self.checks.append(check_fabric(fabric))
+        self.measuring.folder.keep("paths.json", json.dumps(self.paths, indent=1) + "\n")
+
+    @property
+    def paths(self) -> dict[str, Any] | None:
+        """What was found of the paths, if they are to be checked."""
+        return verify_object(self.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         schedule = case_schedule(case, fabric.topology)
@@ -77,9 +94,11 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
     folder = RunFolder.create(store, run_id, scenario.text, facts)
     with _ending_recorded(folder):
         measuring = Measuring(scenario, folder, listener)
-        cases, failures = Run(scenario, proxies, measuring).execute()
+        under_way = Run(scenario, proxies, measuring)
+        cases, failures = under_way.execute()
         listener.step("comparing")
-        result = run_object(run_id, scenario.name, folder.path, cases, failures, machine=facts)
+        paths = under_way.paths
+        result = run_object(run_id, scenario.name, folder.path, cases, failures, facts, paths)
         folder.complete(result)
     return result
 

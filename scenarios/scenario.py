@@ -61,6 +61,7 @@ class Scenario:
     repeats: int
     warmup: int
     verify: bool
+    check_paths: bool
     expect: Expectation
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
     job: JobPlan = JobPlan()

@@ -248,4 +248,9 @@ class ScenarioFile(Strict):
     verify: bool = Field(
         default=False, strict=True, description="send real numbers and check the result"
     )
+    check_paths: bool = Field(
+        default=False,
+        strict=True,
+        description="before the cases, check the paths that packets take, as `railbed verify` does",
+    )
     expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")

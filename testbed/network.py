@@ -12,6 +12,7 @@ from mininet.net import Mininet
 from mininet.node import Node, Switch
 from mininet.topo import Topo
 
+from model import addressing
 from model import topology as fabric
 from testbed.openvswitch import Bridge, OpenVSwitch
 from testbed.proxies import Proxy
@@ -103,7 +104,8 @@ class HbSwitch(FabricSwitch):
 
     def start(self, controllers: list[Any]) -> None:
         """Make the bridge with its ports."""
-        ports = [interface.link.link.upper for interface in self.intfs.values() if interface.link]
+        links = [interface.link for interface in self.intfs.values() if interface.link]
+        ports = {link.link.upper: addressing.hb_mac(link.intf1.node.gpu) for link in links}
         self.wires.make_bridge(self.name, ports)
 
 
@@ -177,8 +179,10 @@ def build_network(
 def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
     """Start the switches and shape the links.
 
-    Shapers come last: Open vSwitch removes what it finds on a port that it is given.
+    Links are up before: to bridges and to the controller, all others are broken. Shapers come last:
+    Open vSwitch removes what it finds on a port that it is given.
     """
+    wires.wait_until_up(topology.links)
     network.start()
     for link in topology.links:
         wires.shape(link)

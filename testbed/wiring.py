@@ -8,12 +8,14 @@ from ipaddress import IPv4Address
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import ndmsg
 
 from model import addressing
 from model.errors import EmulationError
 from model.shaping import MTU_BYTES, Shaper
 from model.topology import Gpu, Link, LinkKind, Port
 from testbed.namespace import namespace_of
+from testbed.processes import wait_for
 from testbed.proxies import Proxy
 from testbed.shapers import check_shaped, shape
 
@@ -21,6 +23,7 @@ QUEUE_PACKETS = 1000
 # Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
 # their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
 FIRST_INDEX = 1000
+UP_DEADLINE_S = 10
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,32 @@ class Wiring:
         for peer in peers:
             _add_neighbour(netlink, hb_index, addressing.hb_address(peer), addressing.hb_mac(peer))
 
-    def make_bridge(self, name: str, ports: list[Port]) -> None:
-        """A kernel bridge without spanning tree, with its ports: the crossbar of an HB domain."""
+    def make_bridge(self, name: str, ports: Mapping[Port, str]) -> None:
+        """A kernel bridge without spanning tree: the crossbar of an HB domain.
+
+        `ports` has the hardware address behind each. All are known from the start: a bridge that
+        has to learn them sends to all GPUs what is for one that has sent nothing yet.
+        """
         self.switches.link("add", ifname=name, kind="bridge", br_stp_state=0, state="up")
         bridge = self.switches.link_lookup(ifname=name)[0]
-        for port in ports:
-            self.switches.link("set", index=self.index_of(port), master=bridge)
+        for port, address in ports.items():
+            index = self.index_of(port)
+            self.switches.link("set", index=index, master=bridge)
+            # bridge(8) calls an entry that is neither learned nor the bridge's own "static".
+            self.switches.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
+
+    def wait_until_up(self, links: Iterable[Link]) -> None:
+        """Wait until the kernel has found all links to be up; new ones have carrier before."""
+        wanted = {link.upper.interface for link in links}
+        wait_for(lambda: wanted <= self._interfaces_up(), "all links come up", UP_DEADLINE_S)
+
+    def _interfaces_up(self) -> set[str]:
+        """What of the switches' interfaces is up, and known to be (RFC 2863: its state)."""
+        return {
+            message.get_attr("IFLA_IFNAME")
+            for message in self.switches.get_links()
+            if message.get_attr("IFLA_OPERSTATE") == "UP"
+        }
 
     def shape(self, link: Link) -> None:
         """Shape both directions of a link, each where it is sent."""

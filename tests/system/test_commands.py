@@ -96,6 +96,37 @@ def test_every_element_of_every_collective_is_right(folder: Path) -> None:
     assert {case["verdict"] for case in result["cases"]} == {"pass"}
 
 
+@pytest.mark.parametrize("proxies", ["process", "container"])
+def test_verify_finds_all_paths_as_intended(folder: Path, proxies: str) -> None:
+    result = result_of(railbed("verify", "quickstart", "--json", "--proxies", proxies))
+    assert (result["schema"], result["scenario"]) == ("railbed.verify/1", "quickstart")
+    assert result["verdict"] == "pass"
+    rail_only, rail_optimized = result["fabrics"]
+    assert (rail_only["kind"], rail_optimized["kind"]) == ("rail-only", "rail-optimized")
+    for fabric in result["fabrics"]:
+        assert (fabric["pairs"], fabric["as_intended"], fabric["mismatches"]) == (240, 240, [])
+    assert rail_only["rail_isolation"]["foreign_bytes"] == 0
+    assert rail_only["rail_isolation"]["verdict"] == "pass"
+    assert rail_optimized["rail_isolation"]["verdict"] == "not applicable"
+    assert not (folder / "runs").exists()
+
+
+def test_verify_prints_a_table(folder: Path) -> None:
+    only = ("--set", "fabric.kinds=rail-only", "--set", "fabric.domains=2")
+    done = railbed("verify", "quickstart", "--proxies", "process", *only)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["rail-only", "56", "56", "pass", "0", "pass"]
+
+
+def test_a_run_checks_paths_on_request(folder: Path) -> None:
+    done = railbed("run", "verify", "--json", *QUICK, "--set", "check_paths=true")
+    result = result_of(done)
+    assert result["verdict"] == "pass"
+    assert [fabric["as_intended"] for fabric in result["paths"]["fabrics"]] == [132, 132]
+    assert json.loads((Path(result["folder"]) / "paths.json").read_text()) == result["paths"]
+    assert "The paths that packets took" in railbed("show", "latest").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,6 +134,10 @@ def test_every_element_of_every_collective_is_right(folder: Path) -> None:
         (("check", "quickstart", "--set", "fabric.domains=0"), "must be at least 2, got 0"),
         (("run", "quickstart", "--set", "fabric.domain=3"), "did you mean 'domains'?"),
         (("run", "quickstart", "--proxies", "balloon"), "must be container or process"),
+        (("verify", "nowhere"), "nowhere: no such file"),
+        (("verify", "quickstart", "--set", "fabric.domains=0"), "must be at least 2, got 0"),
+        (("verify", "quickstart", "--proxies", "balloon"), "must be container or process"),
+        (("verify",), "Missing argument"),
         (("show", "never"), "no run called 'never'"),
         (("runn",), "No such command 'runn'"),
         (("run",), "Missing argument"),

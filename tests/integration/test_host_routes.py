@@ -1,0 +1,49 @@
+"""Host routes in a real network namespace."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from controller.desired import Route
+from controller.routes import HostRoutes
+from model.addressing import GATEWAY, nic_address
+from model.topology import Gpu
+from testbed.processes import running
+from tests.machine import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[int]:
+    """The process id of something in a network namespace without any links."""
+    command = ["unshare", "--net", "sleep", "infinity"]
+    with running(command, tmp_path / "proxy.log", {}) as process:
+        own, namespace = os.readlink("/proc/self/ns/net"), f"/proc/{process.pid}/ns/net"
+        wait_until(lambda: os.readlink(namespace) != own, "it has a namespace of its own")
+        yield process.pid
+
+
+def inside(process_id: int, *command: str) -> str:
+    words = ["nsenter", f"--target={process_id}", "--net", *command]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def test_links_may_come_after_the_controller(proxy: int) -> None:
+    routes = HostRoutes(proxy)
+    address = nic_address(Gpu(0, 0))
+    for words in (
+        "link add nic0 type veth peer name switch",
+        f"address add {address}/32 dev nic0",
+        "link set nic0 up",
+        "link set switch up",
+    ):
+        inside(proxy, "ip", *words.split())
+    desired = frozenset({Route(IPv4Network("10.0.0.0/17"), GATEWAY, "nic0", address)})
+    assert routes.reconcile(desired) == (1, 0)
+    assert f"10.0.0.0/17 via {GATEWAY} dev nic0" in inside(proxy, "ip", "route")
+    routes.close()

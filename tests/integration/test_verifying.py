@@ -1,0 +1,210 @@
+"""Paths of real packets: a healthy fabric passes, and what was tampered with is found, no more.
+
+The controller leaves rules and routes alone that are not its own.
+"""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.addressing import GATEWAY, hb_address, nic_address, nic_mac
+from model.fabric import FabricKind, FabricSpec
+from model.topology import Gpu, LinkKind
+from results.paths import FabricCheck, verify_object
+from scenarios.experiment import Experiment
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.path_probes import SOURCE_PORTS
+from scenarios.progress import Silent
+from scenarios.runner import run
+from scenarios.verifying import check_fabric
+from testbed.proxies import ProxyKind
+from tests.integration.fabrics import fabric_up, small_spec
+from tests.integration.link_ends import datagram_arrives
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+SOURCE, SAME_RAIL, OTHER_RAIL = Gpu(0, 0), Gpu(1, 0), Gpu(1, 1)
+HIGHEST = "priority=60000,udp"
+ON_LINK = 4  # RTNH_F_ONLINK
+PROBES = len(SOURCE_PORTS)
+PROBE_BYTES = 14 + 44
+
+
+def with_spares(kind: FabricKind) -> FabricSpec:
+    small = small_spec(kind, 3, 3)
+    return replace(small, spare_domains=1, spare_gpus=1, spare_rail_switches=1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "proxies"),
+    [
+        *((small_spec(kind, 2, 3), proxies) for kind in FabricKind for proxies in ProxyKind),
+        *((with_spares(kind), ProxyKind.PROCESS) for kind in FabricKind),
+        (replace(small_spec(RAIL_ONLY, 4, 2), rail_leaves=2, spines=2), ProxyKind.PROCESS),
+        (small_spec(RAIL_ONLY, 3, 1), ProxyKind.PROCESS),
+    ],
+    ids=lambda value: value.value if isinstance(value, ProxyKind) else shape(value),
+)
+def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies: ProxyKind) -> None:
+    with fabric_up(spec, proxies) as fabric:
+        for _ in range(2):
+            found = check_fabric(fabric)
+            assert found.paths.mismatches == ()
+            assert found.verdict == "pass"
+    gpus = spec.domains * spec.domain_size
+    assert found.paths.pairs == gpus * (gpus - 1)
+    assert (found.isolation is None) == (spec.kind is RAIL_OPTIMIZED)
+    if found.isolation is not None and spec.rail_leaves == 1:
+        across_domains = gpus * (gpus - spec.domain_size)
+        assert found.isolation.own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
+
+
+def shape(spec: FabricSpec) -> str:
+    return f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.rail_leaves}-{spec.spare_domains}"
+
+
+def add_rule(fabric: Experiment, switch: str, rule: str) -> None:
+    management = f"unix:{fabric.bed.open_vswitch.folder}/{switch}.mgmt"
+    subprocess.run(["ovs-ofctl", "-OOpenFlow13", "add-flow", management, rule], check=True)
+
+
+def from_to(source: Gpu, destination: Gpu) -> str:
+    return f"nw_src={nic_address(source)},nw_dst={nic_address(destination)}"
+
+
+def add_route(fabric: Experiment, at: Gpu, to: Gpu, **how: Any) -> None:
+    """A route for one address: it wins over the one for all of its rail."""
+    fabric.bed.wires.proxies[at.name].route("add", dst=f"{nic_address(to)}/32", **how)
+
+
+def interface(fabric: Experiment, gpu: Gpu, kind: LinkKind) -> int:
+    return fabric.bed.wires.index_of(fabric.topology.link_of(gpu, kind).lower)
+
+
+def only_mismatch(found: FabricCheck) -> dict[str, Any]:
+    (fabric,) = verify_object("x", [found])["fabrics"]
+    assert fabric["verdict"] == "fail"
+    assert fabric["as_intended"] == fabric["pairs"] - 1
+    (mismatch,) = fabric["mismatches"]
+    assert mismatch["source"] == SOURCE.name
+    assert mismatch["probes"] == PROBES
+    return dict(mismatch)
+
+
+def test_a_rule_that_sends_a_pair_to_another_port_is_found() -> None:
+    with fabric_up(small_spec(RAIL_ONLY, 3, 2), ProxyKind.PROCESS) as fabric:
+        astray = f"set_field:{nic_mac(Gpu(2, 0))}->eth_dst,output:3"
+        rule = f"{HIGHEST},{from_to(SOURCE, SAME_RAIL)},actions={astray}"
+        add_rule(fabric, "rail0", rule)
+        found = check_fabric(fabric)
+    mismatch = only_mismatch(found)
+    assert mismatch["destination"] == SAME_RAIL.name
+    assert mismatch["intended"] == ["d0g0->rail0", "rail0->d1g0"]
+    assert mismatch["found"] == ["d0g0->rail0", "rail0->d2g0", "d2g0->rail0"]
+    assert (mismatch["stray"], mismatch["arrived"]) == (PROBES, 0)
+    assert found.isolation is not None
+    assert found.isolation.verdict == "pass", "the bytes have stayed on their rail"
+
+
+def test_another_spine_is_found_though_everything_arrives() -> None:
+    with fabric_up(small_spec(RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
+        up = fabric.topology.link_by_name["rail0--spine0"].lower.number
+        down = fabric.topology.link_by_name["rail1--spine0"].upper.number
+        for switch, port in (("rail0", up), ("spine0", down)):
+            add_rule(fabric, switch, f"{HIGHEST},{from_to(SOURCE, OTHER_RAIL)},actions={port}")
+        mismatch = only_mismatch(check_fabric(fabric))
+    assert mismatch["destination"] == OTHER_RAIL.name
+    assert mismatch["intended"] == ["d0g0->rail0", "rail0->spine1", "spine1->rail1", "rail1->d1g1"]
+    assert mismatch["found"] == ["d0g0->rail0", "rail0->spine0", "spine0->rail1", "rail1->d1g1"]
+    assert mismatch["arrived"] == PROBES
+
+
+def test_one_flow_of_many_is_found() -> None:
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        port = f"tp_src={SOURCE_PORTS[5]}"
+        add_rule(fabric, "rail0", f"{HIGHEST},{port},{from_to(SOURCE, SAME_RAIL)},actions=drop")
+        mismatch = only_mismatch(check_fabric(fabric))
+    assert mismatch["found"] == ["d0g0->rail0"]
+    assert (mismatch["stray"], mismatch["arrived"]) == (1, PROBES - 1)
+
+
+def test_a_route_by_a_peer_on_another_rail_is_found() -> None:
+    with fabric_up(small_spec(RAIL_ONLY, 2, 3), ProxyKind.PROCESS) as fabric:
+        wrong_peer = str(hb_address(Gpu(0, 2)))
+        out = interface(fabric, SOURCE, LinkKind.HB)
+        add_route(fabric, SOURCE, OTHER_RAIL, gateway=wrong_peer, oif=out)
+        found = check_fabric(fabric)
+    mismatch = only_mismatch(found)
+    assert mismatch["intended"] == ["d0g0->hb0", "hb0->d0g1", "d0g1->rail1", "rail1->d1g1"]
+    assert mismatch["found"] == [
+        *("d0g0->hb0", "hb0->d0g2"),
+        *("d0g2->hb0", "hb0->d0g1"),
+        *("d0g1->rail1", "rail1->d1g1"),
+    ]
+    assert mismatch["arrived"] == PROBES
+    assert found.isolation is not None
+    assert found.isolation.verdict == "pass"
+
+
+def test_without_a_route_nothing_is_found() -> None:
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        add_route(fabric, SOURCE, OTHER_RAIL, type="unreachable")
+        mismatch = only_mismatch(check_fabric(fabric))
+    assert mismatch["found"] == []
+    assert mismatch["arrived"] == 0
+
+
+def send_across_rails(fabric: Experiment) -> None:
+    """Packets to another rail leave on the source's, for whose switch they are foreign."""
+    out = interface(fabric, SOURCE, LinkKind.NIC)
+    add_route(fabric, SOURCE, OTHER_RAIL, gateway=str(GATEWAY), oif=out, flags=ON_LINK)
+    onward = f"set_field:{nic_mac(SAME_RAIL)}->eth_dst,output:2"
+    add_rule(fabric, "rail0", f"{HIGHEST},nw_dst={nic_address(OTHER_RAIL)},actions={onward}")
+
+
+def test_bytes_that_cross_rails_are_counted() -> None:
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        send_across_rails(fabric)
+        found = check_fabric(fabric)
+    assert only_mismatch(found)["found"] == ["d0g0->rail0", "rail0->d1g0", "d1g0->hb1", "hb1->d1g1"]
+    assert found.isolation is not None
+    assert found.isolation.verdict == "fail"
+    assert found.isolation.foreign_bytes == PROBES * PROBE_BYTES
+
+
+def test_bytes_crossed_earlier_are_not_forgotten() -> None:
+    """Isolation is what the switches have counted, not what the probes show."""
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        send_across_rails(fabric)
+        assert datagram_arrives(fabric, SOURCE.name, OTHER_RAIL.name)
+        out = interface(fabric, SOURCE, LinkKind.NIC)
+        fabric.bed.wires.proxies[SOURCE.name].route(
+            "del", dst=f"{nic_address(OTHER_RAIL)}/32", oif=out
+        )
+        found = check_fabric(fabric)
+    assert found.paths.verdict == "pass"
+    assert found.isolation is not None
+    assert found.isolation.verdict == "fail"
+
+
+def test_a_run_whose_packets_go_astray_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tampered(fabric: Experiment) -> FabricCheck:
+        add_rule(fabric, "rail0", f"{HIGHEST},{from_to(SOURCE, SAME_RAIL)},actions=drop")
+        return check_fabric(fabric)
+
+    monkeypatch.setattr("scenarios.runner.check_fabric", tampered)
+    changes = ["check_paths=true", "fabric.kinds=rail-only", "fabric.domains=2"]
+    result = run(load(LIBRARY / "verify.yaml", changes), ProxyKind.PROCESS, tmp_path, Silent())
+    assert {case["verdict"] for case in result["cases"]} == {"pass"}
+    assert result["verdict"] == "fail"
+    (fabric,) = result["paths"]["fabrics"]
+    assert [m["destination"] for m in fabric["mismatches"]] == [SAME_RAIL.name]
+    assert json.loads((Path(result["folder"]) / "paths.json").read_text()) == result["paths"]
