@@ -121,7 +121,7 @@ def test_a_case_has_the_keys_of_the_contract_in_order() -> None:
     (case,) = found["cases"]
     assert [key for key in case if key not in EXTRA_KEYS] == CASE_KEYS
     assert case.keys() == {*CASE_KEYS, *EXTRA_KEYS}
-    assert list(found)[6:] == ["slowdowns", "machine"]
+    assert list(found)[6:] == ["failures", "slowdowns", "machine"]
     assert "machine" not in run_object("id", "s", Path("/f"), [])
 
 
