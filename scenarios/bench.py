@@ -15,6 +15,7 @@ from model.health import HEALTHY, Health, without
 from model.platforms import GBIT
 from model.schedule import Collective
 from model.topology import LinkKind, Topology, build_topology
+from scenarios.blackout_trials import trials
 from scenarios.experiment import experiment
 from scenarios.iperf_comparison import iperf3_cpu_s
 from scenarios.library import LIBRARY
@@ -114,6 +115,16 @@ def agents(_store: Path) -> Iterator[Row]:
             }
 
 
+def blackout(_store: Path) -> Iterator[Row]:
+    """How long pairs are cut off, by failures that switches see and by silent ones, under load."""
+    for kind in FabricKind:
+        spec, mark_id = replace(SIXTEEN, kind=kind), f"bench-{os.getpid()}-blackout-{kind}"
+        with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+            for row in trials(fabric):
+                proxies = ProxyKind.PROCESS.value
+                yield {"gpus": spec.gpus, "proxies": proxies, "fabric": kind.value, **row}
+
+
 def routing(_store: Path) -> Iterator[Row]:
     """Processor time of the desired state for 1024 GPUs: anew, and after something has failed."""
     for kind in FabricKind:
@@ -166,5 +177,6 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "startup": startup,
     "agents": agents,
     "routing": routing,
+    "blackout": blackout,
 }
 WITHOUT_FABRIC = frozenset({"routing"})

@@ -246,7 +246,7 @@ def doctor(proxies: Proxies = "container") -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="fidelity, startup, agents or routing")],
+    name: Annotated[str, typer.Argument(help="fidelity, startup, agents, routing or blackout")],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
 ) -> None:

@@ -65,7 +65,10 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, random: 17}]", "faults.0.random: the rail-only fabric has only 16"),
         ("[{what: spine-switch}]", "faults.0.what: a rail-only fabric of this shape has none"),
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
-        ("[{what: gpu}]", "faults.0.what: with reroute, nobody would do the work of a gpu"),
+        (
+            "[{what: gpu}]",
+            "faults.0.what: nobody would do the work of a gpu: job.reaction is reroute",
+        ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: is not for a link that flaps"),
     ],
 )
