@@ -67,7 +67,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
         (
             "[{what: gpu}]",
-            "faults.0.what: nobody would do the work of a gpu: job.reaction is reroute",
+            "faults.0.what: nobody would do the work of a gpu",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: is not for a link that flaps"),
     ],
