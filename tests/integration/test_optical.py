@@ -1,0 +1,36 @@
+"""An optical switch moves NIC links of a running fabric, and the controller follows."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.fabric import FabricKind
+from model.faults import Fault, How, What
+from model.schedule import Collective
+from scenarios.reactions import Reaction, layout_after
+from scenarios.settling import wait_until_settled
+from testbed.optical import set_circuits
+from testbed.proxies import ProxyKind
+from tests.integration.fabrics import fabric_up, small_spec
+from traffic_gen.collectives import build_schedule
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) -> None:
+    spec = replace(small_spec(kind), spare_rail_switches=1)
+    fault = Fault(What.RAIL_SWITCH, How.DOWN, "rail0")
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+        layout = layout_after(fabric.layout, fault, Reaction.SPARE_RAIL_SWITCH, 1)
+        set_circuits(fabric.bed, fabric.topology, layout.topology, 0.025)
+        wait_until_settled(fabric.bed.journal, frozenset())
+        fabric.rearrange(layout)
+        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
+        prediction = fabric.predict(schedule)
+        (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+        counters = fabric.bed.counters()
+    assert repeat.complete
+    assert not repeat.errors
+    assert not {link.name for link in layout.topology.links_of("d0g0")} & {"d0g0--rail0"}
+    assert counters["d0g0--rail0"].received_bytes > 0

@@ -1,0 +1,92 @@
+"""Failure experiments through the command line, on small fabrics."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.failures import FAILURE_KEYS
+from tests.system.test_commands import folder, railbed
+
+__all__ = ["folder"]
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+
+SMALL = (
+    *("--set", "fabric.domains=2", "--set", "fabric.domain_size=3"),
+    *("--set", "workloads.0.size_scale=8000", "--set", "repeats=1", "--set", "warmup=0"),
+    # So short executions on a machine that may be busy say little about time.
+    *("--set", "expect.ratio_within=1", "--set", "expect.ratio_limit=2"),
+    *("--set", "expect.blackout_ms=2000", "--set", "faults.0.at=0.05"),
+)
+
+
+def experiment(name: str, *more: str, proxies: str = "process") -> list[dict[str, Any]]:
+    done = railbed("run", name, "--json", "--proxies", proxies, *SMALL, *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    failures: list[dict[str, Any]] = json.loads(done.stdout)["failures"]
+    return failures
+
+
+@pytest.mark.parametrize("proxies", ["process", "container"])
+def test_a_lost_nic_link_on_both_fabrics(folder: Path, proxies: str) -> None:
+    rows = experiment("nic-link-down", proxies=proxies)
+    assert [row["fabric"] for row in rows] == ["rail-only", "rail-optimized"]
+    for row in rows:
+        assert list(row) == list(FAILURE_KEYS)
+        assert (row["fault"], row["where"]) == ("nic-link down", "d0g0--rail0")
+        assert row["lost_probes_untouched"] == 0
+        assert row["probed_pairs"] > 0
+        assert row["blackout_ms"] >= 0
+        assert row["modeled_faulty_s"] > row["modeled_healthy_s"]
+        (times,) = row["times"]
+        assert times["ended_s"] is None
+        assert times["detected_ms"] < times["confirmed_ms"]
+    (run,) = (folder / "runs").iterdir()
+    phases = {place.name.rpartition("_")[2] for place in run.glob("rail-only_*")}
+    assert phases == {"healthy", "struck", "faulty", "after"}
+    assert (run / "rail-only_all-reduce_hierarchical_struck" / "records.json").exists()
+
+
+def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:
+    rows = experiment("gpu-lost-spare")
+    for row in rows:
+        assert row["reaction"] == "spare-gpu"
+        assert row["after_s"] is None
+        assert row["faulty_s"] > 0
+        assert row["modeled_faulty_s"] == pytest.approx(row["modeled_healthy_s"], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["spare-rail-switch", "domain-lost", "gpu-lost-remote"])
+def test_a_job_goes_on_elsewhere(folder: Path, name: str) -> None:
+    small = ("--set", "workloads.0.size_scale=80") if name == "gpu-lost-remote" else ()
+    for row in experiment(name, *small):
+        assert row["struck_s"] > row["healthy_s"]
+        assert row["faulty_s"] > 0
+
+
+def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:
+    (flapping,) = experiment("nic-link-flaps", "--set", "fabric.kinds=[rail-only]")
+    assert len(flapping["times"]) == 4
+    assert all(times["ended_s"] > times["begun_s"] for times in flapping["times"])
+    killed = ("--set", "fabric.kinds=[rail-only]", "--set", "workloads.0.size_scale=80")
+    (controller,) = experiment("controller-killed", *killed)
+    assert (controller["blackout_ms"], controller["lost_probes_untouched"]) == (None, 0)
+
+
+def test_the_table_names_the_fault(folder: Path) -> None:
+    done = railbed("run", "uplink-down", "--proxies", "process", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "uplink down · rail0--spine0 · reroute" in done.stdout
+    assert "blackout" in done.stdout
+
+
+def test_a_fault_that_cannot_be_is_bad_input(folder: Path) -> None:
+    for command in ("check", "run"):
+        done: subprocess.CompletedProcess[str] = railbed(
+            command, "nic-link-down", "--set", "faults.0.where=d9g0--rail0"
+        )
+        assert done.returncode == 2
+        assert "the rail-only fabric has no nic-link 'd9g0--rail0'" in done.stderr
+    assert not (folder / "runs").exists()

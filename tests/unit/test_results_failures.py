@@ -1,0 +1,93 @@
+"""What a fault did to a job: verdicts, the JSON object and the table."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from results.comparison import Verdict
+from results.failures import (
+    FAILURE_KEYS,
+    Failure,
+    FaultTimes,
+    failure_object,
+    lost_experiment,
+    print_failures,
+)
+from tests.unit.test_results import result
+
+TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
+
+
+def failure(**changes: Any) -> Failure:
+    facts: dict[str, Any] = {
+        "case": "rail-only/all-to-all/two-step",
+        "fault": "nic-link down",
+        "where": "d0g0--rail0",
+        "fabric": "rail-only",
+        "reaction": "reroute",
+        "healthy": result(),
+        "struck_s": 1.5,
+        "faulty": result(1.01),
+        "after": result(),
+        "blackout_ms": 14.2,
+        "probed_pairs": 6,
+        "lost_probes_untouched": 0,
+        "untouched_pairs": 6,
+        "times": (TIMES,),
+        "blackout_limit_ms": 60.0,
+        "struck_complete": True,
+    }
+    return Failure(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "words"),
+    [
+        ({}, Verdict.PASS, None),
+        ({"blackout_ms": None}, Verdict.PASS, None),
+        ({"blackout_ms": 61.0}, Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
+        ({"lost_probes_untouched": 3}, Verdict.FAIL, "3 probes of pairs that it does not touch"),
+        ({"struck_complete": False}, Verdict.FAIL, "did not complete"),
+        ({"faulty": result(1.03)}, Verdict.WARN, "faulty: 3.0% away from the model"),
+        ({"after": result(1.06)}, Verdict.FAIL, "after: 6.0% away from the model"),
+        ({"faulty": None, "after": None}, Verdict.PASS, None),
+    ],
+)
+def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) -> None:
+    found = failure(**changes)
+    assert found.verdict is verdict
+    reasons = [reason for _, reason in found.reasons]
+    assert any(words in reason for reason in reasons) if words else not reasons
+
+
+def test_the_object_has_all_keys_in_order_and_is_json() -> None:
+    row = failure_object("nic-link-down", failure())
+    assert tuple(row) == FAILURE_KEYS
+    assert json.loads(json.dumps(row)) == row
+    assert row["ratio"] == pytest.approx(1.01)
+    assert row["times"][0]["confirmed_ms"] == 9.8
+
+
+def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
+    row = lost_experiment("nic-link-down", "the controller died")
+    assert tuple(row) == FAILURE_KEYS
+    assert (row["verdict"], row["reasons"]) == ("fail", ["the controller died"])
+
+
+def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
+    rows = [
+        failure_object("nic-link-down", failure()),
+        failure_object("nic-link-down", failure(fabric="rail-optimized", after=None)),
+        lost_experiment("hb-link-down", "no rules today"),
+    ]
+    text = io.StringIO()
+    print_failures(rows, Console(file=text, width=80))
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "nic-link down · d0g0--rail0 · reroute"
+    assert sum("blackout" in line for line in lines) == 2 + 0
+    assert any(line.startswith("  rail-only") and "14 ms" in line for line in lines)
+    assert any("fail: hb-link-down" in line and "no rules today" in line for line in lines)
+    assert max(map(len, lines)) <= 80

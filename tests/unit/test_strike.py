@@ -1,0 +1,135 @@
+"""Faults on the agenda of an execution: when they begin and end, and when a job gives up."""
+
+import time
+from collections.abc import Callable
+from math import inf
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.fabric import FabricKind
+from model.faults import Fault, How, What
+from model.prediction import Epoch, path_class, predict, transfer_paths
+from model.schedule import Collective
+from model.topology import build_topology
+from scenarios.strike import WATCH_EVERY_S, Strike, moment_s
+from tests.unit.fabrics import spec
+from traffic_gen.collectives import build_schedule
+from traffic_gen.fleet import Aborted
+
+TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 3))
+
+
+class Breaker:
+    """Notes what is broken and mended, in place of a `FaultInjector`."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Callable[[], None]]:
+        def break_it(part: Any = "controller", *_: Any) -> Callable[[], None]:
+            what = getattr(part, "name", part)
+            self.done.append(f"{what} broken")
+            return lambda: self.done.append(f"{what} mended")
+
+        return break_it
+
+
+class Agents:
+    """Notes whose death is announced."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+
+    def lose(self, gpu: int) -> None:
+        self.lost.append(gpu)
+
+
+def struck(*faults: Fault, gives_up: bool = False) -> tuple[Strike, Breaker, Agents]:
+    breaker, agents = Breaker(), Agents()
+    fabric = SimpleNamespace(topology=TOPOLOGY, agents=agents)
+    moments_s = [fault.at_s for fault in faults]
+    strike = Strike(cast(Any, fabric), cast(Any, breaker), moments_s, faults, lambda _: gives_up)
+    return strike, breaker, agents
+
+
+def test_a_fault_begins_and_ends_at_its_times() -> None:
+    link = "d0g0--rail0"
+    strike, breaker, _ = struck(Fault(What.NIC_LINK, How.DOWN, link, at_s=1, for_s=2))
+    assert strike(0.25) == 0.75
+    assert breaker.done == []
+    assert strike(1.0) == WATCH_EVERY_S
+    assert breaker.done == [f"{link} broken"]
+    strike(3.0)
+    assert breaker.done == [f"{link} broken", f"{link} mended"]
+    (record,) = strike.records
+    assert record.ended_ns is not None
+    assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
+
+
+def test_what_stays_broken_is_undone_once() -> None:
+    strike, breaker, _ = struck(Fault(What.RAIL_SWITCH, How.DOWN, "rail1", at_s=0))
+    strike(0.0)
+    strike.finish()
+    assert strike.records[0].ended_ns is None
+    strike.undo()
+    strike.undo()
+    assert breaker.done == ["rail1 broken", "rail1 mended"]
+
+
+def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> None:
+    strike, breaker, _ = struck(Fault(What.CONTROLLER, How.KILL, "controller", at_s=0, for_s=0.05))
+    strike(0.0)
+    begun_s = time.monotonic()
+    strike.finish()
+    assert time.monotonic() - begun_s > 0.03
+    assert breaker.done == ["controller broken", "controller mended"]
+
+
+@given(st.integers(1, 6), st.floats(0.01, 2))
+def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: float) -> None:
+    fault = Fault(What.UPLINK, How.FLAP, "rail0--spine0", period_s=period_s, count=count)
+    strike, breaker, _ = struck(fault)
+    for half in range(2 * count):
+        strike((half + 0.25) * period_s / 2)
+        expected = "broken" if half % 2 == 0 else "mended"
+        assert breaker.done[-1].endswith(expected)
+    assert len(breaker.done) == 2 * count
+
+
+def test_a_domain_that_is_killed_is_all_its_agents() -> None:
+    strike, breaker, agents = struck(Fault(What.DOMAIN, How.KILL, "d1", at_s=0))
+    strike(0.0)
+    assert agents.lost == [2, 3]
+    assert breaker.done == ["d1g0 broken", "d1g1 broken"]
+
+
+def test_a_job_gives_up_only_when_something_is_broken() -> None:
+    fault = Fault(What.GPU, How.DOWN, "d0g0", at_s=1)
+    strike, _, _ = struck(fault, gives_up=True)
+    strike(0.5)
+    with pytest.raises(Aborted):
+        strike(1.0)
+
+
+def test_nothing_due_means_no_hurry() -> None:
+    strike, _, _ = struck()
+    assert strike(1.0) == inf
+
+
+def test_a_step_begins_when_the_model_says_so() -> None:
+    schedule = build_schedule(Collective.ALL_REDUCE, "ring", 3, 2, 6_000_000)
+    paths = transfer_paths(schedule, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
+    latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
+    prediction = predict(schedule, TOPOLOGY, latency_s)
+    moments_s = [
+        moment_s(Fault(What.NIC_LINK, How.DOWN, "", at_step=step), schedule, prediction)
+        for step in range(10)
+    ]
+    assert moments_s[0] == 0
+    assert moments_s == sorted(set(moments_s))
+    assert moments_s[-1] == pytest.approx(0.9 * prediction.completion_s, rel=0.05)
+    assert moment_s(Fault(What.NIC_LINK, How.DOWN, "", at_s=7), schedule, prediction) == 7
