@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from math import inf
 from typing import Any
 
 from rich.console import Console
@@ -50,7 +51,8 @@ class Failure:
     """A case with faults. Phases that this fault does not have are `None`.
 
     `struck_s` is the execution in which it happened, with all that the job did about it.
-    `blackout_ms` is the longest of the probed pairs that the fault hit and that have another way.
+    `blackout_ms` is the longest of the probed pairs that the fault hit and that have another way;
+    infinity if no end of it was seen, `None` if there are no such pairs.
     """
 
     case: str
@@ -83,9 +85,11 @@ class Failure:
                 Verdict.FAIL,
                 f"{self.lost_probes_untouched} probes of pairs that it does not touch are lost",
             )
-        limit = self.blackout_limit_ms
-        if limit is not None and self.blackout_ms is not None and self.blackout_ms > limit:
-            yield Verdict.FAIL, f"a blackout of {self.blackout_ms:.0f} ms, more than {limit:g} ms"
+        limit, blackout_ms = self.blackout_limit_ms, self.blackout_ms
+        if blackout_ms == inf:
+            yield Verdict.FAIL, "a pair that has another way was not reached again"
+        elif limit is not None and blackout_ms is not None and blackout_ms > limit:
+            yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
         for phase, result in (("faulty", self.faulty), ("after", self.after)):
             for reason in result.reasons if result is not None else ():
                 yield result.verdict if result else Verdict.PASS, f"{phase}: {reason}"
@@ -130,7 +134,7 @@ def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
         "where": failure.where,
         "fabric": failure.fabric,
         "reaction": failure.reaction,
-        "blackout_ms": failure.blackout_ms,
+        "blackout_ms": None if failure.blackout_ms == inf else failure.blackout_ms,
         "healthy_s": failure.healthy.measured.median,
         "modeled_healthy_s": failure.healthy.modeled_s,
         "struck_s": failure.struck_s,
@@ -160,7 +164,7 @@ def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
         console.print(Text(heading, "bold"))
         console.print(_table(list(together)))
     console.print(Text(LEGEND, "dim"))
-    for row in rows:
+    for row in (row for row in rows if row["verdict"] != "pass"):
         for reason in row["reasons"]:
             what = f"{row['verdict']}: {_heading(row)}: {row['fabric']}: {reason}"
             console.print(Text(what, VERDICT_STYLES[row["verdict"]]))

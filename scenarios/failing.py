@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from model.faults import How, health_under
-from model.health import HEALTHY
+from model.health import HEALTHY, Health
 from model.measurement import FaultRecord, Repeat
 from model.prediction import Prediction, predict_through
 from results.comparison import CaseResult, Measured, Thresholds, compare
@@ -92,6 +92,8 @@ class FailingCase:
         with probing(self.fabric.bed, (*hit, *untouched), folder.folder_of(name)) as probes:
             repeat = self.measuring.keep(name, self._run(prediction, strike))
             strike.finish()
+            if not repeat.complete:
+                self._wait_until_answered(self.home)
             # What the job does from here on is no failure of the fabric.
             records = probes.stop()
             took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
@@ -133,10 +135,15 @@ class FailingCase:
 
     def _settle(self, layout: Layout, *, broken: bool = True) -> None:
         """Wait until the controller has dealt with all there is, and have the job run so."""
+        health = self._wait_until_answered(layout, broken=broken)
+        self.fabric.rearrange(replace(layout, health=health))
+
+    def _wait_until_answered(self, layout: Layout, *, broken: bool = True) -> Health:
+        """Wait until the controller, if there is one, has dealt with all there is."""
         health = health_under(layout.topology, self.faults) if broken else HEALTHY
         if self.fabric.bed.controller.is_running:
             wait_until_settled(self.fabric.bed.journal, health.failed)
-        self.fabric.rearrange(replace(layout, health=health))
+        return health
 
     def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
         if any(fault.how is How.FLAP for fault in self.faults):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from math import inf
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def failure(**changes: Any) -> Failure:
         ({}, Verdict.PASS, None),
         ({"blackout_ms": None}, Verdict.PASS, None),
         ({"blackout_ms": 61.0}, Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
+        ({"blackout_ms": inf}, Verdict.FAIL, "was not reached again"),
         ({"lost_probes_untouched": 3}, Verdict.FAIL, "3 probes of pairs that it does not touch"),
         ({"struck_complete": False}, Verdict.FAIL, "did not complete"),
         ({"faulty": result(1.03)}, Verdict.WARN, "faulty: 3.0% away from the model"),
@@ -67,6 +69,7 @@ def test_the_object_has_all_keys_in_order_and_is_json() -> None:
     row = failure_object("nic-link-down", failure())
     assert tuple(row) == FAILURE_KEYS
     assert json.loads(json.dumps(row)) == row
+    assert failure_object("x", failure(blackout_ms=inf))["blackout_ms"] is None
     assert row["ratio"] == pytest.approx(1.01)
     assert row["times"][0]["confirmed_ms"] == 9.8
 
