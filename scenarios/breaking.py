@@ -1,9 +1,10 @@
 """The faults of a scenario file, checked and made definite for one fabric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from model.fabric import FabricKind, FabricSpec
-from model.faults import POSSIBLE, Fault, How, What, chosen, parts
+from model.faults import POSSIBLE, Fault, How, What, chosen, health_under, parts
+from model.routing import Routing, Unreachable
 from model.topology import Topology, build_topology
 from scenarios.flaws import Flaw
 from scenarios.reactions import Reaction
@@ -11,6 +12,8 @@ from scenarios.schema import FaultEntry, ScenarioFile
 from scenarios.suggestions import nearest
 
 DEFAULT_AT_S = 0.3
+# With these a job stays on its GPUs.
+STAYING = (Reaction.REROUTE, Reaction.RESTART)
 # What a reaction is about, and the key of the spares that it takes.
 _LOST_GPU = (What.GPU, What.DOMAIN)
 FOR = {
@@ -59,7 +62,25 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
         found += _missing(number, entry, spec, known)
         if not found:
             faults += [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
+    if file.job.reaction in STAYING:
+        found += _cut_off(topology, faults)
     return tuple(faults), found
+
+
+def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Flaw]:
+    """A job that stays where it is needs a way between all its GPUs.
+
+    Links fail in both directions, so who reaches the next one reaches all.
+    """
+    routing = Routing(topology, health_under(topology, faults))
+    gpus = topology.job_gpus
+    for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
+        try:
+            routing.path(*pair)
+        except Unreachable as error:
+            what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
+            yield Flaw(("faults",), what, "break less, or let the job move to spares")
+            return
 
 
 def _missing(
@@ -104,10 +125,14 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 def reaction_flaws(file: ScenarioFile) -> Iterator[Flaw]:
     """What a reaction needs of the fabric, and of the fault."""
     job, fabric = file.job, file.fabric
-    if job.reaction in (Reaction.REROUTE, Reaction.RESTART):
+    if job.reaction in STAYING:
         yield from _nobody_instead(file)
     if job.reaction is Reaction.REROUTE:
         return
+    for number, entry in enumerate(file.faults):
+        if entry.for_ is not None or entry.how is How.FLAP:
+            what = f"goes with reroute alone: with {job.reaction}, a fault stays until the end"
+            yield Flaw(("faults", number, "how" if entry.for_ is None else "for"), what)
     if len(file.faults) != 1:
         yield Flaw(("job", "reaction"), f"is about one fault, got {len(file.faults)}")
         return
@@ -126,7 +151,7 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Flaw]:
             what = (
                 f"nobody would do the work of a {entry.what}: job.reaction is {file.job.reaction}"
             )
-            others = ", ".join(r for r in Reaction if r not in (Reaction.REROUTE, Reaction.RESTART))
+            others = ", ".join(reaction for reaction in Reaction if reaction not in STAYING)
             yield Flaw(("faults", number, "what"), what, f"choose one of {others}")
 
 

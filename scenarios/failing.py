@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from model.faults import How, health_under
+from model.errors import EmulationError
+from model.faults import Fault, How, health_under
 from model.health import HEALTHY, Health
 from model.measurement import FaultRecord, Repeat
 from model.prediction import Prediction, predict_through
@@ -76,8 +77,18 @@ class FailingCase:
     # The execution in which it happens
 
     def _strike(self, prediction: Prediction) -> Strike:
-        moments_s = [moment_s(fault, self.schedule, prediction) for fault in self.faults]
+        moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
         return Strike(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
+
+    def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
+        """When a fault begins; `EmulationError` if the execution is over by then."""
+        begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
+        if begin_s >= end_s:
+            raise EmulationError(
+                f"{self.case.name}: {fault.name} at {begin_s:g} s comes too late: the execution "
+                f"takes {end_s:.3f} s; break it earlier, or send more (workloads.0.size_scale)"
+            )
+        return begin_s
 
     def _gives_up(self, started_ns: int) -> bool:
         """A job that does not go on by itself stops when the failure is known."""

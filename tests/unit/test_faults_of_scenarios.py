@@ -69,6 +69,10 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "[{what: gpu}]",
             "faults.0.what: nobody would do the work of a gpu",
         ),
+        (
+            "[{what: nic-link}, {what: hb-link}]",
+            "faults: on the rail-only fabric d0g0 has no way to d0g1",
+        ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: is not for a link that flaps"),
     ],
 )
@@ -92,6 +96,12 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
             "{reaction: spare-gpu}",
             "spare_gpus: 1",
             "job.reaction: is about one fault, got 2",
+        ),
+        (
+            "[{what: nic-link, for: 1}]",
+            "{reaction: abort-and-restart}",
+            "",
+            "faults.0.for: goes with reroute alone",
         ),
         (
             "[{what: gpu}]",
