@@ -67,7 +67,7 @@ def run(
 def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: Path) -> None:
     scenario = load(_find(path), overrides)
     kind = _ready(proxies)
-    _require_possible(scenario)
+    require_possible(scenario)
     # The testbed's libraries take a second to import: not for commands that do without.
     from scenarios.runner import run as run_scenario
 
@@ -89,7 +89,7 @@ def failures(
 
     experiments = failure_experiments()
     for experiment in experiments:
-        _require_possible(experiment)
+        require_possible(experiment)
     rows = list(run_failures(experiments, _ready(proxies), store, Lines(err)))
     if as_json:
         print(json.dumps(rows))
@@ -98,7 +98,7 @@ def failures(
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
 
 
-def _require_possible(scenario: Scenario) -> None:
+def require_possible(scenario: Scenario) -> None:
     """Refuse faults that this kernel cannot make; only root can find out."""
     if not scenario.has_faults or os.geteuid() != 0:
         return
@@ -147,7 +147,7 @@ def _find(path: Path) -> Path:
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a scenario without running it: all problems at once. Needs no root."""
     checked = load(_find(scenario), overrides)
-    _require_possible(checked)
+    require_possible(checked)
     out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
     _describe(checked)
 

@@ -47,17 +47,17 @@ class Run:
         for spec in self.scenario.fabrics:
             on_fabric = self.scenario.cases_on(spec.kind)
             if not self.scenario.has_faults:
-                with self._fabric(spec) as fabric:
+                with self._fabric(spec, spec.kind) as fabric:
                     cases += [self._case(case, fabric) for case in on_fabric]
                 continue
             for case in on_fabric:
-                with self._fabric(spec) as fabric:
+                with self._fabric(spec, case.name.replace("/", "_")) as fabric:
                     failures.append(FailingCase(case, fabric, self.measuring).execute())
         return cases, failures
 
     @contextmanager
-    def _fabric(self, spec: FabricSpec) -> Iterator[Experiment]:
-        """A fabric that is up; what the controller and Open vSwitch have said is kept."""
+    def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
+        """A fabric that is up; what its controller and Open vSwitch have said is kept by name."""
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         mark_id = f"run-{os.getpid()}-{spec.kind}"
         with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
@@ -67,8 +67,8 @@ class Run:
                 yield fabric
             finally:
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
-                self.measuring.folder.keep(f"controller-{spec.kind}.jsonl", journal.read_text())
-                self.measuring.folder.keep(f"open-vswitch-{spec.kind}.log", log.read_text())
+                self.measuring.folder.keep(f"controller-{name}.jsonl", journal.read_text())
+                self.measuring.folder.keep(f"open-vswitch-{name}.log", log.read_text())
 
     def _check_paths(self, fabric: Experiment) -> None:
         """While the fabric is still idle; what is found is kept even if the run breaks off."""
