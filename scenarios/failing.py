@@ -26,8 +26,6 @@ from testbed.optical import set_circuits
 from traffic_gen.blackout import Blackout, PairRecord, longest, lost
 from traffic_gen.fleet import Agenda, nothing_due
 
-# More would fill slow links: a pair's probes take half a Mbit/s.
-MOST_PAIRS = 6
 ALWAYS_NS = (0, 1 << 62)
 
 
@@ -97,7 +95,7 @@ class FailingCase:
 
     def _struck(self, strike: Strike, prediction: Prediction) -> Struck:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
-        hit, untouched = probed_pairs(self.home, self.faults, MOST_PAIRS)
+        hit, untouched = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
         folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
         with probing(self.fabric.bed, (*hit, *untouched), folder.folder_of(name)) as probes:

@@ -47,6 +47,7 @@ def resolve(file: ScenarioFile, default_name: str, text: str) -> tuple[Scenario 
         expect=_expectation(file.expect),
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=_job(file.job),
+        probed_pairs=file.probed_pairs,
     )
     return (None if flaws else scenario), flaws
 

@@ -65,6 +65,7 @@ class Scenario:
     expect: Expectation
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
     job: JobPlan = JobPlan()
+    probed_pairs: int = 0
 
     @property
     def has_faults(self) -> bool:

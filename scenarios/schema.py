@@ -240,6 +240,13 @@ class ScenarioFile(Strict):
     workloads: tuple[Workload, ...] = Field(min_length=1, description="what to execute, in order")
     faults: tuple[FaultEntry, ...] = Field(default=(), description="what breaks, if anything")
     job: Job = Field(default_factory=Job, description="what the job does about it")
+    probed_pairs: int = Field(
+        default=6,
+        ge=1,
+        strict=True,
+        description="faults: so many of the pairs that are hit, and of the others, are probed; "
+        "each takes 0.5 Mbit/s of its links",
+    )
     repeats: int = Field(default=5, ge=1, strict=True, description="counted executions of a case")
     warmup: int = Field(default=1, ge=0, strict=True, description="executions before, not counted")
     seed: int = Field(
