@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from controller.liveness import Liveness
-from model.health import Health, drain
+from model.draining import drain
+from model.health import Health
 from model.topology import (
     Circuits,
     Link,

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model.health import Health, drain
+from model.draining import drain
+from model.health import Health
 from model.topology import LinkKind, NodeKind, Topology
 
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from controller.desired import desired_state
 from controller.stages import nearest_first
 from model.distances import Distances, LiveLinks
+from model.draining import drain
 from model.fabric import FabricKind
 from model.faults import Fault, How, What, health_under
-from model.health import HEALTHY, Health, drain, without
+from model.health import HEALTHY, Health, without
 from model.routing import Routing, Unreachable
 from model.topology import Gpu, Link, LinkKind, Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec
