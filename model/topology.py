@@ -190,16 +190,6 @@ class Topology:
         """GPUs by their names."""
         return {gpu.name: gpu for gpu in self.gpus}
 
-    def kind_of(self, node: str) -> NodeKind:
-        """What a node is."""
-        if node in self.gpu_by_name:
-            return NodeKind.GPU
-        if node in self.switch_by_name:
-            return self.switch_by_name[node].kind
-        if node in self.hb_switches:
-            return NodeKind.HB_SWITCH
-        raise ValueError(f"no node of this fabric is called {node!r}")
-
     @cached_property
     def _links_by_node(self) -> dict[str, list[Link]]:
         links = defaultdict(list)

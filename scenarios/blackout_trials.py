@@ -17,7 +17,7 @@ from scenarios.settling import fault_times, wait_until_settled
 from scenarios.strike import Strike
 from testbed.controller_process import read_journal
 from testbed.faults import FaultInjector
-from traffic_gen.blackout import longest, lost
+from traffic_gen.blackout import ALWAYS_NS, longest, lost
 from traffic_gen.collectives import build_schedule
 
 FAULTS = ((What.NIC_LINK, How.DOWN, 20), (What.NIC_LINK, How.BLACKHOLE, 20))
@@ -25,7 +25,6 @@ RESTARTS = (What.CONTROLLER, How.KILL, 5)
 SIZE_BYTES = 4_000_000
 BEGIN_S, LAST_S = 0.3, 0.4
 MOST_PAIRS = 6
-ALWAYS_NS = (0, 1 << 62)
 # Trial after trial another link: one that fails again soon is held down for longer.
 STRIDE = 7
 

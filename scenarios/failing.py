@@ -23,10 +23,8 @@ from scenarios.strike import Strike, break_part, moment_s
 from testbed.controller_process import read_journal
 from testbed.faults import FaultInjector
 from testbed.optical import set_circuits
-from traffic_gen.blackout import Blackout, PairRecord, longest, lost
+from traffic_gen.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
 from traffic_gen.fleet import Agenda, nothing_due
-
-ALWAYS_NS = (0, 1 << 62)
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class Struck:
 
     complete: bool
     repeat: Repeat
-    prediction: Prediction
     started_ns: int
     took_s: float | None
     records: tuple[FaultRecord, ...]
@@ -109,7 +106,6 @@ class FailingCase:
         return Struck(
             complete=repeat.complete or took_s is not None,
             repeat=repeat,
-            prediction=prediction,
             started_ns=strike.started_ns,
             took_s=took_s,
             records=strike.records,

@@ -56,10 +56,8 @@ class FaultInjector:
 
         What `sender` sends is lost, by default what the link's lower node does.
         """
-        if how is How.DOWN:
-            return self._take_carrier([link])
-        if how is How.BLACKHOLE:
-            return self._silence([link.lower, link.upper])
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all([link], how)
         if how is How.BLACKHOLE_ONE_WAY:
             return self._silence([_sending_end(link, sender or link.lower.node)])
         if how is How.DEGRADE and rate_bps:
@@ -69,22 +67,16 @@ class FaultInjector:
 
     def break_switch(self, name: str, how: How) -> Undo:
         """Break all links of a rail, spine or HB switch at once, or kill the switch."""
-        links = self._links_of(name)
-        if how is How.DOWN:
-            return self._take_carrier(links)
-        if how is How.BLACKHOLE:
-            return self._silence([port for link in links for port in (link.lower, link.upper)])
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all(self._links_of(name), how)
         if how is How.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
         raise EmulationError(f"{name}: {how} is nothing that this switch can do")
 
     def break_gpu(self, gpu: str, how: How) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
-        links = self._links_of(gpu)
-        if how is How.DOWN:
-            return self._take_carrier(links)
-        if how is How.BLACKHOLE:
-            return self._silence([port for link in links for port in (link.lower, link.upper)])
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all(self._links_of(gpu), how)
         if how is How.KILL:
             self._kill_gpu(gpu)
             return lambda: None
@@ -103,6 +95,12 @@ class FaultInjector:
 
     def _links_of(self, node: str) -> list[Link]:
         return list(self._bed.topology.links_of(node))
+
+    def _break_all(self, links: Sequence[Link], how: How) -> Undo:
+        """What links, switches and GPUs have in common: without carrier, or silent at both ends."""
+        if how is How.DOWN:
+            return self._take_carrier(links)
+        return self._silence([port for link in links for port in (link.lower, link.upper)])
 
     def _take_carrier(self, links: Sequence[Link]) -> Undo:
         breakage = self._breakage

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
+# From before any probe until after all of them.
+ALWAYS_NS = (0, 1 << 62)
+
 
 @dataclass(frozen=True)
 class PairRecord:

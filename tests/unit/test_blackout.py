@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from traffic_gen.blackout import (
+    ALWAYS_NS,
     Blackout,
     PairRecord,
     blackouts,
@@ -22,7 +23,6 @@ from traffic_gen.roce import PSN_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
 
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 INTERVAL_NS = 1_000_000
-ALWAYS = (0, 1 << 62)
 
 
 def record(fates: list[int | None], name: str = "a>b") -> PairRecord:
@@ -65,7 +65,7 @@ def test_the_number_can_be_written_over(sequence: int) -> None:
 def test_every_lost_probe_is_in_one_blackout(probes: PairRecord) -> None:
     missing = len(probes.sent_ns) - len(probes.arrived_ns)
     assert sum(blackout.lost for blackout in blackouts(probes)) == missing
-    assert lost([probes], ALWAYS) == missing
+    assert lost([probes], ALWAYS_NS) == missing
 
 
 @given(RECORDS)
@@ -96,7 +96,7 @@ def test_a_blackout_ends_with_the_next_arrival_or_never(probes: PairRecord) -> N
 def test_what_is_overtaken_is_not_lost(delays: list[int]) -> None:
     probes = record([*delays])
     assert blackouts(probes) == []
-    assert lost([probes], ALWAYS) == 0
+    assert lost([probes], ALWAYS_NS) == 0
     assert longest([probes], 0) is None
 
 
@@ -120,8 +120,8 @@ def test_the_longest_is_of_those_that_last_until_after(
 @given(RECORDS, st.integers(0, 45 * INTERVAL_NS))
 def test_every_moment_counts_once(probes: PairRecord, middle_ns: int) -> None:
     before = lost([probes], (0, middle_ns))
-    after = lost([probes], (middle_ns, ALWAYS[1]))
-    assert before + after == lost([probes], ALWAYS)
+    after = lost([probes], (middle_ns, ALWAYS_NS[1]))
+    assert before + after == lost([probes], ALWAYS_NS)
 
 
 def test_an_example_in_numbers() -> None:

@@ -1,16 +1,12 @@
 """Slow links: which are given up, and that nobody is lost by it."""
 
-from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import permutations
 from math import isclose
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from controller.desired import desired_state
-from controller.stages import nearest_first
-from model.distances import Distances, LiveLinks
 from model.draining import drain
 from model.fabric import FabricKind
 from model.faults import Fault, How, What, health_under
@@ -18,8 +14,7 @@ from model.health import HEALTHY, Health, without
 from model.routing import Routing, Unreachable
 from model.topology import Gpu, Link, LinkKind, Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec
-from tests.unit.pipeline import Pipeline
-from tests.unit.test_stages import assert_all_arrive, by_switches, forwarding
+from tests.unit.test_stages import assert_nobody_is_lost
 
 Case = tuple[Topology, Health]
 SHARES = st.sampled_from([0.05, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
@@ -196,20 +191,7 @@ def test_every_slow_link_is_failed_drained_or_kept_at_its_rate(case: Case) -> No
 def test_nobody_is_lost_while_a_link_is_drained(case: Case, data: st.DataObject) -> None:
     """It works all the while: so the order of an improvement will do."""
     topology, seen = case
-    after = drain(topology, seen)
-    old, new = desired_state(topology, seen), desired_state(topology, after)
-    distances = Distances(LiveLinks(topology, after))
-    stages = nearest_first(distances, old.rules, new.rules)
-    pairs = {*by_switches(Routing(topology, seen))} & {*by_switches(Routing(topology, after))}
-    first = (old.rules, *stages.before_routes)
-    for hosts, sequence in (
-        (old, first),
-        (forwarding(topology, old, new), (first[-1], *stages.behind_routes)),
-    ):
-        for one, following in pairwise(sequence):
-            ahead = data.draw(st.sets(st.sampled_from(topology.openflow_switches)))
-            mixed = {name: (following if name in ahead else one)[name] for name in one}
-            assert_all_arrive(Pipeline(topology, seen, replace(hosts, rules=mixed)), pairs)
+    assert_nobody_is_lost(topology, seen, drain(topology, seen), seen, data)
 
 
 def test_a_fault_that_slows_a_link_down_is_judged_alike() -> None:
