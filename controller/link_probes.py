@@ -40,7 +40,6 @@ class LinkProbes:
         self._switches = _open_socket()
         self._proxies = {name: _open_in(pid) for name, pid in process_ids.items()}
         self._round = 0
-        self._heard: set[tuple[str, str]] = set()
         self.watch(topology)
 
     def watch(self, topology: Topology) -> None:
