@@ -23,6 +23,9 @@ FRAME = struct.Struct("!6s6sHI46x")
 PRIORITY_CLASS = 0x1_0003
 # Probing all links takes this long a link and direction; it must not fill the processor.
 SHORTEST_INTERVAL_S = 0.025
+# The probes of a whole round come at once; what does not fit is lost, as if the link had failed.
+SO_RCVBUFFORCE = 33
+RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 SECONDS_A_DIRECTION = 0.0003
 
 
@@ -116,6 +119,7 @@ class LinkProbes:
 def _open_socket() -> socket.socket:
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PRIORITY_CLASS)
+    sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
     sock.setblocking(False)
     return sock
 

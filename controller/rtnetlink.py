@@ -34,6 +34,9 @@ IF_OPER_UP = 6  # if.h: what RFC 2863 calls up
 PROTOCOL = 155
 BATCH = 64  # messages a call: their answers must fit into the socket's buffer
 RECEIVE_BYTES = 1 << 18
+# A fabric that comes up makes thousands of messages, faster than anybody reads.
+SO_RCVBUFFORCE = 33
+NEWS_BUFFER_BYTES = 16 * 1024 * 1024
 
 Message = tuple[int, bytes]
 
@@ -43,6 +46,8 @@ class Netlink:
 
     def __init__(self, groups: int = 0) -> None:
         self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        if groups:
+            self.sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, NEWS_BUFFER_BYTES)
         self.sock.bind((0, groups))
         self._sequence = 0
 

@@ -251,7 +251,7 @@ def bench(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Measure the figures that the documentation states. `routing` needs no root."""
-    from scenarios.bench import BENCHMARKS, WITHOUT_FABRIC
+    from scenarios.benchmarks import BENCHMARKS, WITHOUT_FABRIC
 
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"

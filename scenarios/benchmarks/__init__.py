@@ -1,0 +1,20 @@
+"""The benchmarks behind the figures of docs/measuring.md: each yields rows."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scenarios.benchmarks.agents import agents
+from scenarios.benchmarks.blackout import blackout
+from scenarios.benchmarks.fidelity import fidelity
+from scenarios.benchmarks.routing import routing
+from scenarios.benchmarks.rows import Row
+from scenarios.benchmarks.startup import startup
+
+BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    "fidelity": fidelity,
+    "startup": startup,
+    "agents": agents,
+    "routing": routing,
+    "blackout": blackout,
+}
+WITHOUT_FABRIC = frozenset({"routing"})

@@ -1,0 +1,39 @@
+"""What the agents cost, against iperf3."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from model.schedule import Collective
+from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.experiment import experiment
+from scenarios.iperf_comparison import iperf3_cpu_s
+from testbed.marks import marked_run
+from testbed.proxies import ProxyKind
+from traffic_gen.collectives import build_schedule
+
+
+def agents(_store: Path) -> Iterator[Row]:
+    """Processor time of the agents and of iperf3, for the same bytes on the same links."""
+    mark_id = f"bench-{os.getpid()}-agents"
+    with marked_run(mark_id) as mark, experiment(SIXTEEN, ProxyKind.PROCESS, mark) as fabric:
+        for collective, algorithm, size in (
+            (Collective.ALL_GATHER, "hierarchical", 24_000_000),
+            (Collective.ALL_TO_ALL, "two-step", 12_000_000),
+        ):
+            schedule = build_schedule(collective, algorithm, 4, 4, size)
+            prediction = fabric.predict(schedule)
+            repeats = list(fabric.repeats(schedule, prediction, 6, verify=False))[1:]
+            ours = median(repeat.agents_cpu_s for repeat in repeats)
+            theirs = median(iperf3_cpu_s(fabric, schedule) for _ in range(3))
+            yield {
+                "gpus": SIXTEEN.gpus,
+                "proxies": ProxyKind.PROCESS.value,
+                "collective": collective.value,
+                "algorithm": algorithm,
+                "bytes": sum(transfer.size_bytes for transfer in schedule.transfers),
+                "agents_cpu_s": ours,
+                "iperf3_cpu_s": theirs,
+                "agents_over_iperf3": ours / theirs,
+            }

@@ -1,0 +1,37 @@
+"""How near the measurement is to the model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.proxies import ProxyKind
+
+
+def fidelity(store: Path) -> Iterator[Row]:
+    """Measured over modeled, for every case of the quickstart and of its DGX A100 variant."""
+    for name in ("quickstart", "moe-dgx-a100"):
+        result = run(load(LIBRARY / f"{name}.yaml"), ProxyKind.CONTAINER, store, Silent())
+        for case in result["cases"]:
+            yield {
+                "gpus": case["gpus"],
+                "proxies": ProxyKind.CONTAINER.value,
+                "scenario": name,
+                "case": case["case"],
+                "measured_s": case["measured_s"]["median"],
+                "modeled_s": case["modeled_s"],
+                "ratio": case["ratio"],
+                "verdict": case["verdict"],
+            }
+        for slowdown in result["slowdowns"]:
+            yield {
+                "gpus": SIXTEEN.gpus,
+                "proxies": ProxyKind.CONTAINER.value,
+                "scenario": name,
+                "case": slowdown["case"],
+                "slowdown_measured_percent": 100 * slowdown["measured"],
+                "slowdown_modeled_percent": 100 * slowdown["modeled"],
+            }

@@ -1,0 +1,63 @@
+"""What the desired state of a large fabric costs."""
+
+import gc
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from controller.desired import DesiredState, Planner, desired_state
+from model.fabric import FabricKind
+from model.health import HEALTHY, Health, without
+from model.topology import LinkKind, Topology, build_topology
+from scenarios.benchmarks.rows import SIXTEEN, Row
+
+ROUTING_TRIALS = 5
+
+
+def routing(_store: Path) -> Iterator[Row]:
+    """Processor time of the desired state for 1024 GPUs: anew, and after something has failed."""
+    for kind in FabricKind:
+        topology = build_topology(
+            replace(SIXTEEN, kind=kind, domains=128, domain_size=8, spines=128)
+        )
+        for change, health in _changes(topology).items():
+            trials = [_planned(topology, health) for _ in range(ROUTING_TRIALS)]
+            seconds, changed = zip(*trials, strict=True)
+            yield {
+                "gpus": topology.spec.gpus,
+                "fabric": kind.value,
+                "change": change,
+                "desired_state_s": median(seconds),
+                "desired_state_max_s": max(seconds),
+                "entries_changed": changed[0],
+            }
+
+
+def _changes(topology: Topology) -> dict[str, Health | None]:
+    """One link of each kind, and a switch, somewhere in the middle."""
+    names = {kind: [k.name for k in topology.links if k.kind is kind] for kind in LinkKind}
+    switch = topology.rail_switches[len(topology.rail_switches) // 2]
+    return {
+        "from scratch": None,
+        **{f"one {k}": Health(frozenset({of[len(of) // 2]})) for k, of in names.items() if of},
+        "rail switch": without(topology, [switch]),
+    }
+
+
+def _planned(topology: Topology, health: Health | None) -> tuple[float, int]:
+    """Seconds of processor time, and how many rules and routes have come or gone.
+
+    As in the controller, what a fabric has before it fails is not looked through for garbage.
+    """
+    planner = Planner(topology)
+    before = DesiredState({}, {}, ()) if health is None else planner.state(HEALTHY)
+    gc.freeze()
+    began_s = time.process_time()
+    after = desired_state(topology) if health is None else planner.state(health)
+    seconds = time.process_time() - began_s
+    gc.unfreeze()
+    changed = [after.rules[name] ^ before.rules.get(name, frozenset()) for name in after.rules]
+    routed = [after.routes[name] ^ before.routes.get(name, frozenset()) for name in after.routes]
+    return seconds, sum(map(len, (*changed, *routed)))

@@ -1,0 +1,18 @@
+"""What all benchmarks have in common: a row of figures, and the fabric of sixteen GPUs."""
+
+from typing import Any
+
+from model.fabric import FabricKind, FabricSpec
+from model.platforms import GBIT
+
+Row = dict[str, Any]
+SIXTEEN = FabricSpec(
+    kind=FabricKind.RAIL_ONLY,
+    domains=4,
+    domain_size=4,
+    platform="dgx-h100",
+    hb_rate_bps=3600 * GBIT,
+    nic_rate_bps=400 * GBIT,
+    bandwidth_scale=20_000,
+    spines=4,
+)
