@@ -14,6 +14,9 @@ ACKNOWLEDGEMENT_SHARE = 0.1
 
 BURST_S = 0.001
 MIN_BURST_BYTES = 10_000
+# TCP hands down this much at once, also on slow links: what every bucket lets through at once is
+# not stored at each hop, and fewer, larger packets cost the switches less.
+SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
 # At 1 Mbit/s one full packet takes 12 ms: below, packets are no longer small against a step.
 MIN_RATE_BPS = 1_000_000

@@ -18,6 +18,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from model.errors import NotReady
+from model.shaping import SEGMENT_PACKETS
 from testbed import namespace
 from testbed.marks import RUN_LABEL, Mark
 from testbed.processes import start, wait_for
@@ -39,6 +40,7 @@ SYSCTLS = {
     # Needs no privilege in a namespace of its own, unlike cubic; on links without loss they agree.
     "net.ipv4.tcp_congestion_control": "reno",
     "net.ipv4.tcp_slow_start_after_idle": "0",  # a connection that is warm stays warm
+    "net.ipv4.tcp_min_tso_segs": str(SEGMENT_PACKETS),
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
 }
