@@ -10,17 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
-from statistics import median, quantiles
+from statistics import median
 
-from model.shaping import BURST_S, ETHERNET_HEADER_BYTES, MTU_BYTES, Shaper
+from model.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Shaper
 from model.topology import Hop, Link, LinkKind, Topology
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 LINKS_OF_A_CLASS = 2
 
-# A train takes about so long, if that is no more frames than the queue's memory should see.
+# A train takes about so long, if that is neither too few frames nor too many to be kept.
 TRAIN_S = 0.08
-FEWEST_FRAMES, MOST_FRAMES = 16, 2000
+FEWEST_FRAMES, MOST_FRAMES = 14, 2000
+# While the first frames are sent, the bucket still fills: it is empty some bursts later.
+EMPTYING_S = 0.004
 
 RATE_TOLERANCE = 0.01
 LATENCY_TOLERANCE_S = 0.001
@@ -37,7 +39,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A frame at the receiving end; one that is not `ours` takes its part of the rate, too."""
+    """A frame at the receiving end; others' are mostly the controller's probes of the link."""
 
     at_ns: int
     size_bytes: int
@@ -52,8 +54,8 @@ class Train:
 
     @property
     def leading(self) -> int:
-        """The first frames, which a full bucket lets through at once: they say nothing."""
-        return Shaper(self.rate_bps).burst_bytes // FRAME_BYTES + 2
+        """The first frames, until a full bucket is empty: they say nothing of the rate."""
+        return self.window + 2 + int(EMPTYING_S / self.frame_s)
 
     @property
     def frames(self) -> int:
@@ -68,11 +70,13 @@ class Train:
 
     @property
     def window(self) -> int:
-        """A gap is taken over so many frames.
+        """A gap is taken over so many frames: a bucket may let its burst through at once."""
+        return Shaper(self.rate_bps).burst_bytes // FRAME_BYTES
 
-        Timers release frames of less than the burst's time in small batches, as they may.
-        """
-        return max(1, round(BURST_S / self.frame_s))
+    @property
+    def gap_s(self) -> float:
+        """The gap over a window, if it is even."""
+        return self.window * self.frame_s
 
     def backlogged(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """What arrived from the first frame on that had to wait for its tokens."""
@@ -80,35 +84,32 @@ class Train:
         return arrivals[ours[self.leading] : ours[-1] + 1]
 
 
-def rate_of(arrivals: Sequence[Arrival]) -> float:
-    """The rate in bit/s: a frame's successor comes when the frame has been paid for."""
-    sent_bytes = sum(arrival.size_bytes for arrival in arrivals[:-1])
+def rate_of(arrivals: Sequence[Arrival], ours: bool) -> float:
+    """The rate in bit/s of our frames, or of others': the next comes when one is paid for."""
+    sent_bytes = sum(arrival.size_bytes for arrival in arrivals[:-1] if arrival.ours is ours)
     return sent_bytes * 8 * _BILLION / (arrivals[-1].at_ns - arrivals[0].at_ns)
 
 
-def gap_errors(arrivals: Sequence[Arrival], rate_bps: int, window: int) -> list[float]:
-    """How far each gap over `window` of our frames is from size/rate, as a part of that."""
-    carried_bytes, marks = 0, []
-    for arrival in arrivals:
-        if arrival.ours:
-            marks.append((arrival.at_ns, carried_bytes))
-        carried_bytes += arrival.size_bytes
-    pairs = zip(marks, marks[window:], strict=False)
-    return [
-        abs((later_ns - at_ns) * rate_bps / ((until - since) * 8 * _BILLION) - 1)
-        for (at_ns, since), (later_ns, until) in pairs
-    ]
+def gap_errors(arrivals: Sequence[Arrival], train: Train) -> list[float]:
+    """How far each gap over a window of our frames is from size/rate, as a part of that; sorted."""
+    times_ns = [arrival.at_ns for arrival in arrivals if arrival.ours]
+    pairs = zip(times_ns, times_ns[train.window :], strict=False)
+    return sorted(abs((b_ns - a_ns) / (train.gap_s * _BILLION) - 1) for a_ns, b_ns in pairs)
 
 
 @dataclass(frozen=True)
 class LinkCalibration:
-    """One direction of a link, measured alone; gap errors are parts of the gap `gap_s`."""
+    """One direction of a link, measured alone; gap errors are parts of the gap `gap_s`.
+
+    `others_bps` is what others, mostly the controller's probes, sent at the same time.
+    """
 
     link: str
     kind: LinkKind
     direction: Direction
     nominal_bps: int
     rate_bps: float
+    others_bps: float
     latency_s: float
     gap_s: float
     gap_error_median: float
@@ -117,8 +118,13 @@ class LinkCalibration:
 
     @property
     def rate_error(self) -> float:
-        """The part of the nominal rate that there is too much, or too little."""
-        return self.rate_bps / self.nominal_bps - 1
+        """How far the rate is from the nominal one, as a part of that.
+
+        The shaper lets what others send go on top, and takes it back later: it may count or not.
+        """
+        if self.rate_bps > self.nominal_bps:
+            return self.rate_bps / self.nominal_bps - 1
+        return min(0.0, (self.rate_bps + self.others_bps) / self.nominal_bps - 1)
 
     @property
     def flaws(self) -> tuple[str, ...]:
@@ -150,18 +156,19 @@ def calibration(
     """What frames on an idle link, and the arrivals of a whole train, say of this direction."""
     link, train = hop.link, Train(hop.link.rate_bps)
     steady = train.backlogged(arrivals)
-    errors = gap_errors(steady, link.rate_bps, train.window)
+    errors = gap_errors(steady, train)
     return LinkCalibration(
         link=link.name,
         kind=link.kind,
         direction=Direction.UP if hop.sender == link.lower.node else Direction.DOWN,
         nominal_bps=link.rate_bps,
-        rate_bps=rate_of(steady),
+        rate_bps=rate_of(steady, ours=True),
+        others_bps=rate_of(steady, ours=False),
         latency_s=median(latencies_s),
-        gap_s=train.window * train.frame_s,
+        gap_s=train.gap_s,
         gap_error_median=median(errors),
-        gap_error_p95=quantiles(errors, n=20)[-1],
-        frames=len(steady),
+        gap_error_p95=errors[ceil(0.95 * len(errors)) - 1],
+        frames=train.frames - train.leading,
     )
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 
 from model.calibration import FRAME_BYTES, Arrival, LinkCalibration, Train, calibration
 from model.errors import EmulationError
-from model.shaping import Shaper
 from model.topology import Hop, Link, Port
 from testbed.namespace import namespace_of
 from testbed.testbed import Testbed
@@ -79,8 +78,8 @@ class _Line:
         self._number = 0
 
     def rest(self) -> None:
-        """Wait until the bucket is full, whatever was sent before."""
-        time.sleep(Shaper(self._rate_bps).burst_bytes * 8 / self._rate_bps)
+        """Wait until the bucket is in no debt and has tokens for short frames."""
+        time.sleep(2 * Train(self._rate_bps).frame_s)
 
     def latencies_s(self) -> list[float]:
         """How long short frames take, one at a time, from the sender's call to their arrival."""

@@ -84,8 +84,9 @@ def test_a_shaper_that_is_two_percent_off_is_found(rate_bps: int, share: float) 
     assert f"instead of {rate_bps / 1e6:.4g} (" in found.flaws[0]
 
 
-@given(st.integers(10_000_000, 1_000_000_000), st.integers(4_000_000, 8_000_000))
-def test_frames_that_leave_in_lumps_are_found(rate_bps: int, tick_ns: int) -> None:
+@given(RATES, st.floats(2, 4))
+def test_frames_that_leave_in_lumps_are_found(rate_bps: int, bursts: float) -> None:
+    tick_ns = round(bursts * Train(rate_bps).gap_s * 1e9)
     found = measured(rate_bps, rate_bps, lambda at_ns: -(-at_ns // tick_ns) * tick_ns)
     assert any("of the gaps" in flaw for flaw in found.flaws)
 
@@ -112,9 +113,21 @@ def shared_with_others(rate_bps: int) -> list[Arrival]:
 
 
 @given(RATES)
-def test_what_others_send_takes_its_part_of_the_rate(rate_bps: int) -> None:
+def test_what_others_send_may_take_its_part_of_the_rate(rate_bps: int) -> None:
     found = calibration(hop_at(rate_bps), LATENCIES_S, shared_with_others(rate_bps))
+    assert found.rate_bps + found.others_bps == pytest.approx(rate_bps, rel=1e-4)
     assert found.rate_error == pytest.approx(0, abs=1e-4)
+    assert found.flaws == ()
+
+
+@given(RATES, st.data())
+def test_what_others_send_may_come_on_top_of_the_rate(rate_bps: int, data: st.DataObject) -> None:
+    exact = [Arrival(at_ns, FRAME_BYTES) for at_ns in departures(rate_bps, rate_bps)]
+    times_ns = st.integers(exact[0].at_ns, exact[-1].at_ns)
+    others = [Arrival(at_ns, OTHERS_BYTES, False) for at_ns in data.draw(st.lists(times_ns))]
+    both = sorted((*exact, *others), key=lambda arrival: arrival.at_ns)
+    found = calibration(hop_at(rate_bps), LATENCIES_S, both)
+    assert found.rate_error == pytest.approx(0, abs=1e-5)
     assert found.flaws == ()
 
 
