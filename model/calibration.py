@@ -87,7 +87,8 @@ class Train:
 def rate_of(arrivals: Sequence[Arrival], ours: bool) -> float:
     """The rate in bit/s of our frames, or of others': the next comes when one is paid for."""
     sent_bytes = sum(arrival.size_bytes for arrival in arrivals[:-1] if arrival.ours is ours)
-    return sent_bytes * 8 * _BILLION / (arrivals[-1].at_ns - arrivals[0].at_ns)
+    took_ns = max(1, arrivals[-1].at_ns - arrivals[0].at_ns)
+    return sent_bytes * 8 * _BILLION / took_ns
 
 
 def gap_errors(arrivals: Sequence[Arrival], train: Train) -> list[float]:
