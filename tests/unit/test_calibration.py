@@ -134,7 +134,7 @@ def test_what_others_send_may_come_on_top_of_the_rate(rate_bps: int, data: st.Da
 def test_a_link_that_waits_while_it_is_idle_is_found() -> None:
     arrivals = [Arrival(at_ns, FRAME_BYTES) for at_ns in departures(20_000_000, 20_000_000)]
     found = calibration(hop_at(20_000_000), [3 * LATENCY_TOLERANCE_S], arrivals)
-    assert found.flaws == ("takes 3 ms while idle (tolerated 1 ms)",)
+    assert found.flaws == ("takes 1.5 ms while idle (tolerated 0.5 ms)",)
 
 
 def test_each_direction_has_its_name() -> None:
