@@ -20,7 +20,7 @@ LINKS_OF_A_CLASS = 2
 
 # A train takes about so long, if that is neither too few frames nor too many to be kept.
 TRAIN_S = 0.08
-FEWEST_FRAMES, MOST_FRAMES = 14, 2000
+FEWEST_FRAMES, MOST_FRAMES = 12, 2000
 # While the first frames are sent, the bucket still fills: it is empty some bursts later.
 EMPTYING_S = 0.004
 
