@@ -37,9 +37,9 @@ def run_object(
         "cases": [_case_object(case) for case in cases],
         "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
-        "calibration": [dict(fabric) for fabric in calibration],
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
+        **({"calibration": list(calibration)} if calibration else {}),
     }
 
 

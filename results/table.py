@@ -21,7 +21,7 @@ def print_run(result: dict[str, Any], console: Console) -> None:
         print_failures(result["failures"], console)
     if result["cases"]:
         console.print(Group(_table(result["cases"]), *_notes(result)))
-    if result.get("calibration"):
+    if "calibration" in result:
         console.print(Text("\nLinks, each measured alone; the worst of each class:", "bold"))
         console.print(calibration_table(result["calibration"]))
     if "paths" in result:
