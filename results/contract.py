@@ -19,10 +19,12 @@ def run_object(
     failures: Sequence[Failure] = (),
     machine: Mapping[str, Any] | None = None,
     paths: Mapping[str, Any] | None = None,
+    calibration: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What `run --json` prints and the run folder keeps.
 
-    `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked.
+    `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked,
+    `calibration` the objects of `results.calibration`.
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
@@ -37,6 +39,7 @@ def run_object(
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
+        **({"calibration": list(calibration)} if calibration else {}),
     }
 
 

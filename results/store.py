@@ -1,6 +1,7 @@
 """The store of runs: one folder a run, with everything that was measured.
 
-    RUN/scenario.yaml  environment.json  state.json  result.json  paths.json
+    RUN/scenario.yaml  environment.json  state.json  result.json
+    RUN/calibration-FABRIC.json  paths.json
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when

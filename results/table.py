@@ -7,6 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from results.calibration import calibration_table
 from results.failures import print_failures
 from results.paths import print_verify
 from results.styles import VERDICT_STYLES
@@ -20,6 +21,9 @@ def print_run(result: dict[str, Any], console: Console) -> None:
         print_failures(result["failures"], console)
     if result["cases"]:
         console.print(Group(_table(result["cases"]), *_notes(result)))
+    if "calibration" in result:
+        console.print(Text("\nLinks, each measured alone; the worst of each class:", "bold"))
+        console.print(calibration_table(result["calibration"]))
     if "paths" in result:
         console.print(Text("\nThe paths that packets took:", "bold"))
         print_verify(result["paths"], console)

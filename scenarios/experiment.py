@@ -1,4 +1,4 @@
-"""One fabric with its cases: bring it up, calibrate, execute each case, hand out what was measured.
+"""One fabric with its cases: bring it up, execute each case, hand out what was measured.
 
 This is the heart of a run. It stores nothing and prints nothing: it yields what happens.
 """
@@ -46,7 +46,7 @@ class Experiment:
         self.layout = layout
         self.agents.place(layout.gpu_numbers())
 
-    def calibrate(self, schedule: Schedule) -> dict[PathClass, float]:
+    def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
         """The latency in seconds of each class of paths that the schedule uses, measured idle."""
         representative: dict[PathClass, tuple[int, int]] = {}
         paths = transfer_paths(schedule, self.layout.epoch, self.layout.placement)
@@ -63,7 +63,7 @@ class Experiment:
 
     def predict(self, schedule: Schedule) -> Prediction:
         """The model's completion time in the present layout, with latencies measured now."""
-        layout, latency_s = self.layout, self.calibrate(schedule)
+        layout, latency_s = self.layout, self.path_latencies_s(schedule)
         return predict(schedule, layout.topology, latency_s, layout.health, layout.placement)
 
     def repeats(

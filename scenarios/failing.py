@@ -167,9 +167,9 @@ class FailingCase:
     def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
         """The struck execution itself, held against a model that knows when traffic was moved."""
         epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
-        latency_s = self.fabric.calibrate(self.schedule)
+        latency_s = self.fabric.path_latencies_s(self.schedule)
         self._break(undos)
-        latency_s |= self.fabric.calibrate(self.schedule)
+        latency_s |= self.fabric.path_latencies_s(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
         expect = self.scenario.expect
         measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0)

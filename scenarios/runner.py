@@ -1,7 +1,7 @@
 """A run: a scenario in, a run folder out.
 
-For each fabric of the scenario: bring it up, execute its cases, take it down. For each case:
-schedule, calibrate, predict, execute, compare.
+For each fabric of the scenario: bring it up, calibrate its links, execute its cases, take it down.
+For each case: schedule, measure idle paths, predict, execute, compare.
 """
 
 import json
@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model.calibration import LinkCalibration
 from model.errors import EmulationError
 from model.fabric import FabricSpec
+from results.calibration import calibration_objects
 from results.comparison import CaseResult
 from results.contract import run_object
 from results.failures import Failure
 from results.paths import FabricCheck, verify_object
 from results.store import RunFolder, new_run_id
+from scenarios.calibrating import calibrate, require_calibrated
 from scenarios.environment import environment
 from scenarios.experiment import Experiment, case_schedule, experiment
 from scenarios.failing import FailingCase
@@ -39,6 +42,7 @@ class Run:
     proxies: ProxyKind
     measuring: Measuring
     checks: list[FabricCheck] = field(default_factory=list)
+    calibrations: dict[str, tuple[LinkCalibration, ...]] = field(default_factory=dict)
 
     def execute(self) -> tuple[list[CaseResult], list[Failure]]:
         """All cases, fabric by fabric; where something breaks, each case has one of its own."""
@@ -62,6 +66,7 @@ class Run:
         mark_id = f"run-{os.getpid()}-{spec.kind}"
         with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
             try:
+                self._calibrate(fabric, name)
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
                 yield fabric
@@ -69,6 +74,16 @@ class Run:
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
                 self.measuring.folder.keep(f"controller-{name}.jsonl", journal.read_text())
                 self.measuring.folder.keep(f"open-vswitch-{name}.log", log.read_text())
+
+    def _calibrate(self, fabric: Experiment, name: str) -> None:
+        """While nothing else uses the links; what is found is kept even if it ends the run."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
+        measured = self.calibrations[name] = calibrate(fabric)
+        objects = calibration_objects({name: measured})
+        self.measuring.folder.keep(
+            f"calibration-{name}.json", json.dumps(objects[0], indent=1) + "\n"
+        )
+        require_calibrated(name, measured)
 
     def _check_paths(self, fabric: Experiment) -> None:
         """While the fabric is still idle; what is found is kept even if the run breaks off."""
@@ -97,8 +112,10 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
         under_way = Run(scenario, proxies, measuring)
         cases, failures = under_way.execute()
         listener.step("comparing")
-        paths = under_way.paths
-        result = run_object(run_id, scenario.name, folder.path, cases, failures, facts, paths)
+        paths, links = under_way.paths, calibration_objects(under_way.calibrations)
+        result = run_object(
+            run_id, scenario.name, folder.path, cases, failures, facts, paths, links
+        )
         folder.complete(result)
     return result
 

@@ -1,0 +1,109 @@
+"""Links of a real fabric, each measured alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model.calibration import Direction, LinkCalibration, representatives
+from model.errors import EmulationError
+from model.fabric import FabricKind
+from model.faults import How
+from model.shaping import Shaper
+from model.topology import Link, LinkKind
+from scenarios.calibrating import calibrate, require_calibrated
+from scenarios.experiment import Experiment
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.calibration import measure
+from testbed.controller_process import read_journal
+from testbed.faults import FaultInjector
+from testbed.proxies import ProxyKind
+from testbed.shapers import reshape
+from tests.integration.fabrics import fabric_up, small_spec
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+# What may be on links besides: the controller's probes, for some seconds.
+A_FEW_PROBES_BYTES = 50_000
+
+
+def slow_down(fabric: Experiment, link: Link, percent: int) -> None:
+    """Change the shaper of what a link's upper end sends, behind everyone's back."""
+    wires, rate_bps = fabric.bed.wires, link.rate_bps * percent // 100
+    reshape(wires.netlink_of(link.upper), wires.index_of(link.upper), Shaper(rate_bps))
+
+
+def one_of_each_class(fabric: Experiment) -> list[Link]:
+    """Links that calibration chooses."""
+    chosen = {link.kind: link for link in representatives(fabric.topology)}
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "proxies"),
+    [(RAIL_ONLY, ProxyKind.CONTAINER), (RAIL_OPTIMIZED, ProxyKind.PROCESS)],
+)
+def test_a_fabric_that_has_come_up_is_within_tolerance(
+    kind: FabricKind, proxies: ProxyKind
+) -> None:
+    with fabric_up(small_spec(kind, 3, 3), proxies) as fabric:
+        begin, before = fabric.bed.controller.written(), fabric.counters()
+        found = calibrate(fabric)
+        after = fabric.counters()
+        require_calibrated(kind, found)
+        news = read_journal(fabric.bed.journal)[begin:]
+    both_ways = [(link.name, way) for link in representatives(fabric.topology) for way in Direction]
+    assert [(direction.link, direction.direction) for direction in found] == both_ways
+    assert [line for line in news if line["event"] == "detected"] == []
+    for name in after:
+        assert after[name].dropped_packets == before[name].dropped_packets
+        flooded_bytes = after[name].sent_bytes - before[name].sent_bytes
+        assert (name, Direction.UP) in both_ways or flooded_bytes < A_FEW_PROBES_BYTES
+
+
+def test_shapers_that_are_changed_are_found() -> None:
+    with fabric_up(small_spec(RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
+        links = one_of_each_class(fabric)
+        assert {link.kind for link in links} == set(LinkKind)
+        for link in links:
+            slow_down(fabric, link, 98)
+        found = calibrate(fabric)
+    flawed = {(direction.link, direction.direction) for direction in found if direction.flaws}
+    assert flawed == {(link.name, Direction.DOWN) for link in links}
+    with pytest.raises(EmulationError) as raised:
+        require_calibrated("rail-optimized", found)
+    for link in links:
+        where = f"rail-optimized: {link.kind} {link.name}, downwards: carries "
+        assert where in str(raised.value)
+
+
+def test_a_link_that_carries_nothing_is_named() -> None:
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        link = fabric.topology.link_by_name["d0g0--rail0"]
+        faults = FaultInjector(fabric.bed)
+        undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender="rail0")
+        with pytest.raises(EmulationError, match="d0g0--rail0: what rail0 sends on it alone does"):
+            measure(fabric.bed, link)
+        undo()
+
+
+def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tampered(fabric: Experiment) -> tuple[LinkCalibration, ...]:
+        slow_down(fabric, one_of_each_class(fabric)[0], 90)
+        return calibrate(fabric)
+
+    monkeypatch.setattr("scenarios.runner.calibrate", tampered)
+    scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", "fabric.domains=2"])
+    with pytest.raises(EmulationError, match=r"carries 162\.?\d* Mbit/s instead of 180") as raised:
+        run(scenario, ProxyKind.PROCESS, tmp_path, Silent())
+    assert raised.value.exit_code == 4
+    (folder,) = tmp_path.iterdir()
+    assert json.loads((folder / "state.json").read_text())["state"] == "incomplete"
+    kept = json.loads((folder / "calibration-rail-only.json").read_text())
+    assert len([link for link in kept["links"] if link["flaws"]]) == 1
