@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from model.errors import EmulationError
 from model.measurement import Repeat, TransferRecord
 from model.schedule import Schedule
-from traffic_gen.program import Program, ping_pong, programs
+from traffic_gen.program import Program, Stream, ping_pong, programs, streams
 
 LOAD_DEADLINE_S = 60
 # All agents must have read the start time before it comes.
@@ -117,6 +117,17 @@ class Fleet:
         sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
         arrivals = dict(r for answer in answers.values() for r in answer["receives"])
         return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]
+
+    def carry(
+        self, flows: Sequence[Stream], addresses: Mapping[tuple[int, int], str], at_most_s: float
+    ) -> list[float]:
+        """Seconds that each of several streams takes, all begun at once."""
+        built = streams(flows, addresses)
+        self._load(built)
+        start_ns, answers = self._start(built, at_most_s), Answers()
+        self._collect(built, answers, start_ns, at_most_s, nothing_due)
+        arrivals = dict(r for answer in answers.values() for r in answer["receives"])
+        return [(arrivals[number] - start_ns) / 1e9 for number in range(len(flows))]
 
     def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
         start_ns = time.monotonic_ns() + START_DELAY_NS

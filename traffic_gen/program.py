@@ -1,6 +1,7 @@
 """A schedule as programs: for each rank what it sends, what it receives, and from whom to whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from model.schedule import Schedule, initial_chunks, wanted
@@ -62,6 +63,33 @@ def ping_pong(rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int)
         built[1 - sender]["receives"].append(
             (number, ranks[sender], ELEMENT_BYTES, None, (), False)
         )
+    return built
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Bytes that one rank sends to another, waiting for nobody."""
+
+    source: int
+    destination: int
+    size_bytes: int
+
+
+def streams(
+    flows: Iterable[Stream], addresses: Mapping[tuple[int, int], str]
+) -> dict[int, Program]:
+    """The programs of the ranks at the ends of streams, which are numbered in their order."""
+    built: dict[int, Program] = {}
+    for number, flow in enumerate(flows):
+        pair = flow.source, flow.destination
+        for rank in pair:
+            empty: Program = {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
+            built.setdefault(rank, empty)
+        built[flow.source]["peers"][flow.destination] = addresses[pair]
+        sent = (number, flow.destination, flow.size_bytes, (), False, ())
+        built[flow.source]["sends"].append(sent)
+        received = (number, flow.source, flow.size_bytes, None, (), False)
+        built[flow.destination]["receives"].append(received)
     return built
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from scenarios.benchmarks.agents import agents
 from scenarios.benchmarks.blackout import blackout
+from scenarios.benchmarks.capacity import capacity
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.rows import Row
@@ -13,6 +14,7 @@ from scenarios.benchmarks.startup import startup
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "fidelity": fidelity,
     "startup": startup,
+    "capacity": capacity,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

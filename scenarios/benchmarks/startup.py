@@ -1,4 +1,4 @@
-"""How long a fabric takes to come up and to go."""
+"""How long a fabric takes to come up and to go, and the memory that it takes meanwhile."""
 
 import os
 import time
@@ -8,33 +8,50 @@ from pathlib import Path
 from statistics import median
 
 from model.fabric import FabricKind, FabricSpec
-from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.benchmarks.rows import Row, sized
 from scenarios.experiment import experiment
 from testbed.marks import marked_run
+from testbed.memory import MIB, available_bytes, proxy_bytes
 from testbed.proxies import ProxyKind
 
-STARTUP_TRIALS = 5
+# (domains, domain size), trials
+PROCESSES = (((4, 4), 5), ((8, 8), 3), ((32, 8), 2))
+CONTAINERS = (((4, 4), 5), ((8, 8), 3))
 
 
 def startup(_store: Path) -> Iterator[Row]:
     """Seconds from the first command to all rules confirmed, and until all is down again."""
-    for proxies in ProxyKind:
+    for proxies, sizes in ((ProxyKind.PROCESS, PROCESSES), (ProxyKind.CONTAINER, CONTAINERS)):
         for kind in FabricKind:
-            spec = replace(SIXTEEN, kind=kind)
-            trials = [_up_and_down(spec, proxies) for _ in range(STARTUP_TRIALS)]
-            up, down = zip(*trials, strict=True)
-            yield {
-                "gpus": spec.gpus,
-                "proxies": proxies.value,
-                "fabric": kind.value,
-                "up_s": median(up),
-                "up_max_s": max(up),
-                "down_s": median(down),
-            }
+            for (domains, size), trials in sizes:
+                yield _row(replace(sized(domains, size), kind=kind), proxies, trials)
 
 
-def _up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float]:
+def _row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
+    measured = [up_and_down(spec, proxies) for _ in range(trials)]
+    up, down, proxy, machine = zip(*measured, strict=True)
+    return {
+        "gpus": spec.gpus,
+        "proxies": proxies.value,
+        "fabric": spec.kind.value,
+        "trials": trials,
+        "up_s": median(up),
+        "up_max_s": max(up),
+        "down_s": median(down),
+        "down_max_s": max(down),
+        "proxy_mib": median(proxy) / MIB,
+        "machine_mib_per_gpu": median(machine) / spec.gpus / MIB,
+    }
+
+
+def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
+    """Seconds up and down; bytes of the largest proxy, and of all that the machine spends."""
+    before = available_bytes()
     mark_id = f"bench-{os.getpid()}-{spec.kind}"
     with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:
-        up_s, leaving_s = fabric.up_s, time.monotonic()
-    return up_s, time.monotonic() - leaving_s
+        up_s = fabric.up_s
+        spent = before - available_bytes()
+        ids = [proxy.process_id for proxy in fabric.bed.proxies.values()]
+        largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
+        leaving_s = time.monotonic()
+    return up_s, time.monotonic() - leaving_s, largest, spent
