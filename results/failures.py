@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.comparison import CaseResult, Verdict, worst
+from results.comparison import CaseResult
 from results.styles import VERDICT_STYLES
+from results.verdict import Verdict, worst
 
 LEGEND = (
     "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
