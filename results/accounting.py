@@ -25,15 +25,15 @@ SEGMENT_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 # With a transfer go its number and length, its confirmation, the receiver's word that it is ready,
 # each a packet of its own with its acknowledgement; with the first one, the connection's set-up.
 TRANSFER_BYTES = 1000
-# The controller's link probes: 60 bytes every 25 ms or more (controller/link_probes.py), and as much
-# again for what else has no schedule: OpenFlow's and the kernel's own packets.
+# The controller's link probes, 60 bytes every 25 ms or more (controller/link_probes.py), and as
+# much again for what else has no schedule: the kernel's own packets.
 CONTROL_BYTES_PER_S = 5000
 CONTROL_BYTES = 20_000
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What links carried in all of a case's executions, which took `seconds` with what was between."""
+    """What links carried in all executions of a case: `seconds` with what was between them."""
 
     bytes: Mapping[Hop, int]
     seconds: float

@@ -7,6 +7,7 @@ could do what it was asked to, so that another time than the modeled one means s
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from math import inf
 from typing import Any
 
 from model.vitals import Window
@@ -43,6 +44,8 @@ class FidelityLimits:
 
 
 LIMITS = FidelityLimits()
+# What is cut off has to be sent again, and a fault is answered by work that no schedule has.
+STRUCK_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class Vitals:
     """What was observed of a case's counted executions.
 
     Shares are of the whole machine (idle, steal), of one processor (switch), or of the time
-    (saturated, delays, pressure). `min`, `max` and `p5` are over all windows of a tenth of a second;
-    the mean, as delays and saturation, is that of the worst execution. Pressure is `None` where the
-    kernel does not count it; the longest queue, if nobody looked.
+    (saturated, delays, pressure). `min`, `max` and `p5` are over all windows of a tenth of a
+    second; the mean, as delays and saturation, is that of the worst execution. Pressure is `None`
+    where the kernel does not count it; the longest queue, if nobody looked.
     """
 
     windows: int
@@ -188,3 +191,9 @@ def machine_reasons(vitals: Vitals | None, limits: FidelityLimits = LIMITS) -> I
     if vitals.backlog_left_bytes:
         left = vitals.backlog_left_bytes
         yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
+
+
+def fidelity_of_struck(observations: Sequence[Observation]) -> Fidelity:
+    """Of an execution in which something breaks: losses are what the fault is about."""
+    vitals = summarized(observations, dropped_packets=0)
+    return Fidelity(tuple(machine_reasons(vitals, STRUCK_LIMITS)), vitals)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
+from model.errors import EmulationError
 from model.vitals import Reading, ThreadTime, Window, window
 from testbed.openvswitch import OpenVSwitch
 from testbed.processes import BEFORE_PROXIES
@@ -96,7 +97,10 @@ def vitals(switch: OpenVSwitch) -> Iterator[Vitals]:
 
 def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
     """The switch daemons that are running."""
-    return (switch.process_id,) if switch.is_running else ()
+    try:
+        return (switch.process_id,)
+    except EmulationError:
+        return ()
 
 
 def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:

@@ -16,6 +16,7 @@ from results.failures import (
     lost_experiment,
     print_failures,
 )
+from results.fidelity import Fidelity
 from results.verdict import Verdict
 from tests.unit.test_results import result
 
@@ -30,6 +31,7 @@ def failure(**changes: Any) -> Failure:
         "fabric": "rail-only",
         "reaction": "reroute",
         "healthy": result(),
+        "struck": Fidelity((), None),
         "struck_s": 1.5,
         "faulty": result(1.01),
         "after": result(),
