@@ -22,9 +22,9 @@ class Reading:
     """Running totals at a moment of CLOCK_MONOTONIC.
 
     `idle_s` and `steal_s` are of all cores together, `stalled_s` is pressure-stall's "some"
-    (Documentation/accounting/psi.rst), `None` where the kernel does not count it. `switches` are the
-    main threads of the switch daemons, by process id. `backlog_bytes` is the longest queue of any
-    switch, if this reading looked at them.
+    (Documentation/accounting/psi.rst), `None` where the kernel does not count it. `switches` are
+    the main threads of the switch daemons, by process id. `backlog_bytes` is the longest queue of
+    any switch, if this reading looked at them.
     """
 
     ns: int

@@ -35,12 +35,12 @@ class Limit:
 class FidelityLimits:
     """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity"."""
 
-    switch_saturated: Limit = Limit(0.5, 0.95)
-    agents_run_delay: Limit = Limit(0.1, 0.2)
-    switch_run_delay: Limit = Limit(0.1, 0.2)
-    steal: Limit = Limit(0.02, 0.1)
-    retransmits_per_s: Limit = Limit(10, 100)
-    start_skew: Limit = Limit(0.01, 0.05)
+    switch_saturated: Limit = Limit(0.75, 0.99)
+    agents_run_delay: Limit = Limit(0.14, 0.22)
+    switch_run_delay: Limit = Limit(0.2, 0.4)
+    steal: Limit = Limit(0.05, 0.2)
+    retransmits_per_s: Limit = Limit(5, 50)
+    start_skew: Limit = Limit(0.02, 0.1)
 
 
 LIMITS = FidelityLimits()

@@ -10,8 +10,8 @@ from results.styles import VERDICT_STYLES
 
 HEADINGS = ("", "idle", "switch", "full", "agents wait", "sent again", "")
 LEGEND = (
-    "Idle: of all cores. Switch: the busiest one's share of a core, and of the time in which it had "
-    "none left. Agents wait: for a core. Means of the worst execution."
+    "Idle: of all cores. Switch: the busiest one's share of a core; full: of the time in which it "
+    "had none left. Agents wait: for a core. Means of the worst execution."
 )
 
 
