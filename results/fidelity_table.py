@@ -1,6 +1,7 @@
 """What was observed of the machine, a line for each case, from the JSON object of a run."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from rich.table import Table
@@ -22,9 +23,11 @@ def fidelity_table(cases: list[dict[str, Any]]) -> Table:
     for _ in HEADINGS[1:]:
         table.add_column(justify="right", no_wrap=True)
     table.add_row(*(Text(heading, "dim") for heading in HEADINGS))
-    for case in cases:
-        if "windows" in case.get("fidelity", ()):
-            table.add_row(*_cells(case["case"], case["fidelity"]))
+    for kind, together in groupby(cases, lambda case: case["fabric"]["kind"]):
+        table.add_row(Text(kind, "bold"))
+        for case in together:
+            if "windows" in case.get("fidelity", ()):
+                table.add_row(*_cells(case["case"].removeprefix(f"{kind}/"), case["fidelity"]))
     return table
 
 
