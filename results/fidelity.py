@@ -36,10 +36,10 @@ class FidelityLimits:
     """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity"."""
 
     switch_saturated: Limit = Limit(0.75, 0.99)
-    agents_run_delay: Limit = Limit(0.14, 0.22)
-    switch_run_delay: Limit = Limit(0.2, 0.4)
+    agents_run_delay: Limit = Limit(0.15, 0.22)
+    switch_run_delay: Limit = Limit(0.2, 0.3)
     steal: Limit = Limit(0.05, 0.2)
-    retransmits_per_s: Limit = Limit(5, 50)
+    retransmits_per_s: Limit = Limit(5, 30)
     start_skew: Limit = Limit(0.02, 0.1)
 
 
