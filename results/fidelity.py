@@ -33,9 +33,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class FidelityLimits:
-    """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity"."""
+    """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity".
 
-    switch_saturated: Limit = Limit(0.75, 0.99)
+    A switch that is full may still just keep up: what it loses then tells whether it does.
+    """
+
+    switch_saturated: Limit = Limit(0.75, inf)
     agents_run_delay: Limit = Limit(0.15, 0.22)
     switch_run_delay: Limit = Limit(0.2, 0.3)
     steal: Limit = Limit(0.05, 0.2)

@@ -56,7 +56,6 @@ def test_a_quiet_machine_passes() -> None:
 @pytest.mark.parametrize(
     ("windows", "changes"),
     [
-        ((replace(QUIET, switch_busy=1.0),) * 10, {}),
         ((replace(QUIET, switch_busy=0.5, switch_delay=0.5),) * 10, {}),
         ((replace(QUIET, steal=0.5),) * 10, {}),
         ((), {"agents_delay_s": (0.5, 0.5)}),
@@ -66,6 +65,12 @@ def test_a_quiet_machine_passes() -> None:
 )
 def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str, Any]) -> None:
     assert verdict_on(observation(*windows, **changes)) is Verdict.FAIL
+
+
+def test_a_switch_without_time_left_is_doubtful() -> None:
+    full = (replace(QUIET, switch_busy=1.0),)
+    assert verdict_on(observation(*full * 8, *(QUIET,) * 2)) is Verdict.WARN
+    assert verdict_on(observation(*full * 7, *(QUIET,) * 3)) is Verdict.PASS
 
 
 def test_one_bad_execution_is_enough() -> None:
