@@ -40,8 +40,8 @@ class Reading:
 class Window:
     """What happened between two readings: shares of its length.
 
-    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch daemon
-    that had most of it: running, and ready but waiting for a processor. `stalled` is the share in
+    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch
+    daemon that had the least time to spare: running, and ready but waiting for a processor. `stalled` is the share in
     which some process waited for a processor.
     """
 
@@ -59,10 +59,7 @@ def window(before: Reading, after: Reading) -> Window:
     """The difference of two readings. A daemon that only one of them knows does not count."""
     length_s = (after.ns - before.ns) / NS_PER_S
     capacity_s = length_s * after.cores
-    both = before.switches.keys() & after.switches.keys()
-    pairs = [(before.switches[pid], after.switches[pid]) for pid in both]
-    busy_ns = max((later.busy_ns - earlier.busy_ns for earlier, later in pairs), default=0)
-    delay_ns = max((later.delay_ns - earlier.delay_ns for earlier, later in pairs), default=0)
+    busiest = _busiest(before.switches, after.switches)
     known = before.stalled_s is not None and after.stalled_s is not None
     stalled_s = (after.stalled_s or 0.0) - (before.stalled_s or 0.0)
     return Window(
@@ -70,11 +67,22 @@ def window(before: Reading, after: Reading) -> Window:
         end_ns=after.ns,
         idle=_share(after.idle_s - before.idle_s, capacity_s),
         steal=_share(after.steal_s - before.steal_s, capacity_s),
-        switch_busy=_share(busy_ns / NS_PER_S, length_s),
-        switch_delay=_share(delay_ns / NS_PER_S, length_s),
+        switch_busy=_share(busiest.busy_ns / NS_PER_S, length_s),
+        switch_delay=_share(busiest.delay_ns / NS_PER_S, length_s),
         stalled=_share(stalled_s, length_s) if known else None,
         backlog_bytes=after.backlog_bytes,
     )
+
+
+def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) -> ThreadTime:
+    """What the daemon with the least time to spare has had meanwhile."""
+    had = [
+        ThreadTime(
+            after[pid].busy_ns - before[pid].busy_ns, after[pid].delay_ns - before[pid].delay_ns
+        )
+        for pid in before.keys() & after.keys()
+    ]
+    return max(had, key=lambda one: one.busy_ns + one.delay_ns, default=ThreadTime(0, 0))
 
 
 def _share(part: float, whole: float) -> float:

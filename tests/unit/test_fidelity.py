@@ -1,6 +1,7 @@
 """The verdict by observation alone, and whether the bytes add up."""
 
 import dataclasses
+import io
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from model.fabric import FabricKind
 from model.health import without
@@ -20,6 +22,7 @@ from results.accounting import Carried, link_reasons, payload_reasons, spans
 from results.comparison import Measured, Thresholds, compare
 from results.fidelity import (
     LIMITS,
+    Fidelity,
     Limit,
     Observation,
     Vitals,
@@ -27,6 +30,7 @@ from results.fidelity import (
     machine_reasons,
     summarized,
 )
+from results.fidelity_table import fidelity_table
 from results.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.collectives import build_schedule
@@ -243,3 +247,18 @@ def test_a_case_has_both_verdicts_apart() -> None:
     assert case(1.0, observation()) == ("pass", "pass")
     assert case(1.2, observation()) == ("fail", "pass")
     assert case(1.0, observation(agents_delay_s=(0.9,))) == ("fail", "fail")
+
+
+def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
+    seen = Fidelity((), summarized([observation()], 0)).plain()
+    name = "rail-only/all-reduce/hierarchical"
+    cases = [
+        {"case": name, "fabric": {"kind": "rail-only"}, "fidelity": seen},
+        {"case": "rail-only/of-old", "fabric": {"kind": "rail-only"}},
+    ]
+    text = io.StringIO()
+    Console(file=text, width=80).print(fidelity_table(cases))
+    lines = text.getvalue().splitlines()
+    (line,) = [line for line in lines if "all-reduce/hierarchical" in line]
+    assert line.split()[1:] == ["80%", "20%", "0%", "1.5%", "0", "pass"]
+    assert not any("of-old" in line for line in lines)

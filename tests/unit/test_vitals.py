@@ -41,7 +41,7 @@ def test_a_window_has_shares() -> None:
     assert found.idle == pytest.approx(0.5)
     assert found.steal == pytest.approx(0.1)
     assert found.switch_busy == pytest.approx(0.6)
-    assert found.switch_delay == pytest.approx(0.3)
+    assert found.switch_delay == 0
     assert found.stalled == pytest.approx(0.25)
 
 
