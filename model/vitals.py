@@ -40,9 +40,9 @@ class Reading:
 class Window:
     """What happened between two readings: shares of its length.
 
-    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch
-    daemon that had the least time to spare: running, and ready but waiting for a processor. `stalled` is the share in
-    which some process waited for a processor.
+    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch daemon
+    that had the least time to spare: running, and ready but waiting for a processor. `stalled` is
+    the share in which some process waited for a processor.
     """
 
     begin_ns: int
