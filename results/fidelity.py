@@ -196,7 +196,9 @@ def machine_reasons(vitals: Vitals | None, limits: FidelityLimits = LIMITS) -> I
         yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
 
 
-def fidelity_of_struck(observations: Sequence[Observation]) -> Fidelity:
+def fidelity_of_struck(
+    observations: Sequence[Observation], others: Iterable[Reason] = ()
+) -> Fidelity:
     """Of an execution in which something breaks: losses are what the fault is about."""
     vitals = summarized(observations, dropped_packets=0)
-    return Fidelity(tuple(machine_reasons(vitals, STRUCK_LIMITS)), vitals)
+    return Fidelity((*machine_reasons(vitals, STRUCK_LIMITS), *others), vitals)

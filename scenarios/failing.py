@@ -10,6 +10,7 @@ from model.faults import Fault, How, health_under
 from model.health import HEALTHY, Health
 from model.measurement import FaultRecord, Repeat
 from model.prediction import Prediction, predict_through
+from results.accounting import payload_reasons
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.failures import Failure
 from results.fidelity import Fidelity, fidelity_of_struck
@@ -117,7 +118,9 @@ class FailingCase:
             records=strike.records,
             hit=records[: len(hit)],
             untouched=records[len(hit) :],
-            fidelity=fidelity_of_struck(observer.observations()),
+            fidelity=fidelity_of_struck(
+                observer.observations(), payload_reasons(self.schedule, [repeat])
+            ),
         )
 
     def _run(self, prediction: Prediction, agenda: Agenda = nothing_due) -> Repeat:

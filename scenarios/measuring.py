@@ -1,5 +1,6 @@
 """Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from model.schedule import Schedule
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.store import RunFolder
 from scenarios.experiment import Experiment
-from scenarios.observing import carried, now_s, observing
+from scenarios.observing import carried, observing
 from scenarios.progress import Listener
 from scenarios.scenario import Scenario
 from testbed.wiring import Counters
@@ -33,7 +34,7 @@ class Measuring:
         prediction = fabric.predict(schedule)
         topology = fabric.layout.topology
         self.folder.begin_case(name, topology, prediction, schedule.digest)
-        before, begun_s = fabric.counters(), now_s()
+        before, begun_s = fabric.counters(), time.monotonic()
         executions: list[Repeat] = []
         vitals_csv = self.folder.folder_of(name) / "vitals.csv"
         try:
@@ -42,7 +43,7 @@ class Measuring:
                     executions.append(repeat)
                     observer.note(repeat)
         finally:
-            after, seconds = fabric.counters(), now_s() - begun_s
+            after, seconds = fabric.counters(), time.monotonic() - begun_s
             self.folder.end_case(name, warmup, tuple(executions), _plain(before), _plain(after))
         measured = Measured(
             topology=topology,

@@ -1,7 +1,6 @@
 """Observe executions: the machine in windows, agents before and after, what links have carried."""
 
 import csv
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -95,8 +94,3 @@ def carried(
         found[Hop(link, link.lower.node)] = new.received_bytes - old.received_bytes
         found[Hop(link, link.upper.node)] = new.sent_bytes - old.sent_bytes
     return Carried(found, seconds)
-
-
-def now_s() -> float:
-    """The moment of CLOCK_MONOTONIC."""
-    return time.monotonic()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from results.accounting import Carried, link_reasons, payload_reasons
 from results.fidelity import Fidelity, machine_reasons, summarized
 from results.verdict import Verdict
 from scenarios.experiment import Experiment
-from scenarios.observing import carried, now_s, observing
+from scenarios.observing import carried, observing
 from testbed.proxies import ProxyKind
 from testbed.queues import Queues
 from tests.integration.fabrics import fabric_up, small_spec
@@ -87,9 +88,9 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
         prediction = fabric.predict(schedule)
-        before, begun_s = fabric.counters(), now_s()
+        before, begun_s = fabric.counters(), time.monotonic()
         done = list(fabric.repeats(schedule, prediction, 2, verify=False))
-        found = carried(fabric, before, fabric.counters(), now_s() - begun_s)
+        found = carried(fabric, before, fabric.counters(), time.monotonic() - begun_s)
         epoch, gpus = fabric.layout.epoch, fabric.layout.placement
         left = fabric.bed.wires.longest_queue_bytes()
     assert list(payload_reasons(schedule, done)) == []
