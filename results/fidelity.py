@@ -39,8 +39,7 @@ class FidelityLimits:
     """
 
     switch_saturated: Limit = Limit(0.9, inf)
-    agents_run_delay: Limit = Limit(0.15, 0.22)
-    switch_run_delay: Limit = Limit(0.2, 0.3)
+    run_delay: Limit = Limit(0.24, 0.35)
     steal: Limit = Limit(0.05, 0.2)
     retransmits_per_s: Limit = Limit(40, 80)
     start_skew: Limit = Limit(0.02, 0.1)
@@ -83,6 +82,7 @@ class Vitals:
     switch_share_max: float
     switch_share_mean: float
     switch_saturated: float
+    run_delay: float
     switch_run_delay: float
     agents_run_delay_max: float
     agents_run_delay_mean: float
@@ -135,6 +135,7 @@ def summarized(observations: Sequence[Observation], dropped_packets: int) -> Vit
         switch_share_max=max(w.switch_busy for w in every),
         switch_share_mean=max(_mean(w.switch_busy for w in one.windows) for one in seen),
         switch_saturated=max(_mean(_is_saturated(w) for w in one.windows) for one in seen),
+        run_delay=max(_run_delay(one) for one in seen),
         switch_run_delay=max(_mean(w.switch_delay for w in one.windows) for one in seen),
         agents_run_delay_max=max(max(one.agents_delay_s, default=0) / one.seconds for one in seen),
         agents_run_delay_mean=max(_mean(one.agents_delay_s) / one.seconds for one in seen),
@@ -154,6 +155,12 @@ def _is_saturated(window: Window) -> bool:
     return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
 
 
+def _run_delay(one: Observation) -> float:
+    """Every byte passes an agent and a switch: what they wait for a processor adds up."""
+    agents = _mean(one.agents_delay_s) / one.seconds
+    return agents + _mean(window.switch_delay for window in one.windows)
+
+
 def _mean(values: Iterable[float]) -> float:
     known = list(values)
     return sum(known) / len(known) if known else 0.0
@@ -163,19 +170,16 @@ def machine_reasons(vitals: Vitals | None, limits: FidelityLimits = LIMITS) -> I
     """What of the machine was at its end; nothing is known of what nobody observed."""
     if vitals is None:
         return
-    busy, waited = vitals.switch_saturated, vitals.agents_run_delay_mean
+    busy, waited = vitals.switch_saturated, vitals.run_delay
     found = [
         (
             limits.switch_saturated.verdict(busy),
             f"the busiest switch had no time left in {busy:.0%} of an execution",
         ),
         (
-            limits.agents_run_delay.verdict(waited),
-            f"agents waited {waited:.1%} of an execution for a processor",
-        ),
-        (
-            limits.switch_run_delay.verdict(vitals.switch_run_delay),
-            f"a switch waited {vitals.switch_run_delay:.1%} of an execution for a processor",
+            limits.run_delay.verdict(waited),
+            f"agents and the switch between them waited {waited:.0%} of an execution for a "
+            "processor",
         ),
         (
             limits.steal.verdict(vitals.steal_mean),

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from results.styles import VERDICT_STYLES
 
-HEADINGS = ("", "idle", "switch", "full", "agents wait", "sent again", "")
+HEADINGS = ("", "idle", "switch", "full", "wait", "sent again", "")
 LEGEND = (
     "Idle: of all cores. Switch: the busiest one's share of a core; full: of the time in which it "
-    "had none left. Agents wait: for a core. Means of the worst execution."
+    "had none left. Wait: agents and switch, for a core. Means of the worst execution."
 )
 
 
@@ -36,6 +36,6 @@ def _cells(name: str, seen: dict[str, Any]) -> Iterator[str | Text]:
     yield f"{seen['idle_mean']:.0%}"
     yield f"{seen['switch_share_mean']:.0%}"
     yield f"{seen['switch_saturated']:.0%}"
-    yield f"{seen['agents_run_delay_mean']:.1%}"
+    yield f"{seen['run_delay']:.1%}"
     yield f"{seen['retransmits']}"
     yield Text(seen["verdict"], VERDICT_STYLES[seen["verdict"]])
