@@ -2,7 +2,7 @@
 
     RUN/scenario.yaml  environment.json  state.json  result.json  paths.json
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
-        vitals.csv
+        vitals.csv  waits.csv
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
 the run is complete.

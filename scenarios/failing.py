@@ -101,7 +101,7 @@ class FailingCase:
         folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
         place = folder.folder_of(name)
         with probing(self.fabric.bed, (*hit, *untouched), place) as probes:
-            with observing(self.fabric, place / "vitals.csv") as observer:
+            with observing(self.fabric, place) as observer:
                 repeat = self.measuring.keep(name, self._run(prediction, strike))
                 observer.note(repeat)
             strike.finish()

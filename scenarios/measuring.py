@@ -36,9 +36,8 @@ class Measuring:
         self.folder.begin_case(name, topology, prediction, schedule.digest)
         before, begun_s = fabric.counters(), time.monotonic()
         executions: list[Repeat] = []
-        vitals_csv = self.folder.folder_of(name) / "vitals.csv"
         try:
-            with observing(fabric, vitals_csv) as observer:
+            with observing(fabric, self.folder.folder_of(name)) as observer:
                 for repeat in self._execute(name, schedule, prediction, fabric, warmup):
                     executions.append(repeat)
                     observer.note(repeat)

@@ -50,9 +50,14 @@ class Observer:
             for repeat, waited, left in self._ends
         )
 
-    def keep(self, place: Path) -> None:
-        """Write all windows, those between executions too, each with the execution it is of."""
-        with place.open("w", newline="") as file:
+    def keep(self, folder: Path) -> None:
+        """Write all windows, those between executions too, and what each agent waited."""
+        with (folder / "waits.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "agent", "waited_s"])
+            for repeat, waited, _ in self._ends:
+                rows.writerows([repeat.number, *pair] for pair in enumerate(waited))
+        with (folder / "vitals.csv").open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", *(field.name for field in fields(Window))])
             for one in self._watching.windows:
@@ -67,14 +72,14 @@ class Observer:
 
 
 @contextmanager
-def observing(fabric: Experiment, place: Path) -> Iterator[Observer]:
-    """Observe for as long as the context lasts; the raw windows go to a file, whatever happens."""
+def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
+    """Observe for as long as the context lasts; what was seen is kept, whatever happens."""
     with vitals(fabric.bed.open_vswitch) as watching:
         observer = Observer(fabric, watching)
         try:
             yield observer
         finally:
-            observer.keep(place)
+            observer.keep(folder)
 
 
 def carried(

@@ -56,14 +56,14 @@ def hogs() -> Iterator[None]:
             hog.stdout.close()
 
 
-def observed(fabric: Experiment, place: Path, size_bytes: int = 1_500_000) -> Fidelity:
+def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> Fidelity:
     """Two all-to-alls of about half a second each."""
     spec = fabric.topology.spec
     schedule = build_schedule(
         Collective.ALL_TO_ALL, "direct", spec.domains, spec.domain_size, size_bytes
     )
     prediction = fabric.predict(schedule)
-    with observing(fabric, place) as observer:
+    with observing(fabric, folder) as observer:
         for repeat in fabric.repeats(schedule, prediction, 2, verify=False):
             observer.note(repeat)
     vitals = summarized(observer.observations(), 0)
@@ -73,7 +73,7 @@ def observed(fabric: Experiment, place: Path, size_bytes: int = 1_500_000) -> Fi
 def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
     fast = replace(small_spec(FabricKind.RAIL_OPTIMIZED, 4, 4), bandwidth_scale=1000)
     with fabric_up(fast, ProxyKind.PROCESS) as fabric, hogs():
-        found = observed(fabric, tmp_path / "vitals.csv", 30_000_000)
+        found = observed(fabric, tmp_path, 30_000_000)
     assert found.verdict is not Verdict.PASS
     assert found.vitals is not None
     assert found.vitals.idle_mean < 0.1
@@ -81,7 +81,7 @@ def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
 
 def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:
     with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
-        found = observed(fabric, tmp_path / "vitals.csv")
+        found = observed(fabric, tmp_path)
     header, *rows = [line.split(",") for line in (tmp_path / "vitals.csv").read_text().split()]
     assert header[:3] == ["execution", "begin_ns", "end_ns"]
     assert {row[0] for row in rows} == {"", "0", "1"}
