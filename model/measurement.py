@@ -20,7 +20,11 @@ class TransferRecord:
 
 @dataclass(frozen=True)
 class Repeat:
-    """One execution of a schedule. `completion_s` counts until the last byte has arrived."""
+    """One execution of a schedule. `completion_s` counts until the last byte has arrived.
+
+    `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are what
+    each rank counted of payload; of one that did not answer, 0.
+    """
 
     number: int
     complete: bool
@@ -30,6 +34,14 @@ class Repeat:
     retransmits: int
     errors: tuple[str, ...]
     records: tuple[TransferRecord, ...]
+    start_ns: int = 0
+    sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
+
+    @property
+    def end_ns(self) -> int:
+        """The moment of CLOCK_MONOTONIC at which the last byte had arrived."""
+        return self.start_ns + round(self.completion_s * 1e9)
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,17 @@
 """Measured against modeled: for each case, and rail-only against rail-optimized."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from model.fabric import FabricKind, FabricSpec
 from model.measurement import Repeat
-from model.prediction import Prediction
+from model.prediction import Epoch, Placement, Prediction
 from model.schedule import Collective, Schedule
 from model.topology import Topology
+from results.accounting import Carried, link_reasons, payload_reasons
+from results.fidelity import Fidelity, Observation, machine_reasons, summarized
 from results.statistics import Summary, summarize
-
-
-class Verdict(StrEnum):
-    """Whether a result can be trusted, worst last."""
-
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts."""
-    return max(verdicts, key=list(Verdict).index, default=Verdict.PASS)
+from results.verdict import Reason, Verdict, worst
 
 
 @dataclass(frozen=True)
@@ -35,13 +24,26 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured of a case."""
+    """All that was measured of a case.
+
+    `observations` are of all executions, warm-ups first. `carried` and `epoch`, the fabric that
+    carried it, are `None` where the fabric changed meanwhile.
+    """
 
     topology: Topology
     schedule: Schedule
     warmups: tuple[Repeat, ...]
     repeats: tuple[Repeat, ...]
     dropped_packets: int
+    observations: tuple[Observation, ...] = ()
+    carried: Carried | None = None
+    epoch: Epoch | None = None
+    placement: Placement = ()
+
+    @property
+    def executions(self) -> tuple[Repeat, ...]:
+        """All, warm-ups first."""
+        return self.warmups + self.repeats
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class CaseResult:
     retransmits: int
     verdict: Verdict
     reasons: tuple[str, ...]
+    fidelity: Fidelity
 
     @property
     def ratio(self) -> float:
@@ -107,7 +110,8 @@ def compare(
     # With no complete repeat the case fails; what there is of them is still shown.
     shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
     summary = summarize(shown_s)
-    verdict, reasons = judge(measured, summary, prediction, limits)
+    fidelity = observed(measured)
+    found = [*judge(measured, summary, prediction, limits), *fidelity.found]
     return CaseResult(
         name=name,
         fabric=topology.spec,
@@ -121,8 +125,9 @@ def compare(
         lower_bound_s=prediction.lower_bound_s,
         warmup_s=_complete_s(measured.warmups),
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
-        verdict=verdict,
-        reasons=reasons,
+        verdict=worst(verdict for verdict, _ in found),
+        reasons=tuple(reason for _, reason in found),
+        fidelity=fidelity,
     )
 
 
@@ -133,24 +138,36 @@ def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
 
 def judge(
     measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
-) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict with its reasons."""
-    found = [
-        *_failures(measured, prediction),
-        *_ratio(summary, prediction, limits),
-        *_losses(measured),
-    ]
-    return worst(verdict for verdict, _ in found), tuple(reason for _, reason in found)
+) -> Iterator[Reason]:
+    """What is to be said of the executions' outcome and of their times."""
+    yield from _failures(measured, prediction)
+    yield from _ratio(summary, prediction, limits)
 
 
-def _failures(measured: Measured, prediction: Prediction) -> Iterable[tuple[Verdict, str]]:
-    executions = measured.warmups + measured.repeats
-    for repeat in executions:
+def observed(measured: Measured) -> Fidelity:
+    """What is to be said of the machine and of the bytes; the model is not asked."""
+    counted = measured.observations[len(measured.warmups) :]
+    vitals = summarized(counted, measured.dropped_packets)
+    return Fidelity((*machine_reasons(vitals), *_bytes(measured), *_losses(measured)), vitals)
+
+
+def _bytes(measured: Measured) -> Iterator[Reason]:
+    """Whether all went where it should; an execution that broke off left links half used."""
+    schedule, executions = measured.schedule, measured.executions
+    yield from payload_reasons(schedule, executions)
+    whole = all(repeat.complete for repeat in executions)
+    if measured.carried is not None and measured.epoch is not None and whole:
+        epoch, placement = measured.epoch, measured.placement
+        yield from link_reasons(schedule, epoch, placement, executions, measured.carried)
+
+
+def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
+    for repeat in measured.executions:
         if not repeat.complete:
             yield Verdict.FAIL, f"execution {repeat.number} did not complete"
         for error in repeat.errors:
             yield Verdict.FAIL, f"wrong result in execution {repeat.number}: {error}"
-    fastest_s = min(_complete_s(executions), default=prediction.lower_bound_s)
+    fastest_s = min(_complete_s(measured.executions), default=prediction.lower_bound_s)
     if fastest_s < prediction.lower_bound_s:
         yield (
             Verdict.FAIL,
@@ -159,7 +176,7 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterable[tuple[Verd
         )
 
 
-def _losses(measured: Measured) -> Iterable[tuple[Verdict, str]]:
+def _losses(measured: Measured) -> Iterator[Reason]:
     """What TCP repairs is worth knowing, and fails nothing; drops put the queues in doubt."""
     retransmits = sum(repeat.retransmits for repeat in measured.repeats)
     if retransmits:
@@ -168,9 +185,7 @@ def _losses(measured: Measured) -> Iterable[tuple[Verdict, str]]:
         yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
 
 
-def _ratio(
-    summary: Summary, prediction: Prediction, limits: Thresholds
-) -> Iterable[tuple[Verdict, str]]:
+def _ratio(summary: Summary, prediction: Prediction, limits: Thresholds) -> Iterator[Reason]:
     away = abs(summary.median / prediction.completion_s - 1)
     for verdict, threshold in ((Verdict.FAIL, limits.limit), (Verdict.WARN, limits.within)):
         if away > threshold:

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from results.comparison import CaseResult, Verdict, slowdowns, worst
+from results.comparison import CaseResult, slowdowns
 from results.failures import Failure, failure_object
+from results.verdict import Verdict, worst
 
 SCHEMA = "railbed.run/1"
 
@@ -71,4 +72,5 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "retransmits": case.retransmits,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),
+        "fidelity": case.fidelity.plain(),
     }

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.comparison import CaseResult, Verdict, worst
+from results.comparison import CaseResult
+from results.fidelity import Fidelity
 from results.styles import VERDICT_STYLES
+from results.verdict import Verdict, worst
 
 LEGEND = (
     "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
@@ -50,7 +52,8 @@ class FaultTimes:
 class Failure:
     """A case with faults. Phases that this fault does not have are `None`.
 
-    `struck_s` is the execution in which it happened, with all that the job did about it.
+    `struck_s` is the execution in which it happened, with all that the job did about it; `struck`
+    is what was observed of it.
     `blackout_ms` is the longest of the probed pairs that the fault hit and that have another way;
     infinity if no end of it was seen, `None` if there are no such pairs.
     """
@@ -61,6 +64,7 @@ class Failure:
     fabric: str
     reaction: str
     healthy: CaseResult
+    struck: Fidelity
     struck_s: float | None
     faulty: CaseResult | None
     after: CaseResult | None
@@ -90,6 +94,9 @@ class Failure:
             yield Verdict.FAIL, "a pair that has another way was not reached again"
         elif limit is not None and blackout_ms is not None and blackout_ms > limit:
             yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
+        for phase, fidelity in (("healthy", self.healthy.fidelity), ("struck", self.struck)):
+            for verdict, reason in fidelity.found:
+                yield verdict, f"{phase}: {reason}"
         for phase, result in (("faulty", self.faulty), ("after", self.after)):
             for reason in result.reasons if result is not None else ():
                 yield result.verdict if result else Verdict.PASS, f"{phase}: {reason}"
@@ -121,6 +128,7 @@ FAILURE_KEYS = (
     "times",
     "verdict",
     "reasons",
+    "fidelity",
 )
 
 
@@ -148,13 +156,29 @@ def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
         "times": [asdict(times) for times in failure.times],
         "verdict": failure.verdict.value,
         "reasons": [reason for _, reason in failure.reasons],
+        "fidelity": dict(_fidelity(failure)),
     }
+
+
+def _fidelity(failure: Failure) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was observed of each phase."""
+    yield "healthy", failure.healthy.fidelity.plain()
+    yield "struck", failure.struck.plain()
+    for phase, result in (("faulty", failure.faulty), ("after", failure.after)):
+        if result is not None:
+            yield phase, result.fidelity.plain()
 
 
 def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
     """The object of an experiment that ended early."""
     unknown: dict[str, Any] = dict.fromkeys(FAILURE_KEYS)
-    known = {"scenario": scenario, "fault": scenario, "times": [], "reasons": [cause]}
+    known = {
+        "scenario": scenario,
+        "fault": scenario,
+        "times": [],
+        "reasons": [cause],
+        "fidelity": {},
+    }
     return {**unknown, **known, "verdict": Verdict.FAIL.value}
 
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from model.fabric import FabricKind
 from model.topology import Gpu, Hop
-from results.comparison import Verdict, worst
 from results.styles import VERDICT_STYLES
+from results.verdict import Verdict, worst
 
 SCHEMA = "railbed.verify/1"
 NOT_APPLICABLE = "not applicable"

@@ -3,6 +3,7 @@
     RUN/scenario.yaml  environment.json  state.json  result.json
     RUN/calibration-FABRIC.json  paths.json
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
+        vitals.csv  waits.csv
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
 the run is complete.

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from results.calibration import calibration_table
 from results.failures import print_failures
+from results.fidelity_table import LEGEND, fidelity_table
 from results.paths import print_verify
 from results.styles import VERDICT_STYLES
 
@@ -76,6 +77,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield ""
     yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
     yield _scales(result["cases"])
+    if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
+        yield ""
+        yield Text("What the machine had left:", "bold")
+        yield fidelity_table(result["cases"])
+        yield Text(LEGEND, "dim")
     yield from _reasons(result["cases"])
     if result["slowdowns"]:
         yield ""

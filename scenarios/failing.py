@@ -10,11 +10,14 @@ from model.faults import Fault, How, health_under
 from model.health import HEALTHY, Health
 from model.measurement import FaultRecord, Repeat
 from model.prediction import Prediction, predict_through
+from results.accounting import payload_reasons
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.failures import Failure
+from results.fidelity import Fidelity, fidelity_of_struck
 from scenarios.experiment import Experiment, case_schedule
 from scenarios.layout import Layout, probed_pairs
 from scenarios.measuring import Measuring
+from scenarios.observing import observing
 from scenarios.probing import probing
 from scenarios.reactions import Reaction, layout_after
 from scenarios.scenario import Case
@@ -38,6 +41,7 @@ class Struck:
     records: tuple[FaultRecord, ...]
     hit: Sequence[PairRecord]
     untouched: Sequence[PairRecord]
+    fidelity: Fidelity
 
 
 class FailingCase:
@@ -95,8 +99,11 @@ class FailingCase:
         hit, untouched = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
         folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
-        with probing(self.fabric.bed, (*hit, *untouched), folder.folder_of(name)) as probes:
-            repeat = self.measuring.keep(name, self._run(prediction, strike))
+        place = folder.folder_of(name)
+        with probing(self.fabric.bed, (*hit, *untouched), place) as probes:
+            with observing(self.fabric, place) as observer:
+                repeat = self.measuring.keep(name, self._run(prediction, strike))
+                observer.note(repeat)
             strike.finish()
             if not repeat.complete:
                 self._wait_until_answered(self.home)
@@ -111,6 +118,9 @@ class FailingCase:
             records=strike.records,
             hit=records[: len(hit)],
             untouched=records[len(hit) :],
+            fidelity=fidelity_of_struck(
+                observer.observations(), payload_reasons(self.schedule, [repeat])
+            ),
         )
 
     def _run(self, prediction: Prediction, agenda: Agenda = nothing_due) -> Repeat:
@@ -202,6 +212,7 @@ class FailingCase:
             fabric=self.case.kind.value,
             reaction=self.job.reaction.value,
             healthy=healthy,
+            struck=struck.fidelity,
             struck_s=struck.took_s,
             struck_complete=struck.complete,
             faulty=faulty,

@@ -1,6 +1,7 @@
 """Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from model.schedule import Schedule
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.store import RunFolder
 from scenarios.experiment import Experiment
+from scenarios.observing import carried, observing
 from scenarios.progress import Listener
 from scenarios.scenario import Scenario
 from testbed.wiring import Counters
@@ -32,12 +34,15 @@ class Measuring:
         prediction = fabric.predict(schedule)
         topology = fabric.layout.topology
         self.folder.begin_case(name, topology, prediction, schedule.digest)
-        before = fabric.counters()
+        before, begun_s = fabric.counters(), time.monotonic()
         executions: list[Repeat] = []
         try:
-            self._execute(name, schedule, prediction, fabric, warmup, executions)
+            with observing(fabric, self.folder.folder_of(name)) as observer:
+                for repeat in self._execute(name, schedule, prediction, fabric, warmup):
+                    executions.append(repeat)
+                    observer.note(repeat)
         finally:
-            after = fabric.counters()
+            after, seconds = fabric.counters(), time.monotonic() - begun_s
             self.folder.end_case(name, warmup, tuple(executions), _plain(before), _plain(after))
         measured = Measured(
             topology=topology,
@@ -45,6 +50,10 @@ class Measuring:
             warmups=tuple(executions[:warmup]),
             repeats=tuple(executions[warmup:]),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+            observations=observer.observations(),
+            carried=carried(fabric, before, after, seconds),
+            epoch=fabric.layout.epoch,
+            placement=fabric.layout.placement,
         )
         expect = self.scenario.expect
         limits = Thresholds(expect.ratio_within, expect.ratio_limit)
@@ -57,14 +66,14 @@ class Measuring:
         prediction: Prediction,
         fabric: Experiment,
         warmup: int,
-        executions: list[Repeat],
-    ) -> None:
+    ) -> Iterator[Repeat]:
+        """All executions as they end, the one that breaks off, too."""
         count, verify = warmup + self.scenario.repeats, self.scenario.verify
         try:
             for repeat in fabric.repeats(schedule, prediction, count, verify=verify):
-                executions.append(self.keep(name, repeat))
+                yield self.keep(name, repeat)
         except Incomplete as broken:
-            executions.append(self.keep(name, broken.repeat))
+            yield self.keep(name, broken.repeat)
             raise
 
     def keep(self, name: str, repeat: Repeat) -> Repeat:

@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
@@ -17,6 +17,7 @@ from model.topology import Gpu, Link, LinkKind, Port
 from testbed.namespace import namespace_of
 from testbed.processes import wait_for
 from testbed.proxies import Proxy
+from testbed.queues import Queues
 from testbed.shapers import check_shaped, shape
 
 QUEUE_PACKETS = 1000
@@ -39,11 +40,15 @@ class Counters:
 
 @dataclass
 class Wiring:
-    """Netlink sockets: one for the switches' namespace, one for each proxy's."""
+    """Netlink sockets: one for the switches' namespace, one for each proxy's.
+
+    `queues` has them once more, for what must be read fast; the switches' have the name "".
+    """
 
     switches: IPRoute
     proxies: dict[str, IPRoute]
     process_ids: dict[str, int]
+    queues: dict[str, Queues]
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
@@ -92,6 +97,7 @@ class Wiring:
         netlink = self.proxies.pop(gpu, None)
         if netlink is not None:
             netlink.close()
+            self.queues.pop(gpu).close()
         self.process_ids.pop(gpu, None)
         self.lost.add(gpu)
 
@@ -154,6 +160,11 @@ class Wiring:
             netlink, index = self.netlink_of(port), self.index_of(port)
             check_shaped(netlink, index, name, Shaper(link.rate_bps))
 
+    def longest_queue_bytes(self) -> int:
+        """What the longest queue of any end of a link holds now."""
+        queues = (queue for place in self.queues.values() for queue in place.read())
+        return max((queue.backlog_bytes for queue in queues), default=0)
+
     def counters(self, link: Link) -> Counters:
         """What the upper end of a link has counted; the last known if the link went with a GPU."""
         try:
@@ -200,9 +211,10 @@ def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
     with ExitStack() as stack:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")
-        sockets = {}
+        sockets, queues = {}, {"": stack.enter_context(closing(Queues()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):
                 sockets[proxy.gpu] = stack.enter_context(IPRoute())
+                queues[proxy.gpu] = stack.enter_context(closing(Queues()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
-        yield Wiring(switches, sockets, process_ids)
+        yield Wiring(switches, sockets, process_ids, queues)

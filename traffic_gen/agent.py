@@ -63,7 +63,7 @@ class Receive:
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.clear, self.chunks, self.reduce = entry
-        self.arrived_ns = 0
+        self.arrived_ns = self.received_bytes = 0
 
 
 class Outgoing:
@@ -272,6 +272,8 @@ class Agent:
             "begun_ns": self.begun_ns,
             "cpu_s": cpu_s() - cpu_before,
             "retransmits": self.retransmits() - retransmits_before,
+            "sent_bytes": sum(send.offset for send in self.sends.values()),
+            "received_bytes": sum(r.received_bytes for r in self.receives.values()),
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
             "receives": [[r.id, r.arrived_ns] for r in self.receives.values()],
             "errors": [] if self.open else self.payloads.errors(),
@@ -370,6 +372,7 @@ class Agent:
         if count == 0:
             raise ConnectionError("a peer closed its connection")
         connection.remaining -= count
+        connection.transfer.received_bytes += count
         if connection.remaining:
             set_batch(connection)
         else:

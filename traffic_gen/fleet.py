@@ -260,7 +260,14 @@ def _repeat(schedule: Schedule, number: int, start_ns: int, answers: Answers) ->
             f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
         ),
         records=records,
+        start_ns=start_ns,
+        sent_bytes=_by_rank(schedule, answers, "sent_bytes"),
+        received_bytes=_by_rank(schedule, answers, "received_bytes"),
     )
+
+
+def _by_rank(schedule: Schedule, answers: Answers, key: str) -> tuple[int, ...]:
+    return tuple(answers.get(rank, {}).get(key, 0) for rank in range(schedule.gpus))
 
 
 def _records(

@@ -18,7 +18,6 @@ from model.addressing import nic_address, rail_network
 from model.fabric import FabricKind
 from model.routing import path
 from model.topology import Gpu, NodeKind, Topology, build_topology
-from results.comparison import Verdict
 from results.contract import run_object
 from results.paths import (
     FabricCheck,
@@ -30,6 +29,7 @@ from results.paths import (
     verify_object,
 )
 from results.table import print_run
+from results.verdict import Verdict
 from scenarios.cli import app
 from scenarios.verifying import judge_isolation, rails_of
 from testbed.port_capture import Flow, parse_flow

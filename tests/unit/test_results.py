@@ -16,11 +16,12 @@ from model.measurement import Repeat, TransferRecord
 from model.prediction import Epoch, Prediction, path_class, predict, transfer_paths
 from model.schedule import Collective, Schedule
 from model.topology import Topology, build_topology
-from results.comparison import CaseResult, Measured, Mismatch, Thresholds, Verdict, compare, worst
+from results.comparison import CaseResult, Measured, Mismatch, Thresholds, compare
 from results.contract import run_object
 from results.statistics import summarize
 from results.store import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
 from results.table import human_bytes, human_seconds, print_run
+from results.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.collectives import build_schedule
 

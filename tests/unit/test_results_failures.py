@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from results.comparison import Verdict
 from results.failures import (
     FAILURE_KEYS,
     Failure,
@@ -17,6 +16,8 @@ from results.failures import (
     lost_experiment,
     print_failures,
 )
+from results.fidelity import Fidelity
+from results.verdict import Verdict
 from tests.unit.test_results import result
 
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
@@ -30,6 +31,7 @@ def failure(**changes: Any) -> Failure:
         "fabric": "rail-only",
         "reaction": "reroute",
         "healthy": result(),
+        "struck": Fidelity((), None),
         "struck_s": 1.5,
         "faulty": result(1.01),
         "after": result(),

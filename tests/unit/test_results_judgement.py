@@ -16,10 +16,11 @@ from model.measurement import Repeat
 from model.prediction import Epoch, path_class, predict, transfer_paths
 from model.schedule import Collective
 from model.topology import build_topology
-from results.comparison import CaseResult, Measured, Thresholds, Verdict, compare
+from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.contract import run_object
 from results.store import RunFolder, find_run
 from results.table import print_run
+from results.verdict import Verdict
 from tests.unit.fabrics import spec
 from traffic_gen.collectives import build_schedule
 
@@ -54,6 +55,7 @@ EXTRA_KEYS = [
     "retransmits",
     "verdict",
     "reasons",
+    "fidelity",
 ]
 
 

@@ -1,0 +1,97 @@
+"""How the machine and the switches fared, in windows of a tenth of a second.
+
+A `Reading` has running totals, as the kernel counts them; a `Window` is what happened between two.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+NS_PER_S = 1e9
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """What a thread has had of the processor, and how long it was ready and had to wait for it."""
+
+    busy_ns: int
+    delay_ns: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Running totals at a moment of CLOCK_MONOTONIC.
+
+    `idle_s` and `steal_s` are of all cores together, `stalled_s` is pressure-stall's "some"
+    (Documentation/accounting/psi.rst), `None` where the kernel does not count it. `switches` are
+    the main threads of the switch daemons, by process id. `backlog_bytes` is the longest queue of
+    any switch, if this reading looked at them.
+    """
+
+    ns: int
+    cores: int
+    idle_s: float
+    steal_s: float
+    stalled_s: float | None
+    switches: Mapping[int, ThreadTime]
+    backlog_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """What happened between two readings: shares of its length.
+
+    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch daemon
+    that had the least time to spare: running, and ready but waiting for a processor. `stalled` is
+    the share in which some process waited for a processor.
+    """
+
+    begin_ns: int
+    end_ns: int
+    idle: float
+    steal: float
+    switch_busy: float
+    switch_delay: float
+    stalled: float | None
+    backlog_bytes: int | None
+
+
+def window(before: Reading, after: Reading) -> Window:
+    """The difference of two readings. A daemon that only one of them knows does not count."""
+    length_s = (after.ns - before.ns) / NS_PER_S
+    capacity_s = length_s * after.cores
+    busiest = _busiest(before.switches, after.switches)
+    known = before.stalled_s is not None and after.stalled_s is not None
+    stalled_s = (after.stalled_s or 0.0) - (before.stalled_s or 0.0)
+    return Window(
+        begin_ns=before.ns,
+        end_ns=after.ns,
+        idle=_share(after.idle_s - before.idle_s, capacity_s),
+        steal=_share(after.steal_s - before.steal_s, capacity_s),
+        switch_busy=_share(busiest.busy_ns / NS_PER_S, length_s),
+        switch_delay=_share(busiest.delay_ns / NS_PER_S, length_s),
+        stalled=_share(stalled_s, length_s) if known else None,
+        backlog_bytes=after.backlog_bytes,
+    )
+
+
+def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) -> ThreadTime:
+    """What the daemon with the least time to spare has had meanwhile."""
+    had = [
+        ThreadTime(
+            after[pid].busy_ns - before[pid].busy_ns, after[pid].delay_ns - before[pid].delay_ns
+        )
+        for pid in before.keys() & after.keys()
+    ]
+    return max(had, key=lambda one: one.busy_ns + one.delay_ns, default=ThreadTime(0, 0))
+
+
+def _share(part: float, whole: float) -> float:
+    """The kernel counts some times in ticks, so that a window may seem to have more than all."""
+    return min(1.0, max(0.0, part / whole))
+
+
+def within(windows: Iterable[Window], begin_ns: int, end_ns: int) -> tuple[Window, ...]:
+    """The windows that lie within a span; if it is too short for any, those that touch it."""
+    touching = [w for w in windows if w.begin_ns < end_ns and w.end_ns > begin_ns]
+    inside = [w for w in touching if w.begin_ns >= begin_ns and w.end_ns <= end_ns]
+    return tuple(inside or touching)

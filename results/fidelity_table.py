@@ -1,0 +1,41 @@
+"""What was observed of the machine, a line for each case, from the JSON object of a run."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from results.styles import VERDICT_STYLES
+
+HEADINGS = ("", "idle", "switch", "full", "wait", "sent again", "")
+LEGEND = (
+    "Idle: of all cores. Switch: the busiest one's share of a core; full: of the time in which it "
+    "had none left. Wait: agents and switch, for a core. Means of the worst execution."
+)
+
+
+def fidelity_table(cases: list[dict[str, Any]]) -> Table:
+    """The figures that the verdict by observation is made of; runs of old have none."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    for _ in HEADINGS[1:]:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_row(*(Text(heading, "dim") for heading in HEADINGS))
+    for kind, together in groupby(cases, lambda case: case["fabric"]["kind"]):
+        table.add_row(Text(kind, "bold"))
+        for case in together:
+            if "windows" in case.get("fidelity", ()):
+                table.add_row(*_cells(case["case"].removeprefix(f"{kind}/"), case["fidelity"]))
+    return table
+
+
+def _cells(name: str, seen: dict[str, Any]) -> Iterator[str | Text]:
+    yield " " + name
+    yield f"{seen['idle_mean']:.0%}"
+    yield f"{seen['switch_share_mean']:.0%}"
+    yield f"{seen['switch_saturated']:.0%}"
+    yield f"{seen['run_delay']:.1%}"
+    yield f"{seen['retransmits']}"
+    yield Text(seen["verdict"], VERDICT_STYLES[seen["verdict"]])

@@ -1,0 +1,21 @@
+"""Whether a result can be trusted."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Whether a result can be trusted, worst last."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+# A verdict and the sentence that says why.
+Reason = tuple[Verdict, str]
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of several verdicts."""
+    return max(verdicts, key=list(Verdict).index, default=Verdict.PASS)

@@ -1,0 +1,119 @@
+"""A real fabric is observed: what it carries adds up, and a machine without time is noticed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model.fabric import FabricKind
+from model.schedule import Collective
+from model.topology import Hop
+from results.accounting import Carried, link_reasons, payload_reasons
+from results.fidelity import Fidelity, machine_reasons, summarized
+from results.verdict import Verdict
+from scenarios.experiment import Experiment
+from scenarios.observing import carried, observing
+from testbed.proxies import ProxyKind
+from testbed.queues import Queues
+from tests.integration.fabrics import fabric_up, small_spec
+from traffic_gen.collectives import build_schedule
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+KINDS = pytest.mark.parametrize("kind", FabricKind)
+HOG = "print(flush=True)\nwhile True: pass"
+HOGS_A_CORE = 8
+
+
+@contextmanager
+def hogs() -> Iterator[None]:
+    """Processes that take every processor.
+
+    Sessions share them fairly (sched(7), autogroup), whatever their niceness: each hog has one.
+    """
+    count = HOGS_A_CORE * (os.cpu_count() or 1)
+    command = [sys.executable, "-c", HOG]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        for _ in range(count)
+    ]
+    try:
+        for hog in running:
+            assert hog.stdout is not None
+            assert hog.stdout.readline() == b"\n"
+        yield
+    finally:
+        for hog in running:
+            hog.kill()
+            hog.wait()
+            assert hog.stdout is not None
+            hog.stdout.close()
+
+
+def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> Fidelity:
+    """Two all-to-alls of about half a second each."""
+    spec = fabric.topology.spec
+    schedule = build_schedule(
+        Collective.ALL_TO_ALL, "direct", spec.domains, spec.domain_size, size_bytes
+    )
+    prediction = fabric.predict(schedule)
+    with observing(fabric, folder) as observer:
+        for repeat in fabric.repeats(schedule, prediction, 2, verify=False):
+            observer.note(repeat)
+    vitals = summarized(observer.observations(), 0)
+    return Fidelity(tuple(machine_reasons(vitals)), vitals)
+
+
+def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
+    fast = replace(small_spec(FabricKind.RAIL_OPTIMIZED, 4, 4), bandwidth_scale=1000)
+    with fabric_up(fast, ProxyKind.PROCESS) as fabric, hogs():
+        found = observed(fabric, tmp_path, 30_000_000)
+    assert found.verdict is not Verdict.PASS
+    assert found.vitals is not None
+    assert found.vitals.idle_mean < 0.1
+
+
+def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
+        found = observed(fabric, tmp_path)
+    header, *rows = [line.split(",") for line in (tmp_path / "vitals.csv").read_text().split()]
+    assert header[:3] == ["execution", "begin_ns", "end_ns"]
+    assert {row[0] for row in rows} == {"", "0", "1"}
+    assert found.vitals is not None
+    assert found.vitals.windows <= len([row for row in rows if row[0]])
+    assert 0 < found.vitals.switch_share_mean <= found.vitals.switch_share_max <= 1
+
+
+@KINDS
+def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
+    with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
+        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
+        prediction = fabric.predict(schedule)
+        before, begun_s = fabric.counters(), time.monotonic()
+        done = list(fabric.repeats(schedule, prediction, 2, verify=False))
+        found = carried(fabric, before, fabric.counters(), time.monotonic() - begun_s)
+        epoch, gpus = fabric.layout.epoch, fabric.layout.placement
+        left = fabric.bed.wires.longest_queue_bytes()
+    assert list(payload_reasons(schedule, done)) == []
+    assert list(link_reasons(schedule, epoch, gpus, done, found)) == []
+    assert left == 0
+    short = replace(done[1], received_bytes=(0, *done[1].received_bytes[1:]))
+    assert [verdict for verdict, _ in payload_reasons(schedule, [short])] == [Verdict.FAIL]
+    hop = Hop(fabric.topology.links[0], fabric.topology.links[0].lower.node)
+    stray = Carried({**found.bytes, hop: 10 * found.bytes[hop]}, found.seconds)
+    assert Verdict.FAIL in [v for v, _ in link_reasons(schedule, epoch, gpus, done, stray)]
+
+
+def test_all_queues_of_the_switches_are_read_at_once() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        queues = Queues()
+        found = {queue.interface for queue in queues.read()}
+        queues.close()
+        links = fabric.topology.links
+        assert found == {fabric.bed.wires.index_of(link.upper) for link in links}

@@ -1,0 +1,266 @@
+"""The verdict by observation alone, and whether the bytes add up."""
+
+import dataclasses
+import io
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.fabric import FabricKind
+from model.health import without
+from model.measurement import Repeat
+from model.prediction import Epoch, link_loads, path_class, predict, transfer_paths
+from model.schedule import Collective, Schedule
+from model.topology import Hop, Topology, build_topology
+from model.vitals import Window
+from results.accounting import Carried, link_reasons, payload_reasons, spans
+from results.comparison import Measured, Thresholds, compare
+from results.fidelity import (
+    LIMITS,
+    Fidelity,
+    Limit,
+    Observation,
+    Vitals,
+    fidelity_of_struck,
+    machine_reasons,
+    summarized,
+)
+from results.fidelity_table import fidelity_table
+from results.verdict import Verdict, worst
+from tests.unit.fabrics import spec
+from traffic_gen.collectives import build_schedule
+
+QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None)
+
+
+def observation(*windows: Window, **changes: Any) -> Observation:
+    facts: dict[str, Any] = {
+        "seconds": 1.0,
+        "agents_delay_s": (0.01, 0.02),
+        "backlog_left_bytes": 0,
+        "retransmits": 0,
+        "start_skew_s": 0.002,
+    }
+    return Observation(windows=windows or (QUIET,) * 10, **{**facts, **changes})
+
+
+def verdict_on(one: Observation) -> Verdict:
+    return worst(verdict for verdict, _ in machine_reasons(summarized([one], 0)))
+
+
+def test_a_quiet_machine_passes() -> None:
+    assert list(machine_reasons(summarized([observation()] * 5, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("windows", "changes"),
+    [
+        ((replace(QUIET, switch_busy=0.5, switch_delay=0.5),) * 10, {}),
+        ((replace(QUIET, steal=0.5),) * 10, {}),
+        ((), {"agents_delay_s": (0.5, 0.5)}),
+        ((replace(QUIET, switch_delay=0.2),) * 10, {"agents_delay_s": (0.2, 0.2)}),
+        ((), {"retransmits": 5000}),
+        ((), {"start_skew_s": 0.2}),
+    ],
+)
+def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str, Any]) -> None:
+    assert verdict_on(observation(*windows, **changes)) is Verdict.FAIL
+
+
+def test_a_switch_without_time_left_is_doubtful() -> None:
+    full = (replace(QUIET, switch_busy=1.0),)
+    assert verdict_on(observation(*full * 19, QUIET)) is Verdict.WARN
+    assert verdict_on(observation(*full * 17, *(QUIET,) * 3)) is Verdict.PASS
+
+
+def test_one_bad_execution_is_enough() -> None:
+    bad = observation(agents_delay_s=(0.5, 0.5))
+    vitals = summarized([observation()] * 9 + [bad], 0)
+    assert Verdict.FAIL in [verdict for verdict, _ in machine_reasons(vitals)]
+
+
+def test_what_a_queue_still_holds_is_doubtful() -> None:
+    assert verdict_on(observation(backlog_left_bytes=1514)) is Verdict.WARN
+
+
+def test_nothing_is_said_of_what_nobody_observed() -> None:
+    assert summarized([], 0) is None
+    assert list(machine_reasons(None)) == []
+    struck = fidelity_of_struck([])
+    assert struck.verdict is Verdict.PASS
+    assert struck.plain() == {"verdict": "pass", "reasons": []}
+
+
+def test_what_a_fault_costs_in_segments_is_no_fault_of_the_machine() -> None:
+    assert fidelity_of_struck([observation(retransmits=5000)]).verdict is Verdict.PASS
+    assert fidelity_of_struck([observation(agents_delay_s=(0.5,))]).verdict is Verdict.FAIL
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_more_load_is_never_a_better_verdict(one: float, other: float) -> None:
+    verdicts = list(Verdict)
+    found = [
+        verdicts.index(verdict_on(observation(agents_delay_s=(share,)))) for share in (one, other)
+    ]
+    assert (found[0] <= found[1]) == (found[0] == found[1] or one <= other)
+
+
+@given(st.floats(0, 1))
+def test_a_limit_has_two_steps(value: float) -> None:
+    limit = Limit(0.3, 0.6)
+    expected = "fail" if value > 0.6 else "warn" if value > 0.3 else "pass"
+    assert limit.verdict(value).value == expected
+
+
+def test_all_limits_warn_before_they_fail() -> None:
+    for limit in dataclasses.astuple(LIMITS):
+        assert 0 < limit[0] < limit[1]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
+def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
+    vitals = summarized([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
+    assert isinstance(vitals, Vitals)
+    assert vitals.idle_min == min(idle)
+    assert vitals.idle_min <= vitals.idle_p5
+    assert vitals.idle_min - 1e-9 <= vitals.idle_mean <= max(idle) + 1e-9
+    assert vitals.windows == len(idle)
+    assert vitals.pressure_mean == pytest.approx(0.05)
+
+
+# Bytes
+
+
+def executed(schedule: Schedule, number: int = 0, **changes: Any) -> Repeat:
+    """An execution whose agents counted what the schedule has."""
+    sent, received = Counter[int](), Counter[int]()
+    for transfer in schedule.transfers:
+        sent[transfer.source] += transfer.size_bytes
+        received[transfer.destination] += transfer.size_bytes
+    facts: dict[str, Any] = {
+        "sent_bytes": tuple(sent[rank] for rank in range(schedule.gpus)),
+        "received_bytes": tuple(received[rank] for rank in range(schedule.gpus)),
+    }
+    return Repeat(number, True, 1.0, 0, 0, 0, (), (), **{**facts, **changes})
+
+
+def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Schedule]:
+    topology = build_topology(spec(kind, 3, 2, 3))
+    return topology, build_schedule(Collective.ALL_TO_ALL, algorithm, 3, 2, 600_000)
+
+
+def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Carried:
+    """What links carry if all goes well: full segments, and an acknowledgement for every other."""
+    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    loads = link_loads(schedule, paths)
+    hops = (Hop(link, port.node) for link in topology.links for port in (link.lower, link.upper))
+    return Carried({hop: round(executions * loads.get(hop, 0)) for hop in hops}, executions)
+
+
+KINDS = pytest.mark.parametrize("kind", FabricKind)
+
+
+def test_bytes_that_add_up_are_no_reason() -> None:
+    _, schedule = planned(FabricKind.RAIL_ONLY)
+    assert list(payload_reasons(schedule, [executed(schedule)])) == []
+
+
+@given(st.integers(0, 5), st.booleans(), st.sampled_from([-1, 1, 1000]))
+def test_a_single_byte_is_missed(rank: int, sent: bool, difference: int) -> None:
+    _, schedule = planned(FabricKind.RAIL_ONLY)
+    key = "sent_bytes" if sent else "received_bytes"
+    counted = list(getattr(executed(schedule), key))
+    counted[rank] += difference
+    changes: dict[str, Any] = {key: tuple(counted)}
+    doctored = executed(schedule, **changes)
+    ((verdict, reason),) = payload_reasons(schedule, [executed(schedule), doctored])
+    assert verdict is Verdict.FAIL
+    assert f"rank {rank} {'sent' if sent else 'received'} {counted[rank]} bytes" in reason
+
+
+@KINDS
+@pytest.mark.parametrize("algorithm", ["direct", "two-step"])
+def test_faithful_links_are_no_reason(kind: FabricKind, algorithm: str) -> None:
+    topology, schedule = planned(kind, algorithm)
+    carried, done = faithful(topology, schedule, 3), [executed(schedule)] * 3
+    epoch, gpus = Epoch(topology), topology.job_gpus
+    assert list(link_reasons(schedule, epoch, gpus, done, carried)) == []
+
+
+@KINDS
+def test_a_link_that_carries_what_is_not_charged_to_it_fails(kind: FabricKind) -> None:
+    topology, schedule = planned(kind)
+    carried = faithful(topology, schedule)
+    hop = next(hop for hop, size in carried.bytes.items() if size)
+    epoch, gpus = Epoch(topology), topology.job_gpus
+    for wrong in (0, carried.bytes[hop] * 2):
+        doctored = Carried({**carried.bytes, hop: wrong}, 1.0)
+        found = list(link_reasons(schedule, epoch, gpus, [executed(schedule)], doctored))
+        assert found[0][0] is Verdict.FAIL
+        assert f"{hop.sender} -> {hop.receiver} carried {wrong} bytes" in found[0][1]
+
+
+def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    # Payload and headers of a long case, so that one link's margin hides a part of it.
+    carried = faithful(topology, schedule, 20)
+    out = next(hop for hop in carried.bytes if hop.sender == "rail0" and carried.bytes[hop])
+    done, epoch = [executed(schedule)] * 20, Epoch(topology)
+    lost = 250_000
+    for difference, words in ((-lost, "rail0 lost bytes"), (lost, "rail0 made bytes")):
+        changed = Carried({**carried.bytes, out: carried.bytes[out] + difference}, 1.0)
+        reasons = list(link_reasons(schedule, epoch, topology.job_gpus, done, changed))
+        assert any(words in reason for _, reason in reasons)
+
+
+@KINDS
+def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
+    """Forwarding and prediction are held against the same paths, also with a link lost."""
+    topology, schedule = planned(kind)
+    for health in (without(topology), without(topology, links=["d0g0--rail0"])):
+        epoch = Epoch(topology, health)
+        paths = transfer_paths(schedule, epoch, topology.job_gpus)
+        loads = link_loads(schedule, paths)
+        for hop, span in spans(schedule, epoch, topology.job_gpus, 1, 0.0).items():
+            assert span.least <= loads.get(hop, 0.0) <= span.most
+            assert (span.least > 0) == (hop in loads)
+
+
+def test_a_case_has_both_verdicts_apart() -> None:
+    """The verdict by observation knows nothing of the model."""
+    topology, schedule = planned(FabricKind.RAIL_ONLY, "two-step")
+    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    prediction = predict(
+        schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
+    )
+    seconds = prediction.completion_s
+
+    def case(ratio: float, seen: Observation) -> tuple[str, str]:
+        repeat = replace(executed(schedule), completion_s=seconds * ratio)
+        measured = Measured(topology, schedule, (), (repeat,), 0, (seen,))
+        found = compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
+        return found.verdict.value, found.fidelity.verdict.value
+
+    assert case(1.0, observation()) == ("pass", "pass")
+    assert case(1.2, observation()) == ("fail", "pass")
+    assert case(1.0, observation(agents_delay_s=(0.9,))) == ("fail", "fail")
+
+
+def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
+    seen = Fidelity((), summarized([observation()], 0)).plain()
+    name = "rail-only/all-reduce/hierarchical"
+    cases = [
+        {"case": name, "fabric": {"kind": "rail-only"}, "fidelity": seen},
+        {"case": "rail-only/of-old", "fabric": {"kind": "rail-only"}},
+    ]
+    text = io.StringIO()
+    Console(file=text, width=80).print(fidelity_table(cases))
+    lines = text.getvalue().splitlines()
+    (line,) = [line for line in lines if "all-reduce/hierarchical" in line]
+    assert line.split()[1:] == ["80%", "20%", "0%", "3.5%", "0", "pass"]
+    assert not any("of-old" in line for line in lines)

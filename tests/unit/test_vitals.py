@@ -1,0 +1,103 @@
+"""Readings of the kernel's text, and the arithmetic of windows."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.vitals import Reading, ThreadTime, Window, window, within
+from testbed.procfs import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
+from testbed.queues import HEADER, STATISTICS, TCMSG, Queue, parsed
+
+STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
+SECOND_NS = 10**9
+
+
+def test_the_kernels_text_is_read() -> None:
+    assert idle_and_steal_s(STAT) == (450 / TICKS_PER_S, 80 / TICKS_PER_S)
+    assert thread_time("63369 17 4\n") == ThreadTime(63369, 17)
+    pressure = "some avg10=0.00 avg60=0.07 avg300=2.37 total=2617260403\nfull avg10=0 total=9\n"
+    assert stalled_s(pressure) == pytest.approx(2617.260403)
+
+
+def reading(ns: int, **changes: Any) -> Reading:
+    facts: dict[str, Any] = {
+        "cores": 2,
+        "idle_s": 0.0,
+        "steal_s": 0.0,
+        "stalled_s": 0.0,
+        "switches": {},
+    }
+    return Reading(ns=ns, **{**facts, **changes})
+
+
+def test_a_window_has_shares() -> None:
+    before = reading(0, switches={7: ThreadTime(100, 50), 8: ThreadTime(0, 0)})
+    switches = {7: ThreadTime(100 + 60_000_000, 50), 8: ThreadTime(10_000_000, 30_000_000)}
+    after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switches=switches)
+    found = window(before, after)
+    assert found.idle == pytest.approx(0.5)
+    assert found.steal == pytest.approx(0.1)
+    assert found.switch_busy == pytest.approx(0.6)
+    assert found.switch_delay == 0
+    assert found.stalled == pytest.approx(0.25)
+
+
+def test_what_the_kernel_does_not_count_is_not_zero() -> None:
+    assert window(reading(0, stalled_s=None), reading(1, stalled_s=None)).stalled is None
+
+
+def test_a_daemon_that_was_started_meanwhile_does_not_count() -> None:
+    after = reading(SECOND_NS, switches={9: ThreadTime(10**12, 10**12)})
+    found = window(reading(0, switches={7: ThreadTime(0, 0)}), after)
+    assert (found.switch_busy, found.switch_delay) == (0, 0)
+
+
+times = st.integers(0, 10**12)
+
+
+@given(times, times, st.integers(1, 10**9), st.integers(1, 64))
+def test_shares_are_never_more_than_all(idle: int, busy: int, length_ns: int, cores: int) -> None:
+    """The kernel counts idleness in ticks: in a short window there may seem to be too much."""
+    after = reading(length_ns, cores=cores, idle_s=idle / 1e9, switches={1: ThreadTime(busy, idle)})
+    found = window(reading(0, cores=cores, switches={1: ThreadTime(0, 0)}), after)
+    shares = (found.idle, found.steal, found.switch_busy, found.switch_delay, found.stalled or 0)
+    assert all(0 <= share <= 1 for share in shares)
+
+
+def of_span(begin_ns: int, end_ns: int) -> Window:
+    return Window(begin_ns, end_ns, 1, 0, 0, 0, None, None)
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000))
+def test_windows_of_an_execution_lie_within_it(begin: int, length: int) -> None:
+    windows = [of_span(place, place + 100) for place in range(0, 2100, 100)]
+    found = within(windows, begin, begin + length)
+    assert found
+    inside = [w for w in windows if w.begin_ns >= begin and w.end_ns <= begin + length]
+    if inside:
+        assert list(found) == inside
+    else:
+        assert all(w.begin_ns < begin + length and w.end_ns > begin for w in found)
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    padding = b"\0" * (-len(payload) % 4)
+    return struct.pack("=HH", 4 + len(payload), kind) + payload + padding
+
+
+def message(kind: str, interface: int, backlog: int, drops: int) -> bytes:
+    figures = STATISTICS.pack(1, 2, drops, 0, 0, 0, 3, backlog)
+    body = TCMSG.pack(0, interface, 0x10000, 0xFFFFFFFF, 2)
+    body += attribute(1, kind.encode() + b"\0") + attribute(2, b"options") + attribute(3, figures)
+    return HEADER.pack(HEADER.size + len(body), 36, 2, 1, 0) + body
+
+
+@given(st.lists(st.tuples(st.sampled_from(["htb", "noqueue"]), *[st.integers(0, 2**31 - 1)] * 3)))
+def test_queues_of_shapers_are_read_and_no_others(queues: list[tuple[str, int, int, int]]) -> None:
+    answer = b"".join(message(*queue) for queue in queues)
+    answer += HEADER.pack(HEADER.size + 4, 3, 2, 1, 0) + b"\0" * 4
+    expected = [Queue(index, held, lost) for kind, index, held, lost in queues if kind == "htb"]
+    assert list(parsed(answer)) == expected
