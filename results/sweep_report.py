@@ -86,7 +86,7 @@ def _table(points: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("", justify="right", no_wrap=True)
     for heading in short_names(list(points[0]["parameters"])):
-        table.add_column(heading, overflow="fold")
+        table.add_column(Text(heading), overflow="fold")
     table.add_column("case", overflow="fold")
     for heading in ("measured", "modeled", "ratio"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -112,7 +112,8 @@ def _short(key: str, keys: Sequence[str]) -> str:
 
 
 def _rows(point: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
-    start = [str(point["point"]), *map(_shown, point["parameters"].values())]
+    shown = map(_shown, point["parameters"].values())
+    start: list[RenderableType] = [str(point["point"]), *map(Text, shown)]
     cases = outcomes(point)
     for case in cases:
         yield [*start, *_cells(case)]

@@ -23,6 +23,8 @@ from model.sweep import Point, Setting, Sweep
 from results.store import write_json
 
 SWEEPS = "sweeps"
+# The exit codes of a run that was measured to its end: all as expected, or not.
+WITH_RESULT = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,10 @@ class Outcome:
     @property
     def result(self) -> Path | None:
         """The file with the point's result, good or bad; none if it ended early."""
-        place = self.run / "result.json" if self.run is not None else None
-        return place if place is not None and place.is_file() else None
+        if self.run is None or self.exit_code not in WITH_RESULT:
+            return None
+        place = self.run / "result.json"
+        return place if place.is_file() else None
 
 
 @dataclass(frozen=True)

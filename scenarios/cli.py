@@ -19,10 +19,12 @@ from rich.console import Console
 from model.errors import InputError, Problem, RailbedError
 from results.failures import print_failures
 from results.paths import print_verify, verify_object
+from results.run_comparison_table import print_comparison
 from results.store import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
 from results.sweep_report import print_sweep, sweep_object
 from results.sweep_store import SweepFolder
 from results.table import print_run
+from scenarios.comparing import compared
 from scenarios.library import LIBRARY, library
 from scenarios.loading import load
 from scenarios.progress import Bar, Lines
@@ -267,6 +269,21 @@ def show(
 ) -> None:
     """Show a stored run."""
     _show(read_result(find_run(store, run_name)), as_json)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or a folder")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="the run to hold against it")],
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Compare two stored runs, case by case: do they differ by more than their repeats do?"""
+    result = compared(store, first, second)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print_comparison(result, out)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from results.store import read_state, stored_runs
-from results.sweep_store import Outcome
+from results.sweep_store import WITH_RESULT, Outcome
 from testbed.processes import last_words, start
 
 PROGRAM = Path(__file__).parents[1]
@@ -70,10 +70,10 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 def _cause(exit_code: int, run: Path | None, log: Path) -> str:
     """Why there is no result, in the run's own words where it had any."""
     state = read_state(run) if run is not None else {"state": "not begun"}
-    if state["state"] == "complete":
+    if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
     if exit_code < 0:
-        return f"its run was killed by {signal.Signals(-exit_code).name}"
+        return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == INTERRUPTED:
         return "its run was interrupted"
     return state.get("cause") or last_words(log).rpartition("railbed: ")[2]
