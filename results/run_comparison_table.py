@@ -13,7 +13,8 @@ from results.styles import VERDICT_STYLES
 NAMES = ("A", "B")
 LEGEND = (
     "Medians, in emulated seconds. Slower, faster: the ranges of the repeats do not overlap; same: "
-    "they do; few repeats: they do not, and there are too few to tell. What a set-up has of its own is not in the spread of its repeats."
+    "they do; few repeats: they do not, and there are too few to tell. What a set-up has of its "
+    "own is not in the spread of its repeats."
 )
 
 
@@ -84,8 +85,8 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 def _warnings(result: Mapping[str, Any]) -> Iterator[str]:
     yield from result["warnings"]
     for case in result["cases"]:
-        for what in case["other_work"]:
-            yield f"{case['case']}: not the same work: {what}"
+        if case["other_work"]:
+            yield f"{case['case']} is not the same work: {'; '.join(case['other_work'])}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
         for case in result[key]:
             yield f"{case} is in {name} only"
