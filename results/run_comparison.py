@@ -103,11 +103,10 @@ def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
 
 def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     both = (first, second)
-    known = first.measured_s is not None and second.measured_s is not None
     return {
         "case": first.name,
         "difference": difference(first.values, second.values).value,
-        "ratio": second.measured_s / first.measured_s if known else None,
+        "ratio": _ratio(first.measured_s, second.measured_s),
         "other_work": list(differing(first.work, second.work)),
         "measured_s": [_measured(case) for case in both],
         "modeled_s": [case.modeled_s for case in both],
@@ -115,6 +114,10 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "verdicts": [case.verdict for case in both],
         "reasons": [list(case.reasons) for case in both],
     }
+
+
+def _ratio(first_s: float | None, second_s: float | None) -> float | None:
+    return second_s / first_s if first_s and second_s is not None else None
 
 
 def _measured(case: CaseOutcome) -> dict[str, Any]:

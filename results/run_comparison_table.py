@@ -27,8 +27,8 @@ def print_comparison(result: Mapping[str, Any], console: Console) -> None:
     console.print(Text(LEGEND, "dim"))
     for line in _warnings(result):
         console.print(Text(f"warning: {line}", "yellow"), soft_wrap=True)
-    for line, verdict in _reasons(result["cases"]):
-        console.print(Text(line, VERDICT_STYLES[verdict]), soft_wrap=True)
+    for line, judged in _reasons(result["cases"]):
+        console.print(Text(line, VERDICT_STYLES[judged]), soft_wrap=True)
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:

@@ -4,7 +4,7 @@
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
-the run is complete.
+the run is complete. Runs of a sweep's points are in its own folder (`results/sweep_store.py`).
 """
 
 import csv

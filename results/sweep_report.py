@@ -16,6 +16,16 @@ from results.styles import VERDICT_STYLES
 from results.sweep_store import SweepFolder
 
 SCHEMA = "railbed.sweep/1"
+# A point without a result.
+LOST: dict[str, Any] = {
+    "exit_code": None,
+    "took_s": None,
+    "run_id": None,
+    "verdict": "fail",
+    "cases": [],
+    "failures": [],
+    "folder": None,
+}
 
 
 def sweep_object(folder: SweepFolder) -> dict[str, Any]:
@@ -41,31 +51,27 @@ def _point_object(folder: SweepFolder, point: Point) -> dict[str, Any]:
         "scenario_file": str(folder.scenario(point)),
     }
     if outcome is None:
-        return {**facts, **_lost("it was not run")}
+        return {**LOST, **facts, "cause": "it was not run"}
     facts |= {"exit_code": outcome.exit_code, "took_s": outcome.took_s}
+    folder_name = None if outcome.run is None else str(outcome.run)
     if outcome.result is None:
-        return {**facts, **_lost(outcome.cause), "folder": outcome.run and str(outcome.run)}
+        return {**LOST, **facts, "cause": outcome.cause, "folder": folder_name}
     result = json.loads(outcome.result.read_text())
-    kept = ("run_id", "verdict", "cases", "failures")
-    return {
-        **facts,
-        "cause": _reasons(result),
-        **{key: result[key] for key in kept},
-        "folder": str(outcome.run),
-    }
-
-
-def _lost(cause: str) -> dict[str, Any]:
-    return {"run_id": None, "verdict": "fail", "cause": cause, "cases": [], "failures": []}
+    kept = {key: result[key] for key in ("run_id", "verdict", "cases", "failures")}
+    return {**facts, **kept, "cause": _reasons(result), "folder": folder_name}
 
 
 def _reasons(result: Mapping[str, Any]) -> str:
     """Why a result fails, one line for each case; nothing if it does not."""
     failed = [case for case in outcomes(result) if case.verdict == "fail"]
-    lines = [f"{case.name}: {'; '.join(case.reasons)}" for case in failed]
+    lines = [_reason(case) for case in failed]
     if result.get("paths", {}).get("verdict") == "fail":
         lines.append("packets do not take the intended paths (paths.json)")
     return "\n".join(lines)
+
+
+def _reason(case: CaseOutcome) -> str:
+    return f"{case.name}: {'; '.join(case.reasons)}"
 
 
 def print_sweep(result: Mapping[str, Any], console: Console) -> None:
@@ -73,13 +79,25 @@ def print_sweep(result: Mapping[str, Any], console: Console) -> None:
     points = result["points"]
     console.print(_table(points))
     console.print(Text("Times are emulated seconds.", "dim"))
-    failed = [point for point in points if point["verdict"] == "fail"]
-    for point in failed:
-        settings = ", ".join(f"{key}={_shown(v)}" for key, v in point["parameters"].items())
-        line = f"fail: point {point['point']} ({settings}): {point['cause']}"
-        console.print(Text(line, VERDICT_STYLES["fail"]), soft_wrap=True)
-    passed = len(points) - len(failed)
-    console.print(f"{passed} of {len(points)} points did not fail.", highlight=False)
+    for point in points:
+        for verdict, why in _remarks(point):
+            line = f"{verdict}: point {point['point']} ({_label(point)}): {why}"
+            console.print(Text(line, VERDICT_STYLES[verdict]), soft_wrap=True)
+    good = sum(point["verdict"] != "fail" for point in points)
+    console.print(f"{good} of {len(points)} points did not fail.", highlight=False)
+
+
+def _label(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_shown(value)}" for key, value in point["parameters"].items())
+
+
+def _remarks(point: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is to be known of a point: why it fails, and what is doubtful about its cases."""
+    for case in outcomes(point):
+        if case.verdict == "warn":
+            yield case.verdict, _reason(case)
+    if point["verdict"] == "fail":
+        yield "fail", point["cause"]
 
 
 def _table(points: Sequence[Mapping[str, Any]]) -> Table:

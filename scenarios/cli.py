@@ -6,6 +6,7 @@ emulation failed, 130 interrupted.
 
 import json
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -103,12 +104,14 @@ def sweep(
 ) -> None:
     """Run a scenario at every combination of values, one after the other; can be resumed."""
     found = None if scenario is None else _find(scenario)
-    kind = proxies and _kind(proxies).value
+    kind = None if proxies is None else _kind(proxies).value
     asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume)
     folder = asked.folder(store, require_possible)
     with folder.locked():
         if folder.unfinished:
             _sweep(folder, store)
+        else:
+            err.print("All points have results already; another --name measures them again.")
         result = sweep_object(folder)
     if as_json:
         print(json.dumps(result, default=str))
@@ -127,8 +130,8 @@ def _sweep(folder: SweepFolder, store: Path) -> None:
         with sweep_listener(err, folder) as listener:
             Sweeping(folder, LocalExecutor(), listener).run()
     except KeyboardInterrupt:
-        where = "" if store == DEFAULT_STORE else f" --store {store}"
-        command = f"railbed sweep --resume {folder.name}{where}"
+        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
+        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
         err.print(f"The sweep goes on with `{command}`.", highlight=False, soft_wrap=True)
         raise
 

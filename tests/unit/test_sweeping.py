@@ -167,6 +167,25 @@ def test_the_report_names_failed_points_with_their_cause(folder: SweepFolder) ->
     assert "1 of 3 points did not fail" in said
 
 
+def test_the_report_says_what_is_doubtful(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    result = sweep_object(folder)
+    result["points"][1]["cases"][0]["verdict"] = "warn"
+    text = io.StringIO()
+    print_sweep(result, Console(file=text))
+    point = "warn: point 2 (workloads.0.size=2 MB): rail-only/all-to-all/two-step: 25.0% away"
+    assert point in text.getvalue()
+    assert "3 of 3 points did not fail" in text.getvalue()
+
+
+def test_every_point_has_the_same_keys(folder: SweepFolder) -> None:
+    run(folder, Fake({2: 4, 3: 3}))
+    begun = sweep_object(folder)["points"]
+    (folder.path / "001" / "point.json").unlink()
+    keys = [set(point) for point in [*begun, *sweep_object(folder)["points"]]]
+    assert all(found == keys[0] for found in keys)
+
+
 def test_what_was_not_run_is_in_the_report(folder: SweepFolder) -> None:
     assert {point["cause"] for point in sweep_object(folder)["points"]} == {"it was not run"}
 
