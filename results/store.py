@@ -6,7 +6,7 @@
         vitals.csv  waits.csv
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
-the run is complete.
+the run is complete. Runs of a sweep's points are in its own folder (`results/sweep_store.py`).
 """
 
 import csv
@@ -32,6 +32,14 @@ def new_run_id(scenario: str) -> str:
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
 
 
+def write_json(place: Path, content: Any) -> None:
+    """Write a file whole or not at all."""
+    place.parent.mkdir(exist_ok=True, parents=True)
+    draft = place.with_suffix(".draft")
+    draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    draft.rename(place)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A run's folder, being written."""
@@ -49,12 +57,7 @@ class RunFolder:
         return folder
 
     def _write(self, name: str, content: Any) -> None:
-        """Write a file whole or not at all."""
-        place = self.path / name
-        place.parent.mkdir(exist_ok=True, parents=True)
-        draft = place.with_suffix(".draft")
-        draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
-        draft.rename(place)
+        write_json(self.path / name, content)
 
     def begin_case(
         self, case: str, topology: Topology, prediction: Prediction, schedule_digest: str
@@ -112,8 +115,9 @@ def _folder_name(case: str) -> str:
 
 
 def stored_runs(store: Path) -> list[Path]:
-    """The folders of all runs, oldest first."""
-    return sorted(place.parent for place in store.glob("*/state.json"))
+    """The folders of all runs, those of sweeps' points among them, oldest first."""
+    found = [*store.glob("*/state.json"), *store.glob("sweeps/*/*/*/state.json")]
+    return sorted((place.parent for place in found), key=lambda run: run.name)
 
 
 def find_run(store: Path, name: str) -> Path:

@@ -6,6 +6,7 @@ emulation failed, 130 interrupted.
 
 import json
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -19,12 +20,18 @@ from rich.console import Console
 from model.errors import InputError, Problem, RailbedError
 from results.failures import print_failures
 from results.paths import print_verify, verify_object
+from results.run_comparison_table import print_comparison
 from results.store import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
+from results.sweep_report import print_sweep, sweep_object
+from results.sweep_store import SweepFolder
 from results.table import print_run
+from scenarios.comparing import compared
 from scenarios.library import LIBRARY, library
 from scenarios.loading import load
 from scenarios.progress import Bar, Lines
 from scenarios.scenario import Scenario
+from scenarios.sweep_progress import sweep_listener
+from scenarios.sweep_request import SweepRequest
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 1, 2, 4, 130
 
@@ -81,6 +88,55 @@ def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: P
 
 
 @app.command()
+def sweep(
+    scenario: Annotated[Path | None, typer.Argument(help="a scenario file, or a name")] = None,
+    over: Annotated[
+        list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
+    ] = [],  # noqa: B006
+    overrides: Overrides = [],  # noqa: B006
+    proxies: Annotated[str | None, typer.Option(help="container (the default) or process")] = None,
+    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
+    ] = None,
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Run a scenario at every combination of values, one after the other; can be resumed."""
+    found = None if scenario is None else _find(scenario)
+    kind = None if proxies is None else _kind(proxies).value
+    asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume)
+    folder = asked.folder(store, require_possible)
+    with folder.locked():
+        if folder.unfinished:
+            _sweep(folder, store)
+        else:
+            err.print("All points have results already; another --name measures them again.")
+        result = sweep_object(folder)
+    if as_json:
+        print(json.dumps(result, default=str))
+    else:
+        print_sweep(result, out)
+    raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
+
+
+def _sweep(folder: SweepFolder, store: Path) -> None:
+    """Run the points that have no result yet; say how to go on if that is interrupted."""
+    _ready(folder.sweep.proxies)
+    from scenarios.executor import LocalExecutor
+    from scenarios.sweeping import Sweeping
+
+    try:
+        with sweep_listener(err, folder) as listener:
+            Sweeping(folder, LocalExecutor(), listener).run()
+    except KeyboardInterrupt:
+        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
+        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
+        err.print(f"The sweep goes on with `{command}`.", highlight=False, soft_wrap=True)
+        raise
+
+
+@app.command()
 def failures(
     as_json: AsJson = False, proxies: Proxies = "container", store: Store = DEFAULT_STORE
 ) -> None:
@@ -110,16 +166,22 @@ def require_possible(scenario: Scenario) -> None:
         raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))
 
 
-def _ready(proxies: str) -> Any:
-    """The kind of proxies, when the machine is ready for it; what dead runs left is removed."""
-    from testbed.cleaning import clean
-    from testbed.preflight import require_ready
+def _kind(proxies: str) -> Any:
+    """The kind of proxies that is meant."""
     from testbed.proxies import ProxyKind
 
     if proxies not in list(ProxyKind):
         what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
         raise InputError(Problem("--proxies", what))
-    kind = ProxyKind(proxies)
+    return ProxyKind(proxies)
+
+
+def _ready(proxies: str) -> Any:
+    """The kind of proxies, when the machine is ready for it; what dead runs left is removed."""
+    from testbed.cleaning import clean
+    from testbed.preflight import require_ready
+
+    kind = _kind(proxies)
     require_ready(kind)
     removed = clean()
     if removed:
@@ -210,6 +272,21 @@ def show(
 ) -> None:
     """Show a stored run."""
     _show(read_result(find_run(store, run_name)), as_json)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or a folder")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="the run to hold against it")],
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Compare two stored runs, case by case: do they differ by more than their repeats do?"""
+    result = compared(store, first, second)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print_comparison(result, out)
 
 
 @app.command()

@@ -6,6 +6,7 @@ All problems are collected and reported at once, each with its file, line and ke
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
+
+# Longer than any line: what is written is not folded.
+WHOLE_LINES = 2**20
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     except ValidationError as error:
         problems += [_problem(source, details) for details in _one_a_place(error)]
         raise InputError(*problems) from error
-    scenario, found = resolve(parsed, _name_of(path), text)
+    name = _name_of(path)
+    scenario, found = resolve(parsed, name, _alone(document, name) if overrides else text)
     problems += [Problem(source.where(flaw.place), flaw.what, flaw.hint) for flaw in found]
     if problems or scenario is None:
         raise InputError(*problems)
@@ -107,6 +112,17 @@ def _read(path: Path) -> str:
 def _name_of(path: Path) -> str:
     """The file's name as a scenario's: runs and containers are named for it."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
+
+
+def _alone(document: CommentedMap, name: str) -> str:
+    """The document as a text that needs no overrides and no file name, comments and all."""
+    if document.get("name") is None:
+        document["name"] = name
+    yaml = YAML(typ="rt")
+    yaml.width = WHOLE_LINES
+    text = StringIO()
+    yaml.dump(document, text)
+    return text.getvalue()
 
 
 def _parse(path: Path, text: str) -> CommentedMap:
@@ -167,18 +183,23 @@ def _override(document: CommentedMap, override: str) -> Place:
     if isinstance(node, list) and place[-1] not in range(len(node)):
         raise ValueError(f"the list has {len(node)} entries, numbered from 0")
     try:
-        node[place[-1]] = _value(value)
+        node[place[-1]] = value_of(value)
     except TypeError:
         raise ValueError(f"{keys!r} leads into a plain value") from None
     return place[:made]
 
 
-def _value(text: str) -> Any:
-    """The value of an override."""
+def value_of(text: str) -> Any:
+    """The value of an override; `ValueError` with a sentence."""
     try:
         return _plain(YAML(typ="safe").load(text))
     except UNREADABLE as error:
-        raise ValueError(f"the value is not YAML: {_reason(error)}") from None
+        raise ValueError(not_yaml("the value", error)) from None
+
+
+def not_yaml(what: str, error: Exception) -> str:
+    """A sentence about something that ruamel.yaml cannot read."""
+    return f"{what} is not YAML: {_reason(error)}"
 
 
 def _child(node: Any, part: str | int) -> Any:

@@ -37,7 +37,8 @@ class Lines:
     def step(self, what: str) -> None:
         """Say it, with the seconds since the run began."""
         elapsed_s = time.monotonic() - self._begun_s
-        self._console.print(f"{elapsed_s:6.1f} s  {what}", highlight=False)
+        line = f"{elapsed_s:6.1f} s  {what}"
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def done(self, what: str) -> None:
         """Nothing: the next step will say enough."""

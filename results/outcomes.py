@@ -1,0 +1,59 @@
+"""What a stored run says of each case, with and without faults, in one form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """A case of a run. Times are emulated seconds; `values` has one for each repeat, if kept.
+
+    Of a case with a fault, the executions with the fault throughout count, or else the one in
+    which it happens.
+    """
+
+    name: str
+    work: Mapping[str, Any]
+    measured_s: float | None
+    values: tuple[float, ...]
+    modeled_s: float | None
+    ratio: float | None
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
+    """All cases of a run's JSON object."""
+    cases = [_healthy(case) for case in result["cases"]]
+    return (*cases, *(_with_fault(failure) for failure in result["failures"]))
+
+
+WORK = ("fabric", "gpus", "bytes", "bandwidth_scale", "size_scale")
+
+
+def _healthy(case: Mapping[str, Any]) -> CaseOutcome:
+    return CaseOutcome(
+        name=case["case"],
+        work={key: case[key] for key in WORK},
+        measured_s=case["measured_s"]["median"],
+        values=tuple(case["measured_s"]["values"]),
+        modeled_s=case["modeled_s"],
+        ratio=case["ratio"],
+        verdict=case["verdict"],
+        reasons=tuple(case["reasons"]),
+    )
+
+
+def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
+    faulty = failure["faulty_s"] is not None
+    return CaseOutcome(
+        name=f"{failure['case']}, {failure['fault']} {failure['reaction']}",
+        work={key: failure[key] for key in ("fabric", "where")},
+        measured_s=failure["faulty_s"] if faulty else failure["struck_s"],
+        values=(),
+        modeled_s=failure["modeled_faulty_s"],
+        ratio=failure["ratio"],
+        verdict=failure["verdict"],
+        reasons=tuple(failure["reasons"]),
+    )

@@ -1,0 +1,171 @@
+"""Two runs side by side: whether they differ at all comes before by how much."""
+
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from results.contract import run_object
+from results.run_comparison import (
+    Difference,
+    StoredRun,
+    comparison_object,
+    difference,
+    differing,
+)
+from results.run_comparison_table import print_comparison
+from results.store import RunFolder
+from scenarios.comparing import compared
+from tests.unit.test_results import both_fabrics, result
+
+MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}
+SCENARIO = {"name": "quick", "fabric": {"domains": 2}}
+SECONDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
+
+
+def stored(run_id: str, **changes: Any) -> StoredRun:
+    found = run_object(run_id, "quick", Path("/runs") / run_id, both_fabrics())
+    return StoredRun(**{"result": found, "machine": MACHINE, "scenario": SCENARIO, **changes})
+
+
+@given(SECONDS, SECONDS)
+def test_which_run_is_first_does_not_matter(first: list[float], second: list[float]) -> None:
+    assert difference(first, second) is difference(second, first)
+
+
+@given(SECONDS)
+def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
+    assert difference(values, values) is Difference.WITHIN
+
+
+@given(SECONDS, SECONDS, st.integers(1, 8))
+def test_ranges_that_overlap_show_no_difference(
+    first: list[float], second: list[float], count: int
+) -> None:
+    shared = [*second, first[0]]
+    assert difference(first, shared * count) is Difference.WITHIN
+
+
+@pytest.mark.parametrize(
+    ("repeats", "found"),
+    [
+        ((1, 1), Difference.UNKNOWN),
+        ((3, 3), Difference.UNKNOWN),
+        ((3, 4), Difference.UNKNOWN),
+        ((4, 4), Difference.LARGER),
+        ((5, 5), Difference.LARGER),
+        ((0, 5), Difference.UNKNOWN),
+    ],
+)
+def test_a_gap_counts_when_chance_seldom_makes_one(
+    repeats: tuple[int, int], found: Difference
+) -> None:
+    first, second = (
+        [start + n / 10 for n in range(count)] for start, count in zip((1, 2), repeats, strict=True)
+    )
+    assert difference(first, second) is found
+
+
+def test_both_of_everything_is_in_the_object() -> None:
+    found = comparison_object(stored("a"), stored("b"))
+    assert found["schema"] == "railbed.compare/1"
+    assert [run["run_id"] for run in found["runs"]] == ["a", "b"]
+    assert found["warnings"] == found["only_in_first"] == found["only_in_second"] == []
+    case = found["cases"][0]
+    assert case["ratio"] == 1
+    assert case["verdicts"] == ["pass", "pass"]
+    assert case["difference"] == "within the spread"
+    assert case["other_work"] == []
+    assert case["ratio_to_model"][0] == pytest.approx(1.01)
+    json.dumps(found)
+
+
+def test_the_ratio_is_second_over_first() -> None:
+    slower = run_object("b", "quick", Path("/b"), [result(1.04)])
+    found = comparison_object(stored("a"), stored("b", result=slower))
+    (case,) = found["cases"]
+    assert case["ratio"] == pytest.approx(1.04 / 1.01)
+    assert case["verdicts"] == ["pass", "warn"]
+    assert "away from the model" in case["reasons"][1][0]
+    assert found["only_in_first"] == ["rail-optimized/all-to-all/direct"]
+
+
+def test_other_machines_and_scenarios_are_named() -> None:
+    machine = {"kernel": "6.1", "load_average": [9], "libraries": {"ryu": "4.34"}, "cores": 4}
+    other = stored("b", machine=machine, scenario={"name": "x", "fabric": {"domains": 4}})
+    assert comparison_object(stored("a"), other)["warnings"] == [
+        "the machines differ in kernel: 6.18 against 6.1",
+        "the machines differ in cores: not there against 4",
+        "the scenarios differ in fabric.domains: 2 against 4",
+    ]
+
+
+def test_other_work_is_named() -> None:
+    first, second = stored("a"), stored("b")
+    changed = json.loads(json.dumps(second.result))
+    changed["cases"][0]["bytes"] *= 2
+    found = comparison_object(first, stored("b", result=changed))
+    assert found["cases"][0]["other_work"] == ["bytes: 4000000 against 8000000"]
+    assert found["cases"][1]["other_work"] == []
+
+
+TREES = st.recursive(
+    st.integers(0, 3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner) | st.lists(inner, max_size=2),
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), TREES))
+def test_nothing_differs_from_itself(tree: dict[str, Any]) -> None:
+    assert list(differing(tree, json.loads(json.dumps(tree)))) == []
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
+    slower = run_object("b-run", "quick", Path("/b"), [result(1.04)])
+    found = comparison_object(stored("a-run"), stored("b-run", result=slower))
+    text = io.StringIO()
+    print_comparison(found, Console(file=text, width=width))
+    said = " ".join(text.getvalue().split())
+    order = ["a-run", "b-run", "few repeats", "1.0297", "1.0100", "1.0400", "pass", "warn"]
+    places = [
+        said.index(word, said.index("B/model") if n > 1 else 0) for n, word in enumerate(order)
+    ]
+    assert all(one < other for one, other in pairwise(places))
+    assert "warning: rail-optimized/all-to-all/direct is in A only" in said
+    assert "warn: B: rail-only/all-to-all/two-step: 4.0% away from the model" in said
+    assert "…" not in text.getvalue()
+
+
+def keep(store: Path, run_id: str, cases: list[Any]) -> None:
+    folder = RunFolder.create(store, run_id, "fabric: {domains: 2}\n", MACHINE)
+    folder.complete(run_object(run_id, "quick", folder.path, cases))
+
+
+def test_stored_runs_are_compared(tmp_path: Path) -> None:
+    keep(tmp_path, "one", both_fabrics())
+    keep(tmp_path, "two", both_fabrics())
+    found = compared(tmp_path, "one", "latest")
+    assert [run["run_id"] for run in found["runs"]] == ["one", "two"]
+
+
+def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
+    first, second = both_fabrics()
+    keep(tmp_path, "one", [first])
+    keep(tmp_path, "two", [second])
+    with pytest.raises(InputError, match=r"no case in common: one has rail-only.*; two has rail-o"):
+        compared(tmp_path, "one", "two")
+
+
+def test_runs_that_are_not_complete_are_refused(tmp_path: Path) -> None:
+    keep(tmp_path, "one", both_fabrics())
+    RunFolder.create(tmp_path, "two", "", {}).incomplete("the controller died")
+    with pytest.raises(InputError, match="the controller died"):
+        compared(tmp_path, "one", "two")

@@ -1,0 +1,171 @@
+"""From lists of values to points: all combinations, whole scenarios, all problems at once."""
+
+from io import StringIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from model.errors import InputError, Problem
+from model.sweep import Sweep
+from scenarios.axes import MAX_POINTS, axes, axis
+from scenarios.library import library
+from scenarios.loading import load, value_of
+from scenarios.scenario import Scenario
+from scenarios.sweep_points import check_again, planned
+from tests.unit.test_scenarios import GOOD
+
+SIMPLE = st.one_of(st.integers(), st.booleans(), st.none(), st.text("ab ,:#[]{}'\"-\n", max_size=9))
+VALUES = st.recursive(SIMPLE, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    place = tmp_path / "x.yaml"
+    place.write_text("# what it is for\n" + GOOD)
+    return place
+
+
+def any_scenario(_: Scenario) -> None:
+    """Refuses nothing."""
+
+
+def sweep(path: Path, *over: str, overrides: tuple[str, ...] = ()) -> Sweep:
+    return planned(path, over, overrides, "process", any_scenario)
+
+
+def listed(values: list[Any]) -> str:
+    """Values as a YAML list without its brackets."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.width = True, 10**6
+    text = StringIO()
+    yaml.dump(values, text)
+    return text.getvalue().strip()[1:-1]
+
+
+@given(st.lists(VALUES, min_size=1, max_size=5, unique_by=repr))
+def test_a_list_holds_whatever_a_value_can_be(values: list[Any]) -> None:
+    settings = axis(f"key={listed(values)}")
+    assert [setting.value for setting in settings] == values
+    assert [value_of(setting.text) for setting in settings] == values
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["fabric.domains", "fabric.domain_size", "repeats", "seed"]),
+        st.lists(st.integers(2, 50), min_size=1, max_size=3, unique=True),
+        min_size=1,
+    )
+)
+def test_points_are_all_combinations_each_once(
+    tmp_path_factory: pytest.TempPathFactory, over: dict[str, list[int]]
+) -> None:
+    place = tmp_path_factory.mktemp("sweep") / "x.yaml"
+    place.write_text(GOOD)
+    found = sweep(place, *(f"{key}={','.join(map(str, values))}" for key, values in over.items()))
+    assert [point.number for point in found.points] == [*range(1, len(found.points) + 1)]
+    assert len({point.settings for point in found.points}) == prod(map(len, over.values()))
+    for point in found.points:
+        assert [setting.key for setting in point.settings] == list(over)
+        assert all(setting.value in over[setting.key] for setting in point.settings)
+
+
+@pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
+def test_a_points_text_alone_is_its_scenario(path: Path, tmp_path: Path) -> None:
+    for point in sweep(path, "seed=3,4", overrides=("repeats=2",)).points:
+        alone = tmp_path / "scenario.yaml"
+        alone.write_text(point.text)
+        overrides = ["repeats=2", *map(str, point.settings)]
+        assert load(alone) == load(path, overrides)
+        assert load(alone).name == path.stem
+
+
+def test_comments_stay(scenario: Path) -> None:
+    assert "# what it is for" in sweep(scenario, "repeats=1").points[0].text
+
+
+@pytest.mark.parametrize("change", ["scenario", "values", "proxies"])
+def test_other_points_have_another_digest(scenario: Path, change: str) -> None:
+    before = sweep(scenario, "repeats=1,2")
+    assert before == sweep(scenario, "repeats=1,2")
+    if change == "scenario":
+        scenario.write_text(GOOD.replace("12 MB", "13 MB"))
+    over = "repeats=1,3" if change == "values" else "repeats=1,2"
+    proxies = "container" if change == "proxies" else "process"
+    after = planned(scenario, [over], [], proxies, any_scenario)
+    assert before.digest != after.digest
+    assert before.name != after.name
+
+
+def problems(path: Path, *over: str, overrides: tuple[str, ...] = ()) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        sweep(path, *over, overrides=overrides)
+    return str(caught.value).replace(str(path), "x.yaml").splitlines()
+
+
+def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
+    assert problems(scenario, "fabric.domains=0,4", "repeats=1,x") == [
+        "point 1 (fabric.domains=0, repeats=1), also 2: "
+        "--set fabric.domains: must be at least 2, got 0",
+        "point 2 (fabric.domains=0, repeats=x), also 4: "
+        "--set repeats: must be a whole number, got 'x'",
+    ]
+
+
+def test_what_all_points_have_is_the_scenarios_own_problem(scenario: Path) -> None:
+    scenario.write_text(GOOD.replace("12 MB", "12 furlongs"))
+    (problem,) = problems(scenario, "repeats=1,2,3")
+    assert problem.startswith("x.yaml:9 workloads.0.size: unknown unit 'furlongs'")
+
+
+def test_what_this_machine_cannot_do_is_said_of_each_point(scenario: Path) -> None:
+    def no_large_one(found: Scenario) -> None:
+        if found.repeats > 1:
+            raise InputError(Problem("faults", "are not possible here"))
+
+    with pytest.raises(InputError, match=r"point 2 \(repeats=2\): faults: are not possible here"):
+        planned(scenario, ["repeats=1,2"], [], "process", no_large_one)
+
+
+def test_stored_points_are_checked_again(scenario: Path, tmp_path: Path) -> None:
+    points = sweep(scenario, "repeats=1,2").points
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(points[1].text.replace("repeats: 2", "repeat: 2"))
+    places = {1: scenario, 2: bad}
+    with pytest.raises(InputError, match=r"point 2 \(repeats=2\): .*unknown key 'repeat'"):
+        check_again(points, lambda point: places[point.number], any_scenario)
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ((), "--over: needs at least one key with its values (such as --over fabric.domains=2"),
+        (("repeats",), "--over repeats: must be key=value,value,... such as fabric.domains=2,4,8"),
+        (("=1",), "--over =1: must be key=value"),
+        (("repeats=",), "--over repeats=: has no values: write them behind the ="),
+        (("repeats=1,,2",), "--over repeats=1,,2: the list of values is not YAML"),
+        (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
+        (("repeats=1,2,1",), "--over repeats=1,2,1: has the value 1 2 times"),
+        (("repeats=1", "repeats=2"), "--over repeats: is there 2 times (each key once)"),
+        (("seed=1", "repeats=1"), "--set seed: the key has its values from --over"),
+        ((f"seed={','.join(map(str, range(MAX_POINTS + 1)))}",), "--over: 1001 values are 1001"),
+    ],
+)
+def test_lists_that_are_none(over: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        axes(over, ["seed=7"] if len(over) == 2 else [])
+    assert message in str(caught.value)
+
+
+@given(st.text(max_size=20))
+def test_no_list_ends_in_a_traceback(text: str) -> None:
+    found: Any = ()
+    try:
+        found = axis(f"key={text}")
+    except ValueError as error:
+        found = str(error)
+    assert found

@@ -1,0 +1,311 @@
+"""A sweep under way: what is run, what is not run again, and what is said of failed points."""
+
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from model.sweep import Point, Setting, Sweep
+from results.store import RunFolder, find_run
+from results.sweep_report import print_sweep, short_names, sweep_object
+from results.sweep_store import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
+from scenarios.executor import Order
+from scenarios.sweep_progress import SweepLines, human_remaining, remaining, sweep_listener
+from scenarios.sweep_request import SweepRequest
+from scenarios.sweeping import Sweeping
+from tests.unit.test_scenarios import GOOD
+
+CASE = {
+    "case": "rail-only/all-to-all/two-step",
+    "fabric": {"kind": "rail-only", "domains": 2},
+    "gpus": 4,
+    "bytes": 10,
+    "bandwidth_scale": 1.0,
+    "size_scale": 1.0,
+    "measured_s": {"median": 2.0, "values": [2.0]},
+    "modeled_s": 1.6,
+    "ratio": 1.25,
+    "reasons": ["25.0% away from the model"],
+}
+
+
+def a_sweep(values: int = 3, text: str = "scenario") -> Sweep:
+    settings = [Setting("workloads.0.size", f"{n} MB", f"{n} MB") for n in range(1, values + 1)]
+    points = [Point(n, (s,), f"{text} {n}\n") for n, s in enumerate(settings, 1)]
+    return Sweep("quick", "process", tuple(points))
+
+
+@dataclass
+class Fake:
+    """An executor without a machine: exit codes by point; an interruption where it is told to."""
+
+    exit_codes: dict[int, int] = field(default_factory=dict)
+    interrupted_at: int = 0
+    executed: list[int] = field(default_factory=list)
+
+    def execute(self, order: Order) -> Outcome:
+        number = int(order.folder.name)
+        self.executed.append(number)
+        assert order.scenario.read_text() == f"scenario {number}\n"
+        if number == self.interrupted_at:
+            raise KeyboardInterrupt
+        exit_code = self.exit_codes.get(number, 0)
+        if exit_code == 3:
+            return Outcome(3, None, 0.5, "tool ovs-vswitchd: not found")
+        return self._run(order, exit_code)
+
+    def _run(self, order: Order, exit_code: int) -> Outcome:
+        earlier = len(list(order.folder.glob("run-*")))
+        run_id = f"run-{order.folder.name}-{earlier}"
+        folder = RunFolder.create(order.folder, run_id, "text", {})
+        if exit_code == 4:
+            folder.incomplete("the controller died; its last words:\nTraceback")
+            return Outcome(4, folder.path, 1.5, "the controller died; its last words:\nTraceback")
+        verdict = "fail" if exit_code else "pass"
+        cases = [{**CASE, "verdict": verdict}]
+        folder.complete({"run_id": run_id, "verdict": verdict, "cases": cases, "failures": []})
+        return Outcome(exit_code, folder.path, 10.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return begin_sweep(tmp_path, "night", a_sweep())
+
+
+def run(folder: SweepFolder, executor: Fake) -> str:
+    """Run what is left; what is said meanwhile."""
+    text = io.StringIO()
+    with sweep_listener(Console(file=text), folder) as listener:
+        Sweeping(folder, executor, listener).run()
+    return text.getvalue()
+
+
+def again(folder: SweepFolder) -> SweepFolder:
+    """The folder as another process finds it."""
+    return open_sweep(folder.path)
+
+
+def test_all_points_are_run_in_order(folder: SweepFolder) -> None:
+    executor = Fake()
+    run(folder, executor)
+    assert executor.executed == [1, 2, 3]
+    assert sweep_object(again(folder))["verdict"] == "pass"
+
+
+def test_finished_points_are_not_run_again(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    executor = Fake()
+    run(again(folder), executor)
+    assert executor.executed == []
+
+
+@given(data=st.data())
+def test_what_was_interrupted_goes_on_there(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, 6))
+    at = data.draw(st.integers(1, count))
+    store = tmp_path_factory.mktemp("store")
+    folder = begin_sweep(store, "night", a_sweep(count))
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, Fake(interrupted_at=at))
+    executor = Fake()
+    run(begin_sweep(store, "night", a_sweep(count)), executor)
+    assert executor.executed == [*range(at, count + 1)]
+
+
+@given(codes=st.dictionaries(st.integers(1, 3), st.sampled_from([0, 1, 3, 4])))
+def test_failed_points_stop_nothing_and_those_without_result_are_tried_again(
+    tmp_path_factory: pytest.TempPathFactory, codes: dict[int, int]
+) -> None:
+    folder = begin_sweep(tmp_path_factory.mktemp("store"), "night", a_sweep())
+    executor = Fake(codes)
+    run(folder, executor)
+    assert executor.executed == [1, 2, 3]
+    found = {point["point"]: point for point in sweep_object(folder)["points"]}
+    for number, point in found.items():
+        assert (point["verdict"] == "fail") == (codes.get(number, 0) != 0)
+        assert bool(point["cause"]) == (codes.get(number, 0) != 0)
+    second = Fake()
+    run(again(folder), second)
+    assert second.executed == [number for number in (1, 2, 3) if codes.get(number, 0) > 1]
+
+
+def test_a_result_that_was_deleted_is_measured_again(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    (folder.point_folder(folder.sweep.points[1]) / "run-002-0" / "result.json").unlink()
+    assert [point.number for point in again(folder).unfinished] == [2]
+
+
+def test_a_store_can_be_moved(tmp_path: Path) -> None:
+    run(begin_sweep(tmp_path / "here", "night", a_sweep()), Fake())
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert find_sweep(tmp_path / "there", "latest").unfinished == ()
+
+
+def test_the_report_names_failed_points_with_their_cause(folder: SweepFolder) -> None:
+    run(folder, Fake({1: 1, 2: 4}))
+    result = sweep_object(folder)
+    assert (result["schema"], result["verdict"]) == ("railbed.sweep/1", "fail")
+    assert [point["exit_code"] for point in result["points"]] == [1, 4, 0]
+    assert result["points"][0]["parameters"] == {"workloads.0.size": "1 MB"}
+    json.dumps(result)
+    text = io.StringIO()
+    print_sweep(result, Console(file=text, width=80))
+    said = " ".join(text.getvalue().split())
+    assert "1 1 MB rail-only/all-to-all/two-step 2.000 s 1.600 s 1.2500 fail" in said
+    assert "2 2 MB no result - - - fail" in said
+    assert "fail: point 1 (workloads.0.size=1 MB): rail-only/all-to-all/two-step: 25.0%" in said
+    assert "fail: point 2 (workloads.0.size=2 MB): the controller died" in said
+    assert "1 of 3 points did not fail" in said
+
+
+def test_the_report_says_what_is_doubtful(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    result = sweep_object(folder)
+    result["points"][1]["cases"][0]["verdict"] = "warn"
+    text = io.StringIO()
+    print_sweep(result, Console(file=text))
+    point = "warn: point 2 (workloads.0.size=2 MB): rail-only/all-to-all/two-step: 25.0% away"
+    assert point in text.getvalue()
+    assert "3 of 3 points did not fail" in text.getvalue()
+
+
+def test_every_point_has_the_same_keys(folder: SweepFolder) -> None:
+    run(folder, Fake({2: 4, 3: 3}))
+    begun = sweep_object(folder)["points"]
+    (folder.path / "001" / "point.json").unlink()
+    keys = [set(point) for point in [*begun, *sweep_object(folder)["points"]]]
+    assert all(found == keys[0] for found in keys)
+
+
+def test_what_was_not_run_is_in_the_report(folder: SweepFolder) -> None:
+    assert {point["cause"] for point in sweep_object(folder)["points"]} == {"it was not run"}
+
+
+def test_runs_of_points_are_found_by_their_ids(tmp_path: Path, folder: SweepFolder) -> None:
+    run(folder, Fake())
+    assert find_run(tmp_path, "run-002") == folder.path / "002" / "run-002-0"
+
+
+def test_progress_says_which_point_and_how_long_still(folder: SweepFolder) -> None:
+    lines = run(folder, Fake({2: 4})).splitlines()
+    said = [line.partition(" s  ")[2] for line in lines]
+    assert said == [
+        "point 1 of 3 (workloads.0.size=1 MB); remaining time not known yet",
+        "point 1 of 3 (workloads.0.size=1 MB): done after 10.0 s",
+        "point 2 of 3 (workloads.0.size=2 MB); about 20 s left",
+        "point 2 of 3 (workloads.0.size=2 MB): failed after 1.5 s: the controller died; its last "
+        "words:",
+        "point 3 of 3 (workloads.0.size=3 MB); about 10 s left",
+        "point 3 of 3 (workloads.0.size=3 MB): done after 10.0 s",
+    ]
+
+
+def test_a_terminal_gets_a_bar(folder: SweepFolder) -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=120)
+    with sweep_listener(console, folder) as listener:
+        assert not isinstance(listener, SweepLines)
+        Sweeping(folder, Fake(), listener).run()
+    assert "point 3 (workloads.0.size=3 MB): done" in text.getvalue()
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.integers(0, 1000))
+def test_the_estimate_is_between_the_extremes(took_s: list[float], points: int) -> None:
+    found = remaining(took_s, points)
+    assert found is not None
+    assert min(took_s) * points * 0.999 <= found <= max(took_s) * points * 1.001
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "remaining time not known yet"),
+        (14.6, "about 15 s left"),
+        (121, "about 2 min left"),
+        (5400, "about 1 h 30 min left"),
+    ],
+)
+def test_remaining_time_in_words(seconds: float | None, words: str) -> None:
+    assert human_remaining(seconds) == words
+
+
+def test_changed_content_never_mixes_with_old_points(tmp_path: Path, folder: SweepFolder) -> None:
+    with pytest.raises(InputError, match="sweep night: is there already, with another scenario"):
+        begin_sweep(tmp_path, "night", a_sweep(text="another"))
+    folder.scenario(folder.sweep.points[1]).write_text("edited\n")
+    with pytest.raises(InputError, match=r"a point's scenario.yaml has changed"):
+        find_sweep(tmp_path, "night")
+
+
+def test_a_sweep_that_was_killed_while_it_was_made_is_made_again(
+    tmp_path: Path, folder: SweepFolder
+) -> None:
+    (folder.path / "sweep.json").unlink()
+    folder.scenario(folder.sweep.points[2]).unlink()
+    assert begin_sweep(tmp_path, "night", a_sweep()).unfinished == a_sweep().points
+    assert again(folder).sweep == a_sweep()
+
+
+def test_only_one_process_runs_a_sweep(folder: SweepFolder) -> None:
+    with (
+        folder.locked(),
+        pytest.raises(InputError, match="another process runs this sweep"),
+        again(folder).locked(),
+    ):
+        pass
+    with folder.locked():
+        pass
+
+
+def test_sweeps_are_found_by_name_only(tmp_path: Path, folder: SweepFolder) -> None:
+    with pytest.raises(InputError, match=r"no sweep called 'day'.*there are: night"):
+        find_sweep(tmp_path, "day")
+    with pytest.raises(InputError, match=r"no sweep called 'latest'.*there are: none"):
+        find_sweep(tmp_path / "empty", "latest")
+
+
+REQUEST: dict[str, Any] = {
+    "scenario": None, "over": (), "overrides": (), "proxies": None, "name": None, "resume": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "sweep: needs a scenario, or --resume NAME"),
+        ({"resume": "x", "scenario": Path("y"), "over": ("k=1",)}, "goes without SCENARIO, --over"),
+        ({"resume": "x", "proxies": "process"}, "--resume: goes without --proxies"),
+        ({"scenario": Path("y"), "name": "latest"}, "--name: must be up to 80 letters"),
+        ({"scenario": Path("y"), "name": "../y"}, "--name: must be up to 80 letters"),
+    ],
+)
+def test_requests_that_are_none(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, lambda _: None)
+    assert message in str(caught.value)
+
+
+def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
+    scenario = tmp_path / "x.yaml"
+    scenario.write_text(GOOD)
+    asked = SweepRequest(**{**REQUEST, "scenario": scenario, "over": ("repeats=1,2",)})
+    folder = asked.folder(tmp_path, lambda _: None)
+    assert asked.folder(tmp_path, lambda _: None) == folder
+    going_on = SweepRequest(**{**REQUEST, "resume": "latest"})
+    assert going_on.folder(tmp_path, lambda _: None) == folder
+    scenario.write_text(GOOD.replace("12 MB", "13 MB"))
+    assert asked.folder(tmp_path, lambda _: None) != folder
+
+
+def test_parameters_have_short_names_where_these_are_clear() -> None:
+    keys = ["fabric.domains", "workloads.0.size", "workloads.1.size", "repeats"]
+    assert short_names(keys) == ["domains", "0.size", "1.size", "repeats"]
