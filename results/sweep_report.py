@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from model.sweep import Point
-from results.comparison import Verdict, worst
+from results.verdict import Verdict, worst
 from results.outcomes import CaseOutcome, outcomes
 from results.styles import VERDICT_STYLES
 from results.sweep_store import SweepFolder

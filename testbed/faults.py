@@ -139,8 +139,7 @@ class FaultInjector:
         if gpu in bed.wires.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
         links = self._links_of(gpu)
-        for link in links:
-            bed.wires.counters(link)
+        bed.wires.counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
         kill(bed.proxies[gpu].process_id)
         bed.wires.lose_proxy(gpu)

@@ -42,7 +42,7 @@ class Testbed:
 
     def counters(self) -> dict[str, Counters]:
         """What every link has counted, by the link's name."""
-        return {link.name: self.wires.counters(link) for link in self.topology.links}
+        return self.wires.counters(self.topology.links)
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
-import errno
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from typing import Any
 
 from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import ndmsg
 
 from model import addressing
@@ -165,36 +164,49 @@ class Wiring:
         queues = (queue for place in self.queues.values() for queue in place.read())
         return max((queue.backlog_bytes for queue in queues), default=0)
 
-    def counters(self, link: Link) -> Counters:
-        """What the upper end of a link has counted; the last known if the link went with a GPU."""
-        try:
-            self._last_counters[link.name] = self._read_counters(link)
-        except NetlinkError as error:
-            if error.code != errno.ENODEV or link.lower.node not in self.lost:
-                raise
-        return self._last_counters.get(link.name, Counters(0, 0, 0, 0, 0))
+    def counters(self, links: Sequence[Link]) -> dict[str, Counters]:
+        """What the upper ends of links have counted, by name.
 
-    def _read_counters(self, link: Link) -> Counters:
-        message = self.switches.get_links(self.index_of(link.upper))[0]
-        statistics = message.get_attr("IFLA_STATS64")
-        return Counters(
-            sent_bytes=statistics["tx_bytes"],
-            sent_packets=statistics["tx_packets"],
-            received_bytes=statistics["rx_bytes"],
-            received_packets=statistics["rx_packets"],
-            dropped_packets=self._drops(link.lower) + self._drops(link.upper),
-        )
+        Of a link that went with its GPU it is what was known last.
+        """
+        statistics, drops = self._statistics(), self._drops()
+        for link in links:
+            index = self.index_of(link.upper)
+            if index in statistics:
+                dropped = sum(drops.get(self._place(port), 0) for port in (link.lower, link.upper))
+                self._last_counters[link.name] = _counters(statistics[index], dropped)
+            elif link.lower.node not in self.lost:
+                raise EmulationError(f"{link.name}: interface {link.upper.interface} is gone")
+        return {k.name: self._last_counters.get(k.name, Counters(0, 0, 0, 0, 0)) for k in links}
 
-    def _drops(self, port: Port) -> int:
-        """Packets that the shaper of a port has dropped; none are known of a dead proxy."""
+    def _statistics(self) -> dict[int, Any]:
+        """The counters of all interfaces of the switches, by index."""
+        messages = self.switches.get_links()
+        return {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
+
+    def _drops(self) -> dict[tuple[str, int], int]:
+        """Packets that each shaper has dropped; none are known of a dead proxy."""
+        return {
+            (place, queue.interface): queue.dropped_packets
+            for place, queues in self.queues.items()
+            for queue in queues.read()
+        }
+
+    def _place(self, port: Port) -> tuple[str, int]:
+        """The namespace of a port, which only proxies have of their own, and its index there."""
         if port.node in self.lost:
-            return 0
-        index = self.index_of(port)
-        for message in self.netlink_of(port).get_qdiscs(index=index):
-            statistics = message.get_attr("TCA_STATS2")
-            if message.get_attr("TCA_KIND") == "htb" and statistics is not None:
-                return int(statistics.get_attr("TCA_STATS_QUEUE")["drops"])
-        return 0
+            return port.node, 0
+        return (port.node if port.node in self.proxies else ""), self.index_of(port)
+
+
+def _counters(statistics: Any, dropped_packets: int) -> Counters:
+    return Counters(
+        sent_bytes=statistics["tx_bytes"],
+        sent_packets=statistics["tx_packets"],
+        received_bytes=statistics["rx_bytes"],
+        received_packets=statistics["rx_packets"],
+        dropped_packets=dropped_packets,
+    )
 
 
 def _add_neighbour(netlink: IPRoute, interface: int, address: IPv4Address, mac: str) -> None:
