@@ -1,0 +1,183 @@
+"""A rail-only fabric as a user of plain Mininet writes it: what Railbed is compared with.
+
+Nothing of Railbed's own makes it faster or slower: Mininet's hosts with a shell each, `OVSSwitch`
+in user space for all switches, `TCLink` with the same rates, a learning controller, addresses and
+static routes by commands. All is in a network namespace without a name and goes with it.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from mininet.link import TCLink
+from mininet.log import lg
+from mininet.net import Mininet
+from mininet.node import Host, OVSSwitch, RemoteController
+from mininet.topo import Topo
+from pyroute2 import IPRoute
+
+from model import addressing
+from model.errors import EmulationError
+from model.topology import Gpu, Link, LinkKind, Topology
+from testbed.marks import Mark
+from testbed.namespace import private_namespace
+from testbed.plain_services import (
+    LOOPBACK,
+    OPENFLOW_PORT,
+    learning_controller,
+    plain_open_vswitch,
+)
+from testbed.processes import last_words
+
+MBIT = 1_000_000
+CONNECT_DEADLINE_S = 60
+
+
+@dataclass(frozen=True)
+class PlainFabric:
+    """A fabric that plain Mininet says is up. `process_ids` are the hosts', in rank order."""
+
+    network: Mininet
+    process_ids: tuple[int, ...]
+    up_s: float
+
+
+class PlainTopo(Topo):  # type: ignore[misc]
+    """Hosts, switches and shaped links of a fabric.
+
+    `txo=False` has hosts compute checksums: without, Open vSwitch in user space hands on packets
+    whose checksum was never computed, and no TCP connection opens.
+    """
+
+    def build(self, topology: Topology) -> None:
+        """Called by Mininet with what the constructor was given."""
+        for gpu in topology.gpus:
+            self.addHost(gpu.name, ip=None)
+        names = (*topology.hb_switches, *topology.openflow_switches)
+        switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13"}
+        for number, name in enumerate(names, start=1):
+            self.addSwitch(name, dpid=f"{number:016x}", **switch)
+        for link in topology.links:
+            address = _address(link, topology.gpu_by_name[link.lower.node])
+            self.addLink(
+                link.lower.node,
+                link.upper.node,
+                cls=TCLink,
+                bw=link.rate_bps / MBIT,
+                txo=False,
+                params1={"ip": address},
+            )
+
+
+def _address(link: Link, gpu: Gpu) -> str:
+    if link.kind is LinkKind.HB:
+        return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
+    return f"{addressing.nic_address(gpu)}/{addressing.RAIL_PREFIX}"
+
+
+@contextmanager
+def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator[PlainFabric]:
+    """Bring a rail-only fabric up; raises `EmulationError` if it is not up by the deadline.
+
+    Open vSwitch and the controller are there before the clock starts. Mininet's initialization
+    would raise limits of the whole machine; it is left out. For the main thread only.
+    """
+    Mininet.inited = True
+    with (
+        private_namespace(),
+        _loopback(),
+        plain_open_vswitch(mark) as variables,
+        learning_controller(mark) as log,
+        _environment(variables),
+        _quiet(),
+    ):
+        begun_s = time.monotonic()
+        network = Mininet(PlainTopo(topology), controller=None, build=False)
+        try:
+            with _deadline(f"plain Mininet, {len(topology.gpus)} GPUs: up", deadline_s):
+                _start(network, topology)
+            if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
+                raise EmulationError(
+                    f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
+                    f"the controller's last words:\n{last_words(log)}"
+                )
+            up_s = time.monotonic() - begun_s
+            yield PlainFabric(network, tuple(host.pid for host in network.hosts), up_s)
+        finally:
+            for node in network.hosts + network.switches + network.controllers:
+                node.terminate()
+
+
+def _start(network: Mininet, topology: Topology) -> None:
+    try:
+        network.build()
+        network.addController(RemoteController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
+        for gpu in topology.gpus:
+            _add_routes(network[gpu.name], gpu, topology)
+        network.start()
+    except SystemExit as error:
+        raise EmulationError("plain Mininet gave up; what it found is above") from error
+
+
+def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
+    """What is for another rail goes to the peer on that rail, through the HB domain."""
+    host.cmd("sysctl -w net.ipv4.ip_forward=1")
+    for peer in topology.domain(gpu.domain):
+        if peer != gpu:
+            network = addressing.rail_network(peer.rail)
+            own = addressing.nic_address(gpu)
+            host.cmd(f"ip route add {network} via {addressing.hb_address(peer)} src {own}")
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    with IPRoute() as netlink:
+        netlink.link("set", index=1, state="up")
+    yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Mininet calls the kernel's hints on HTB's quantum errors, two for each fast link."""
+    before = lg.level
+    lg.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        lg.setLevel(before)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the shells that Mininet starts, which take this process's."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _deadline(what: str, deadline_s: float) -> Iterator[None]:
+    """End what takes longer by an error: Mininet's own waits know no end (setitimer(2))."""
+
+    def give_up(*_: Any) -> NoReturn:
+        raise EmulationError(f"{what}: not within {deadline_s:g} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
