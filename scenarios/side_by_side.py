@@ -1,14 +1,18 @@
-"""Figures of one fabric by two testbeds, and their ratios: pure."""
+"""Figures of one fabric and load by Railbed and by plain Mininet, and their ratios."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+from model.errors import EmulationError
 from model.fabric import FabricSpec
 from model.shaping import wire_bytes
 from scenarios.iperf_comparison import Flow
 
 GIGABYTE = 1_000_000_000
+RAILBED, MININET, RATIO = "railbed", "mininet", "railbed / mininet"
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def rounds_execution(rounds: Iterable[Sequence[Flow]], spec: FabricSpec, cpu_s: 
     )
 
 
-def medians(executions: Sequence[Execution]) -> dict[str, float]:
+def medians(executions: Sequence[Execution]) -> Figures:
     """The figures of a row: medians of all executions."""
     return {
         "measured_s": median(execution.measured_s for execution in executions),
@@ -77,7 +81,22 @@ def medians(executions: Sequence[Execution]) -> dict[str, float]:
     }
 
 
-def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
+def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Figures:
     """Ours over theirs, for the figures of which less is better."""
     names = ("error", "cpu_s_per_gigabyte", "up_s")
     return {f"{name}_ratio": ours[name] / theirs[name] for name in names if name in ours}
+
+
+def side_by_side(
+    row: Mapping[str, Any], railbed: Callable[[], Figures], mininet: Callable[[], Figures]
+) -> Iterator[dict[str, Any]]:
+    """A row for either, and one of ratios; plain Mininet that fails gives a row with the reason."""
+    ours = railbed()
+    yield {**row, "fabric": RAILBED, **ours}
+    try:
+        theirs = mininet()
+    except EmulationError as error:
+        yield {**row, "fabric": MININET, "failed": str(error)}
+        return
+    yield {**row, "fabric": MININET, **theirs}
+    yield {**row, "fabric": RATIO, **ratios(ours, theirs)}
