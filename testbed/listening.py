@@ -1,21 +1,26 @@
-"""Whether a server listens, by the kernel's own table."""
+"""Who listens at a TCP port and how many are connected to it, by the kernel's own table."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-# proc(5), /proc/net/tcp: the state of a socket that listens.
-LISTEN = "0A"
+# The state of a socket, in /proc/net/tcp of proc(5).
+ESTABLISHED, LISTEN = "01", "0A"
 
 
 def listens(process_id: int, port: int) -> bool:
-    """Whether any process in the network namespace of `process_id` listens at a TCP port."""
-    tables = (Path(f"/proc/{process_id}/net/{name}") for name in ("tcp", "tcp6"))
-    return any(_is_listener(line, port) for table in tables for line in _lines(table))
+    """Whether anything in the network namespace of a process listens at a port."""
+    return LISTEN in _states(process_id, port)
 
 
-def _lines(table: Path) -> list[str]:
-    return table.read_text().splitlines()[1:]
+def connections(process_id: int, port: int) -> int:
+    """How many connections there are to a port, in the network namespace of a process."""
+    return list(_states(process_id, port)).count(ESTABLISHED)
 
 
-def _is_listener(line: str, port: int) -> bool:
-    _, local_address, _, state, *_ = line.split()
-    return state == LISTEN and local_address.endswith(f":{port:04X}")
+def _states(process_id: int, port: int) -> Iterator[str]:
+    """The states of all sockets whose own port this is."""
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process_id}/net/{name}").read_text().splitlines()[1:]:
+            _, local_address, _, state, *_ = line.split()
+            if local_address.endswith(f":{port:04X}"):
+                yield state

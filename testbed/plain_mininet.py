@@ -29,10 +29,11 @@ from testbed.namespace import private_namespace
 from testbed.plain_services import (
     LOOPBACK,
     OPENFLOW_PORT,
+    LearningController,
     learning_controller,
     plain_open_vswitch,
 )
-from testbed.processes import last_words
+from testbed.processes import last_words, wait_for
 
 MBIT = 1_000_000
 CONNECT_DEADLINE_S = 60
@@ -40,10 +41,15 @@ CONNECT_DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class PlainFabric:
-    """A fabric that plain Mininet says is up. `process_ids` are the hosts', in rank order."""
+    """A fabric that plain Mininet says is up. `process_ids` are the hosts', in rank order.
+
+    All switches had their connections after `connected_s`. Mininet notices after `up_s`: it asks
+    Open vSwitch's database, which is told of connections every five seconds.
+    """
 
     network: Mininet
     process_ids: tuple[int, ...]
+    connected_s: float
     up_s: float
 
 
@@ -92,7 +98,7 @@ def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator
         private_namespace(),
         _loopback(),
         plain_open_vswitch(mark) as variables,
-        learning_controller(mark) as log,
+        learning_controller(mark) as controller,
         _environment(variables),
         _quiet(),
     ):
@@ -101,13 +107,10 @@ def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator
         try:
             with _deadline(f"plain Mininet, {len(topology.gpus)} GPUs: up", deadline_s):
                 _start(network, topology)
-            if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
-                raise EmulationError(
-                    f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
-                    f"the controller's last words:\n{last_words(log)}"
-                )
+            connected_s = _wait_until_connected(network, controller) - begun_s
             up_s = time.monotonic() - begun_s
-            yield PlainFabric(network, tuple(host.pid for host in network.hosts), up_s)
+            process_ids = tuple(host.pid for host in network.hosts)
+            yield PlainFabric(network, process_ids, connected_s, up_s)
         finally:
             for node in network.hosts + network.switches + network.controllers:
                 node.terminate()
@@ -122,6 +125,23 @@ def _start(network: Mininet, topology: Topology) -> None:
         network.start()
     except SystemExit as error:
         raise EmulationError("plain Mininet gave up; what it found is above") from error
+
+
+def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
+    """Wait as Mininet does; return when all connections were there, by the monotonic clock."""
+    switches = len(network.switches)
+    wait_for(
+        lambda: controller.switches() >= switches,
+        f"plain Mininet: its {switches} switches are connected",
+        CONNECT_DEADLINE_S,
+    )
+    connected_s = time.monotonic()
+    if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
+        raise EmulationError(
+            f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
+            f"the controller's last words:\n{last_words(controller.log)}"
+        )
+    return connected_s
 
 
 def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:

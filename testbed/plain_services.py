@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import EmulationError
-from testbed.listening import listens
+from testbed.listening import connections, listens
 from testbed.marks import Mark
 from testbed.processes import last_words, running, wait_for
 
@@ -27,6 +28,18 @@ from ryu.cmd.manager import main
 main()
 """
 LEARNING_SWITCH = "ryu.app.simple_switch_13"
+
+
+@dataclass(frozen=True)
+class LearningController:
+    """A running controller."""
+
+    process_id: int
+    log: Path
+
+    def switches(self) -> int:
+        """How many switches are connected."""
+        return connections(self.process_id, OPENFLOW_PORT)
 
 
 @contextmanager
@@ -48,8 +61,8 @@ def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def learning_controller(mark: Mark) -> Iterator[Path]:
-    """Ryu with its learning switch, on the loopback; yields its log."""
+def learning_controller(mark: Mark) -> Iterator[LearningController]:
+    """Ryu with its learning switch, on the loopback."""
     log = mark.folder / "ryu-manager.log"
     command = [sys.executable, "-c", RYU_MANAGER]
     command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]
@@ -61,7 +74,7 @@ def learning_controller(mark: Mark) -> Iterator[Path]:
             return listens(ryu.pid, OPENFLOW_PORT)
 
         wait_for(listening, "ryu-manager listens", DEADLINE_S)
-        yield log
+        yield LearningController(ryu.pid, log)
 
 
 def _run(*command: str) -> None:

@@ -81,7 +81,11 @@ def test_a_row_has_medians_and_the_ratio_is_ours_over_theirs() -> None:
     assert ratios(ours, theirs) == pytest.approx(
         {"error_ratio": 0.02 / 0.4, "cpu_s_per_gigabyte_ratio": 0.25}
     )
-    assert ratios({"up_s": 1.0}, {"up_s": 4.0}) == {"up_s_ratio": 0.25}
+
+
+def test_up_is_compared_with_what_mininet_says_and_with_what_is_so() -> None:
+    found = ratios({"up_s": 1.0}, {"up_s": 4.0, "connected_s": 2.0})
+    assert found == {"up_s_ratio": 0.25, "up_s_to_connected_s_ratio": 0.5}
 
 
 def test_both_have_a_row_and_the_last_has_the_ratios() -> None:
