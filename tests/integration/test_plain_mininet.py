@@ -19,7 +19,12 @@ from testbed.plain_mininet import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+    # Mininet compares versions of Open vSwitch by a class that is on its way out.
+    pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated"),
+]
 
 SPEC = small_spec(FabricKind.RAIL_ONLY)
 TOPOLOGY = build_topology(SPEC)
@@ -29,8 +34,7 @@ import signal
 from testbed.marks import marked_run
 from testbed.plain_mininet import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
-with marked_run("test-plain-killed") as mark, plain_mininet(TOPOLOGY, mark, 60) as fabric:
-    fabric.network["d0g0"].sendCmd("iperf3 -s")
+with marked_run("test-plain-killed") as mark, plain_mininet(TOPOLOGY, mark, 60):
     print("up", flush=True)
     signal.pause()
 """
