@@ -7,12 +7,11 @@ static routes by commands. All is in a network namespace without a name and goes
 
 import logging
 import os
-import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from mininet.link import TCLink
 from mininet.log import lg
@@ -80,6 +79,36 @@ class PlainTopo(Topo):  # type: ignore[misc]
             )
 
 
+class PlainNetwork(Mininet):  # type: ignore[misc]
+    """Mininet, but for a deadline: it is looked at before each node and each link.
+
+    Between them every shell is known. An alarm would strike while one is being started.
+    """
+
+    def __init__(self, topology: Topology, begun_s: float, deadline_s: float) -> None:
+        self.begun_s, self.deadline_s = begun_s, deadline_s
+        super().__init__(PlainTopo(topology), controller=None, build=False)
+
+    def addHost(self, *arguments: Any, **options: Any) -> Host:
+        """Called by Mininet for each host."""
+        self._check_deadline()
+        return super().addHost(*arguments, **options)
+
+    def addSwitch(self, *arguments: Any, **options: Any) -> OVSSwitch:
+        """Called by Mininet for each switch."""
+        self._check_deadline()
+        return super().addSwitch(*arguments, **options)
+
+    def addLink(self, *arguments: Any, **options: Any) -> TCLink:
+        """Called by Mininet for each link."""
+        self._check_deadline()
+        return super().addLink(*arguments, **options)
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self.begun_s + self.deadline_s:
+            raise EmulationError(f"plain Mininet: its network: not within {self.deadline_s:g} s")
+
+
 def _address(link: Link, gpu: Gpu) -> str:
     if link.kind is LinkKind.HB:
         return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
@@ -88,10 +117,10 @@ def _address(link: Link, gpu: Gpu) -> str:
 
 @contextmanager
 def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator[PlainFabric]:
-    """Bring a rail-only fabric up; raises `EmulationError` if it is not up by the deadline.
+    """Bring a rail-only fabric up; raises `EmulationError` if its network is not built in time.
 
     Open vSwitch and the controller are there before the clock starts. Mininet's initialization
-    would raise limits of the whole machine; it is left out. For the main thread only.
+    would raise limits of the whole machine; it is left out.
     """
     Mininet.inited = True
     with (
@@ -103,10 +132,9 @@ def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator
         _quiet(),
     ):
         begun_s = time.monotonic()
-        network = Mininet(PlainTopo(topology), controller=None, build=False)
+        network = PlainNetwork(topology, begun_s, deadline_s)
         try:
-            with _deadline(f"plain Mininet, {len(topology.gpus)} GPUs: up", deadline_s):
-                _start(network, topology)
+            _start(network, topology)
             connected_s = _wait_until_connected(network, controller) - begun_s
             up_s = time.monotonic() - begun_s
             process_ids = tuple(host.pid for host in network.hosts)
@@ -185,19 +213,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def _deadline(what: str, deadline_s: float) -> Iterator[None]:
-    """End what takes longer by an error: Mininet's own waits know no end (setitimer(2))."""
-
-    def give_up(*_: Any) -> NoReturn:
-        raise EmulationError(f"{what}: not within {deadline_s:g} s")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
