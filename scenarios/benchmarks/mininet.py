@@ -46,7 +46,8 @@ class Load:
         return build_schedule(self.collective, self.algorithm, *grid, self.size_bytes)
 
 
-# Past what plain Mininet carries, and a tenth of it, which it carries without haste.
+# The quickstart's rates ask more of the HB domains than plain Mininet carries on two cores (0.4 of
+# 2.9 Gbit/s, docs/measuring.md); a tenth of them is less than that.
 SLOW = replace(SIXTEEN, bandwidth_scale=10 * SIXTEEN.bandwidth_scale)
 LOADS = (
     Load(SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
