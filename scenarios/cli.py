@@ -323,7 +323,9 @@ def doctor(proxies: Proxies = "container") -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="fidelity, startup, agents, routing or blackout")],
+    name: Annotated[
+        str, typer.Argument(help="fidelity, startup, agents, routing, blackout or mininet")
+    ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
 ) -> None:

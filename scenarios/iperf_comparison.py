@@ -1,18 +1,46 @@
-"""Processor time of the agents against iperf3's, for the same bytes on the same links."""
+"""The same bytes between the same pairs by iperf3: what a user without agents would run."""
 
+import json
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
 from model.errors import EmulationError
 from model.schedule import Schedule
-from scenarios.experiment import Experiment
+from testbed.listening import listens
 from testbed.namespace import namespace_of
 from testbed.processes import wait_for
 
 IPERF_PORT = 5201
+LISTEN_DEADLINE_S = 10
 Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where iperf3 runs: the process whose network namespace each rank has, and all addresses."""
+
+    process_ids: Sequence[int]
+    addresses: Mapping[Pair, str]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a client and its server say of a transfer, and the processor time of both.
+
+    A client ends when its socket has taken all bytes. Its server counts those that have come by
+    then, in `duration_s` seconds since the connections were there.
+    """
+
+    pair: Pair
+    sent_bytes: int
+    received_bytes: int
+    duration_s: float
+    cpu_s: float = 0.0
 
 
 def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:
@@ -23,60 +51,86 @@ def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:
     return dict(total)
 
 
-def rounds(pairs: Iterable[Pair], gpus: int) -> list[list[Pair]]:
-    """Pairs in rounds in which each rank sends to one other and receives from one other."""
-    by_distance: dict[int, list[Pair]] = defaultdict(list)
+def rounds(pairs: Iterable[Pair], domains: int, domain_size: int) -> list[list[Pair]]:
+    """Pairs in rounds in which each rank sends to one other and receives from one other.
+
+    As in a pairwise exchange, all send equally many domains and rails further.
+    """
+    by_distance: dict[Pair, list[Pair]] = defaultdict(list)
     for source, destination in pairs:
-        by_distance[(destination - source) % gpus].append((source, destination))
+        (from_domain, from_rail), (to_domain, to_rail) = (
+            divmod(rank, domain_size) for rank in (source, destination)
+        )
+        distance = (to_domain - from_domain) % domains, (to_rail - from_rail) % domain_size
+        by_distance[distance].append((source, destination))
     return list(by_distance.values())
 
 
-def iperf3_cpu_s(fabric: Experiment, schedule: Schedule) -> float:
-    """Processor time of iperf3 clients and servers that carry the schedule's bytes."""
-    sizes = bytes_by_pair(schedule)
-    return sum(
-        _round_cpu_s(fabric, {pair: sizes[pair] for pair in pairs})
-        for pairs in rounds(sizes, schedule.gpus)
-    )
+def no_meter() -> AbstractContextManager[Any]:
+    """Nothing is measured while the clients run."""
+    return nullcontext()
 
 
-def _round_cpu_s(fabric: Experiment, sizes: dict[Pair, int]) -> float:
-    servers = [_start(fabric, pair[1], "-s", "-1") for pair in sizes]
-    for pair in sizes:
-        wait_for(lambda to=pair[1]: _listens(fabric, to), "iperf3 listens", 10)  # type: ignore[misc]
-    addresses = fabric.layout.addresses()
-    clients = [
-        _start(fabric, pair[0], "-c", addresses[pair], "-n", str(size))
-        for pair, size in sizes.items()
-    ]
-    return sum(_cpu_s(process) for process in clients + servers)
+def carry(
+    hosts: Hosts, sizes: Mapping[Pair, int], meter: Callable[[], AbstractContextManager[Any]]
+) -> list[Flow]:
+    """One round: all pairs at once. `meter` is entered while clients run; servers wait before."""
+    with ExitStack() as running:
+        servers = [running.enter_context(_iperf3(hosts, to, "-s", "-1")) for _, to in sizes]
+        for _, to in sizes:
+            _wait_until_listening(hosts.process_ids[to])
+        with meter():
+            clients = [
+                running.enter_context(_iperf3(hosts, of, *_load(hosts.addresses[of, to], size)))
+                for (of, to), size in sizes.items()
+            ]
+            reports = [_finish(client) for client in clients]
+        flows = []
+        for pair, server, (text, client_cpu_s) in zip(sizes, servers, reports, strict=True):
+            flow = parse(pair, text)
+            flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
+        return flows
 
 
-def _start(fabric: Experiment, rank: int, *arguments: str) -> subprocess.Popen[bytes]:
-    proxy = fabric.bed.proxies[fabric.topology.gpus[rank].name]
-    with namespace_of(proxy.process_id):
-        return subprocess.Popen(
-            ["iperf3", *arguments, "-p", str(IPERF_PORT)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+def _load(address: str, size_bytes: int) -> list[str]:
+    return ["-c", address, "-n", str(size_bytes), "-J"]
+
+
+def _wait_until_listening(process_id: int) -> None:
+    what = f"iperf3 of the host with process {process_id} listens"
+    wait_for(lambda: listens(process_id, IPERF_PORT), what, LISTEN_DEADLINE_S)
+
+
+def parse(pair: Pair, text: str) -> Flow:
+    """A flow from the report of a client; raises `EmulationError` with iperf3's own words."""
+    try:
+        report = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise EmulationError(f"iperf3 {pair}: no report but {text[-200:]!r}") from error
+    if "error" in report:
+        raise EmulationError(f"iperf3 {pair}: {report['error']}")
+    sent, received = report["end"]["sum_sent"], report["end"]["sum_received"]
+    return Flow(pair, sent["bytes"], received["bytes"], received["seconds"])
+
+
+@contextmanager
+def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """An iperf3 of a rank; the kernel kills it when this process ends."""
+    command = ["setpriv", "--pdeathsig", "KILL", "--", "iperf3", "-p", str(IPERF_PORT), *arguments]
+    with namespace_of(hosts.process_ids[rank]):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def _listens(fabric: Experiment, rank: int) -> bool:
-    """Whether a server's port is open, by the kernel's table (proc(5), /proc/net/tcp)."""
-    proxy = fabric.bed.proxies[fabric.topology.gpus[rank].name]
-    tables = ("tcp", "tcp6")
-    state = f":{IPERF_PORT:04X} "
-    for table in tables:
-        with open(f"/proc/{proxy.process_id}/net/{table}") as lines:
-            if any(state in line and " 0A " in line for line in lines):
-                return True
-    return False
-
-
-def _cpu_s(process: subprocess.Popen[bytes]) -> float:
+def _finish(process: subprocess.Popen[str]) -> tuple[str, float]:
+    """What a process has printed until its end, and its processor time in seconds."""
+    text = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise EmulationError(f"iperf3 failed with exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
+    return text, usage.ru_utime + usage.ru_stime

@@ -7,6 +7,7 @@ from scenarios.benchmarks.agents import agents
 from scenarios.benchmarks.blackout import blackout
 from scenarios.benchmarks.capacity import capacity
 from scenarios.benchmarks.fidelity import fidelity
+from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.rows import Row
 from scenarios.benchmarks.startup import startup
@@ -18,5 +19,6 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "agents": agents,
     "routing": routing,
     "blackout": blackout,
+    "mininet": mininet,
 }
 WITHOUT_FABRIC = frozenset({"routing"})

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from model.schedule import Collective
+from model.schedule import Collective, Schedule
 from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.experiment import experiment
-from scenarios.iperf_comparison import iperf3_cpu_s
+from scenarios.experiment import Experiment, experiment
+from scenarios.iperf_comparison import Hosts, bytes_by_pair, carry, no_meter, rounds
 from testbed.marks import marked_run
 from testbed.proxies import ProxyKind
 from traffic_gen.collectives import build_schedule
@@ -37,3 +37,16 @@ def agents(_store: Path) -> Iterator[Row]:
                 "iperf3_cpu_s": theirs,
                 "agents_over_iperf3": ours / theirs,
             }
+
+
+def iperf3_cpu_s(fabric: Experiment, schedule: Schedule) -> float:
+    """Processor time of iperf3 clients and servers that carry the schedule's bytes."""
+    spec = fabric.topology.spec
+    process_ids = [fabric.bed.proxies[gpu.name].process_id for gpu in fabric.topology.gpus]
+    hosts = Hosts(process_ids, fabric.layout.addresses())
+    sizes = bytes_by_pair(schedule)
+    return sum(
+        flow.cpu_s
+        for pairs in rounds(sizes, spec.domains, spec.domain_size)
+        for flow in carry(hosts, {pair: sizes[pair] for pair in pairs}, no_meter)
+    )

@@ -1,0 +1,176 @@
+"""The same fabric and load side by side: Railbed, and plain Mininet."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from model.fabric import FabricSpec
+from model.measurement import Repeat
+from model.schedule import Collective, Schedule
+from model.topology import build_topology
+from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.experiment import Experiment, experiment
+from scenarios.iperf_comparison import Hosts, bytes_by_pair, carry, rounds
+from scenarios.layout import job_layout
+from scenarios.processor_time import CpuMeter, idle_share
+from scenarios.side_by_side import (
+    MININET,
+    RAILBED,
+    Execution,
+    Figures,
+    medians,
+    rounds_execution,
+    side_by_side,
+)
+from testbed.marks import marked_run
+from testbed.plain_mininet import PlainFabric, plain_mininet
+from testbed.proxies import ProxyKind
+from traffic_gen.collectives import build_schedule
+
+
+@dataclass(frozen=True)
+class Load:
+    """A collective on a rail-only fabric; `size_bytes` as nccl-tests count."""
+
+    spec: FabricSpec
+    collective: Collective
+    algorithm: str
+    size_bytes: int
+
+    def schedule(self) -> Schedule:
+        """The transfers, for both testbeds."""
+        grid = self.spec.domains, self.spec.domain_size
+        return build_schedule(self.collective, self.algorithm, *grid, self.size_bytes)
+
+
+# The quickstart's rates ask more of the HB domains than plain Mininet carries on two cores (0.4 of
+# 2.9 Gbit/s, docs/measuring.md); a tenth of them is less than that.
+SLOW = replace(SIXTEEN, bandwidth_scale=10 * SIXTEEN.bandwidth_scale)
+LOADS = (
+    Load(SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
+    Load(SIXTEEN, Collective.ALL_TO_ALL, "two-step", 24_000_000),
+    Load(SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
+)
+REPEATS = 5
+WARMUP = 1
+IDLE_S = 3
+UP_DEADLINE_S = 900
+# Number of GPUs: the fabric, and how often it comes up.
+SIZES = {
+    16: (SIXTEEN, 3),
+    64: (replace(SIXTEEN, domains=8, domain_size=8, spines=8), 3),
+    256: (replace(SIXTEEN, domains=32, domain_size=8, spines=32), 1),
+}
+
+
+def mininet(_store: Path) -> Iterator[Row]:
+    """Error, processor time and start-up of both, and the ratios."""
+    for load in LOADS:
+        yield from compared_load(load)
+    for gpus in SIZES:
+        yield from compared_startups(gpus)
+
+
+def compared_load(load: Load) -> Iterator[Row]:
+    """A load by both testbeds, each alone on the machine: errors and processor time."""
+    spec, schedule, share = load.spec, load.schedule(), idle_share(IDLE_S)
+    names = {
+        "collective": load.collective.value,
+        "algorithm": load.algorithm,
+        "bandwidth_scale": spec.bandwidth_scale,
+    }
+    yield from side_by_side(
+        {**_row(spec), **names},
+        lambda: medians(_by_railbed(spec, schedule, share)),
+        lambda: medians(_by_mininet(spec, schedule, share)),
+    )
+
+
+def compared_startups(gpus: int) -> Iterator[Row]:
+    """How long both take until they are ready."""
+    spec, trials = SIZES[gpus]
+    yield from side_by_side(
+        _row(spec),
+        lambda: {"up_s": median(_railbed_up_s(spec) for _ in range(trials))},
+        lambda: _mininet_up(spec, trials),
+    )
+
+
+def _row(spec: FabricSpec) -> Row:
+    return {"gpus": spec.gpus, "proxies": ProxyKind.PROCESS.value}
+
+
+def _run_id(fabric: str) -> str:
+    return f"bench-{os.getpid()}-{fabric}"
+
+
+@contextmanager
+def _railbed(spec: FabricSpec) -> Iterator[Experiment]:
+    run_id = _run_id(RAILBED)
+    with marked_run(run_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        yield fabric
+
+
+@contextmanager
+def _plain(spec: FabricSpec) -> Iterator[PlainFabric]:
+    topology, run_id = build_topology(spec), _run_id(MININET)
+    with marked_run(run_id) as mark, plain_mininet(topology, mark, UP_DEADLINE_S) as fabric:
+        yield fabric
+
+
+def _railbed_up_s(spec: FabricSpec) -> float:
+    with _railbed(spec) as fabric:
+        return fabric.up_s
+
+
+def _mininet_up(spec: FabricSpec, trials: int) -> Figures:
+    fabrics = [_mininet_trial(spec) for _ in range(trials)]
+    return {
+        "up_s": median(fabric.up_s for fabric in fabrics),
+        "connected_s": median(fabric.connected_s for fabric in fabrics),
+    }
+
+
+def _mininet_trial(spec: FabricSpec) -> PlainFabric:
+    with _plain(spec) as fabric:
+        return fabric
+
+
+def _by_railbed(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
+    with _railbed(spec) as fabric:
+        prediction = fabric.predict(schedule)
+        repeats = fabric.repeats(schedule, prediction, WARMUP + REPEATS, verify=False)
+        executions = [
+            _execution(repeats, prediction.completion_s, share) for _ in range(WARMUP + REPEATS)
+        ]
+    return executions[WARMUP:]
+
+
+def _execution(repeats: Iterator[Repeat], modeled_s: float, share: float) -> Execution:
+    meter = CpuMeter(share)
+    with meter.window():
+        repeat = next(repeats)
+    payload_bytes = sum(record.size_bytes for record in repeat.records)
+    return Execution(repeat.completion_s, modeled_s, payload_bytes, meter.cpu_s)
+
+
+def _by_mininet(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
+    with _plain(spec) as fabric:
+        hosts = Hosts(fabric.process_ids, job_layout(spec).addresses())
+        executions = [
+            _plain_execution(hosts, spec, schedule, share) for _ in range(WARMUP + REPEATS)
+        ]
+    return executions[WARMUP:]
+
+
+def _plain_execution(hosts: Hosts, spec: FabricSpec, schedule: Schedule, share: float) -> Execution:
+    """The same bytes between the same pairs, round by round, as a script around iperf3 does it."""
+    sizes, meter = bytes_by_pair(schedule), CpuMeter(share)
+    flows = [
+        carry(hosts, {pair: sizes[pair] for pair in pairs}, meter.window)
+        for pairs in rounds(sizes, spec.domains, spec.domain_size)
+    ]
+    return rounds_execution(flows, spec, meter.cpu_s)

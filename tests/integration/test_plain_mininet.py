@@ -1,0 +1,92 @@
+"""The same fabric by plain Mininet: it works, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.errors import EmulationError
+from model.fabric import FabricKind
+from model.topology import build_topology
+from scenarios.iperf_comparison import Hosts, carry, no_meter
+from scenarios.layout import job_layout
+from testbed.cleaning import clean
+from testbed.marks import marked_run
+from testbed.plain_mininet import plain_mininet
+from tests.integration.fabrics import small_spec
+from tests.machine import machine_state, wait_until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+    # Mininet compares versions of Open vSwitch by a class that is on its way out.
+    pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated"),
+]
+
+SPEC = small_spec(FabricKind.RAIL_ONLY)
+TOPOLOGY = build_topology(SPEC)
+DEADLINE_S = 60
+HOLD_A_FABRIC = """
+import signal
+from testbed.marks import marked_run
+from testbed.plain_mininet import plain_mininet
+from tests.integration.test_plain_mininet import TOPOLOGY
+with marked_run("test-plain-killed") as mark, plain_mininet(TOPOLOGY, mark, 60):
+    print("up", flush=True)
+    signal.pause()
+"""
+
+
+def run_id(name: str) -> str:
+    return f"test-{os.getpid()}-plain-{name}"
+
+
+def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -> None:
+    variables = dict(os.environ)
+    with (
+        marked_run(run_id("works")) as mark,
+        plain_mininet(TOPOLOGY, mark, DEADLINE_S) as fabric,
+    ):
+        addresses = job_layout(SPEC).addresses()
+        for pair in ((0, 1), (0, 2), (0, 3)):
+            said = fabric.network["d0g0"].cmd(f"ping -c 1 -W 5 {addresses[pair]}")
+            assert "1 received" in said, said
+        hosts = Hosts(fabric.process_ids, addresses)
+        flows = carry(hosts, {(0, 2): 1_000_000, (2, 0): 1_000_000}, no_meter)
+    assert 0 < fabric.connected_s < fabric.up_s
+    assert [flow.pair for flow in flows] == [(0, 2), (2, 0)]
+    assert all(flow.sent_bytes >= 1_000_000 and flow.received_bytes > 0 for flow in flows)
+    assert dict(os.environ) == variables
+
+
+def test_one_that_is_not_up_by_the_deadline_is_an_error_and_leaves_nothing() -> None:
+    with (
+        marked_run(run_id("late")) as mark,
+        pytest.raises(EmulationError, match=r"plain Mininet: its network: not within 0\.1 s"),
+        plain_mininet(TOPOLOGY, mark, 0.1),
+    ):
+        pytest.fail("it cannot be up so soon")
+
+
+def test_a_server_that_nobody_answers_is_an_error_and_leaves_nothing() -> None:
+    with (
+        marked_run(run_id("nobody")) as mark,
+        plain_mininet(TOPOLOGY, mark, DEADLINE_S) as fabric,
+        pytest.raises(EmulationError, match=r"iperf3 \(0, 2\): .*unable to connect"),
+    ):
+        carry(Hosts(fabric.process_ids, {(0, 2): "127.0.0.1"}), {(0, 2): 1}, no_meter)
+
+
+def test_after_kill_9_all_its_processes_go_by_themselves() -> None:
+    before = machine_state()
+    command = [sys.executable, "-c", HOLD_A_FABRIC]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "up\n"
+        holder.kill()
+    wait_until(lambda: machine_state().processes == before.processes, "all processes are gone")
+    clean()

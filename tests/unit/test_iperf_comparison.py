@@ -1,0 +1,64 @@
+"""The rounds in which iperf3 carries a schedule's bytes, and what its report says."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import EmulationError
+from scenarios.iperf_comparison import Flow, bytes_by_pair, parse, rounds
+from traffic_gen.collectives import ALGORITHMS, build_schedule
+
+SIZES = st.integers(2, 5)
+
+
+@given(st.sampled_from(sorted(ALGORITHMS)), SIZES, SIZES)
+def test_in_a_round_each_rank_sends_to_one_and_receives_from_one(
+    algorithm: tuple[str, str], domains: int, domain_size: int
+) -> None:
+    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)  # type: ignore[arg-type]
+    sizes = bytes_by_pair(schedule)
+    for pairs in rounds(sizes, domains, domain_size):
+        sources, destinations = zip(*pairs, strict=True)
+        assert len(set(sources)) == len(sources)
+        assert len(set(destinations)) == len(destinations)
+
+
+@given(st.sampled_from(sorted(ALGORITHMS)), SIZES, SIZES)
+def test_rounds_carry_every_byte_of_the_schedule_once(
+    algorithm: tuple[str, str], domains: int, domain_size: int
+) -> None:
+    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)  # type: ignore[arg-type]
+    sizes = bytes_by_pair(schedule)
+    carried = [pair for pairs in rounds(sizes, domains, domain_size) for pair in pairs]
+    assert sorted(carried) == sorted(sizes)
+    total = sum(transfer.size_bytes for transfer in schedule.transfers)
+    assert sum(sizes[pair] for pair in carried) == total
+
+
+def test_a_pairwise_exchange_is_one_round_for_each_of_its_steps() -> None:
+    sizes = bytes_by_pair(build_schedule(*("all-to-all", "two-step"), 4, 4, 100_000))  # type: ignore[arg-type]
+    assert [len(pairs) for pairs in rounds(sizes, 4, 4)] == [16] * 6
+
+
+def test_a_report_says_what_was_sent_and_what_had_come_when() -> None:
+    end = {
+        "sum_sent": {"bytes": 5_242_880, "seconds": 1.815},
+        "sum_received": {"bytes": 4_351_590, "seconds": 1.822},
+    }
+    flow = parse((0, 4), json.dumps({"start": {}, "intervals": [], "end": end}))
+    assert flow == Flow((0, 4), sent_bytes=5_242_880, received_bytes=4_351_590, duration_s=1.822)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps({"end": {}, "error": "unable to connect to server"}), "unable to connect"),
+        ("iperf3: option -n needs a number", "option -n"),
+        ("", "no report"),
+    ],
+)
+def test_a_failure_is_told_in_the_words_of_iperf3(text: str, said: str) -> None:
+    with pytest.raises(EmulationError, match=said):
+        parse((0, 4), text)
