@@ -72,6 +72,8 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield ""
     yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
     yield _scales(result["cases"])
+    for chosen in result.get("scales", ()):
+        yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
     yield from _reasons(result["cases"])
     if result["slowdowns"]:
         yield ""

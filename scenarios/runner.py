@@ -97,8 +97,10 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
         under_way = Run(scenario, proxies, measuring)
         cases, failures = under_way.execute()
         listener.step("comparing")
-        paths = under_way.paths
-        result = run_object(run_id, scenario.name, folder.path, cases, failures, facts, paths)
+        paths, scales = under_way.paths, scenario.scales
+        result = run_object(
+            run_id, scenario.name, folder.path, cases, failures, facts, paths, scales
+        )
         folder.complete(result)
     return result
 

@@ -65,6 +65,29 @@ def ping_pong(rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int)
     return built
 
 
+def streams(
+    pairs: Mapping[int, int],
+    addresses: Mapping[tuple[int, int], str],
+    size_bytes: int,
+    rounds: int,
+) -> dict[int, Program]:
+    """Every rank sends to its partner so many transfers, each when the last is confirmed.
+
+    `pairs` has the partner of every rank; who is a partner has a partner, too.
+    """
+    built: dict[int, Program] = {
+        rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
+        for rank in pairs
+    }
+    for place, (rank, partner) in enumerate(pairs.items()):
+        built[rank]["peers"][partner] = addresses[rank, partner]
+        for number in range(place * rounds, (place + 1) * rounds):
+            after = (number - 1,) if number % rounds else ()
+            built[rank]["sends"].append((number, partner, size_bytes, after, False, ()))
+            built[partner]["receives"].append((number, rank, size_bytes, None, (), False))
+    return built
+
+
 def _verification(schedule: Schedule, rank: int) -> dict[str, Any]:
     """What a rank starts with, and whose numbers it must hold the sum of in the end."""
     expected = wanted(schedule.collective, schedule.gpus, rank)
