@@ -66,14 +66,16 @@ def daemons_of(spec: FabricSpec) -> Daemons:
 
 def need(load: Load, machine: Machine, daemons: Daemons) -> Need:
     """What a load needs of a machine."""
-    cores, ports = machine.key.cores, daemons.ports_each
+    cores, threads = machine.key.cores, machine.threads
     by_hop = {
-        kind: machine.hop_cost(kind, ports).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores
+        kind: machine.hop_cost(kind).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores
         for kind in HopKind
     }
     packets, size = load.packets[HopKind.SWITCH], load.size_bytes[HopKind.SWITCH]
+    waking = threads.waking(packets / daemons.count, daemons.ports_each)
+    by_hop[HopKind.SWITCH] += waking * daemons.count / cores
     return Need(
         by_hop=by_hop,
         transfers=load.transfers * machine.transfer_s / cores,
-        thread=machine.threads.cpu_s(packets, size, ports) / daemons.count,
+        thread=threads.cost.cpu_s(packets, size) / daemons.count,
     )

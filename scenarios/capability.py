@@ -15,10 +15,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from model.budget import daemons_of
 from model.fabric import FabricKind, FabricSpec
-from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads, solve_cost
+from model.machine import (
+    HopCost,
+    HopKind,
+    Machine,
+    MachineKey,
+    ThreadSample,
+    solve_cost,
+    solve_threads,
+    with_ports,
+)
 from model.shaping import wire_bytes
 from model.topology import LinkKind
 from scenarios.experiment import Experiment, experiment
@@ -61,17 +71,38 @@ Pairs = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One load: packets and bytes that senders have sent, and processor time of both kinds."""
+    """One load: packets and bytes from GPUs, processor time of both kinds, and how long it took."""
 
     packets: float
     size_bytes: float
     cpu_s: float
     thread_s: float
+    sending_s: float
 
     @property
-    def packet_bytes(self) -> float:
-        """The mean packet, acknowledgements among them."""
-        return self.size_bytes / self.packets
+    def rest(self) -> tuple[float, float, float]:
+        """Packets, bytes, and the processor time that is not in switches' threads."""
+        return self.packets, self.size_bytes, max(0.0, self.cpu_s - self.thread_s)
+
+    def thread(self, switches: int) -> ThreadSample:
+        """The load of the switches' thread, when each packet passes so many of them."""
+        return ThreadSample(
+            packets=self.packets * switches / self.sending_s,
+            size_bytes=self.size_bytes * switches / self.sending_s,
+            busy=self.thread_s / self.sending_s,
+        )
+
+
+@dataclass(frozen=True)
+class PathSamples:
+    """The same path with small and with large packets."""
+
+    small: Sample
+    large: Sample
+
+    def rest(self) -> HopCost:
+        """What a packet and a byte cost outside of switches' threads."""
+        return solve_cost(self.small.rest, self.large.rest)
 
 
 @dataclass(frozen=True)
@@ -81,6 +112,14 @@ class Bench:
     fabric: Experiment
     idle: float
     idle_thread: float
+
+    def path(self, pairs: Pairs) -> PathSamples:
+        """Loads of both kinds."""
+        samples = []
+        for segments in (SMALL_SEGMENTS, LARGE_SEGMENTS):
+            self.limit_segments(segments)
+            samples.append(self.load(pairs))
+        return PathSamples(*samples)
 
     def limit_segments(self, full_packets: int) -> None:
         """From now on TCP hands down so many packets at once, at most. Connections are closed."""
@@ -107,14 +146,15 @@ class Bench:
         program = streams(pairs, self.fabric.layout.addresses(), size, rounds)
         before = self._sent()
         begun_s, cpu_s, thread_s = time.monotonic(), busy_s(), self.threads_s()
-        self.fabric.agents.execute(program, 10 * LOAD_S)
+        answers = self.fabric.agents.execute(program, 10 * LOAD_S)
         cpu_s, thread_s = busy_s() - cpu_s, self.threads_s() - thread_s
         elapsed_s, after = time.monotonic() - begun_s, self._sent()
         return Sample(
             packets=after[0] - before[0],
             size_bytes=after[1] - before[1],
             cpu_s=cpu_s - elapsed_s * self.idle,
-            thread_s=thread_s - elapsed_s * self.idle_thread,
+            thread_s=max(0.0, thread_s - elapsed_s * self.idle_thread),
+            sending_s=sending_s(answers),
         )
 
     def threads_s(self) -> float:
@@ -147,56 +187,33 @@ def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
         yield replace(quiet, idle=idle / IDLE_S, idle_thread=idle_thread / IDLE_S)
 
 
-@dataclass(frozen=True)
-class PathCost:
-    """What a packet and a byte cost on a whole path: in all, and of that in switches' threads."""
-
-    all: HopCost
-    thread: HopCost
-
-    @property
-    def rest(self) -> HopCost:
-        """What is not in switches' threads."""
-        return minus(self.all, self.thread)
+def sending_s(answers: Mapping[int, Mapping[str, Any]]) -> float:
+    """From the agents' start until the last byte had arrived."""
+    begun_ns = min(answer["begun_ns"] for answer in answers.values())
+    arrived_ns = max(moment for answer in answers.values() for _, moment in answer["receives"])
+    return float(arrived_ns - begun_ns) / 1e9
 
 
 def measure(key: MachineKey) -> Machine:
     """Measure this machine, which must do nothing else meanwhile."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
     with bench("hops", FABRIC, NEAR) as hops:
-        near, far, hb, across = (_path_cost(hops, pairs) for pairs in (NEAR, FAR, HB, ACROSS))
+        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
         exchanged = hops.transfers(HB)
     with bench("ports", MANY_PORTS, ONE_GPU) as ports:
-        many = _path_cost(ports, ONE_GPU)
-    costs = _hops(near.rest, far.rest, hb.rest, across.rest)
+        many = ports.load(ONE_GPU)
+    costs = _hops(near.rest(), far.rest(), hb.rest(), across.rest())
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
+    few, more = daemons_of(FABRIC).ports_each, daemons_of(MANY_PORTS).ports_each
+    threads = solve_threads(far.small.thread(3), far.large.thread(3), near.large.thread(1), few)
     return Machine(
         key=key,
         hops=costs,
-        threads=_threads(near.thread, many.thread),
+        threads=with_ports(threads, few, many.thread(1), more),
         transfer_s=max(0.0, exchanged.cpu_s - packets_s) / (len(HB) * TRANSFERS),
         timer_median_s=late_s[len(late_s) // 2],
         timer_p99_s=late_s[len(late_s) * 99 // 100],
-    )
-
-
-def _path_cost(on: Bench, pairs: Pairs) -> PathCost:
-    """From a load of small packets and one of large ones."""
-    hops = 2 if pairs is ACROSS else 1
-    samples = []
-    for segments in (SMALL_SEGMENTS, LARGE_SEGMENTS):
-        on.limit_segments(segments)
-        samples.append(on.load(pairs))
-    small, large = samples
-    return PathCost(
-        *(
-            solve_cost(
-                (small.packets / hops, small.size_bytes / hops, part(small)),
-                (large.packets / hops, large.size_bytes / hops, part(large)),
-            )
-            for part in (lambda sample: sample.cpu_s, lambda sample: sample.thread_s)
-        )
     )
 
 
@@ -206,16 +223,11 @@ def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[Hop
     switch = HopCost(two_switches.packet_s / 2, two_switches.byte_s / 2)
     ends = minus(near, switch)
     bridge = minus(hb, ends)
+    # Packets that are forwarded were counted at both of their GPUs.
+    across = HopCost(across.packet_s * 2, across.byte_s * 2)
     forwarding = minus(minus(minus(across, ends), bridge), switch)
     kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.FORWARDING
     return dict(zip(kinds, (ends, bridge, switch, forwarding), strict=True))
-
-
-def _threads(few: HopCost, many: HopCost) -> SwitchThreads:
-    """What ports cost, from the same path through a daemon with few and one with many."""
-    ports, more_ports = daemons_of(FABRIC).ports_each, daemons_of(MANY_PORTS).ports_each
-    port_s = max(0.0, many.packet_s - few.packet_s) / (more_ports - ports)
-    return SwitchThreads(HopCost(max(0.0, few.packet_s - ports * port_s), few.byte_s), port_s)
 
 
 def minus(whole: HopCost, part: HopCost) -> HopCost:

@@ -65,7 +65,7 @@ def _machine(found: dict[str, object]) -> Machine:
     return Machine(
         key=MachineKey(**fields.pop("key")),  # type: ignore[arg-type]
         hops={HopKind(kind): HopCost(**cost) for kind, cost in hops.items()},
-        threads=SwitchThreads(HopCost(**threads["cost"]), threads["port_s"]),
+        threads=SwitchThreads(**{**threads, "cost": HopCost(**threads["cost"])}),
         **fields,  # type: ignore[arg-type]
     )
 

@@ -24,7 +24,7 @@ def overload_flaws(
     """What this machine cannot do. A case has the number of its workload."""
     specs = {spec.kind: spec for spec in fabrics}
     flaws = list(_rate_flaws(file, specs.values(), [case for _, case in cases], machine))
-    for number, case in cases:
+    for number, case in () if flaws else cases:
         flaws += _step_flaws(file, number, case, specs[case.kind], machine)
     return flaws
 

@@ -13,7 +13,6 @@ from scenarios.scenario import Scenario
 
 # What `doctor` shows costs for: what TCP hands down at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
-SHOWN_PORTS = 16
 
 
 def print_machine(machine: Machine, console: Console) -> None:
@@ -21,9 +20,9 @@ def print_machine(machine: Machine, console: Console) -> None:
     columns = "per packet", "per kB", "small/s", "large/s", "large Gbit/s"
     table = _table("kind of hop", *columns)
     for kind in HopKind:
-        cost = machine.hop_cost(kind, SHOWN_PORTS)
-        small = machine.most_packets_per_s(kind, SMALL_BYTES, SHOWN_PORTS)
-        large = machine.most_packets_per_s(kind, LARGE_BYTES, SHOWN_PORTS)
+        cost = machine.hop_cost(kind)
+        small = machine.most_packets_per_s(kind, SMALL_BYTES)
+        large = machine.most_packets_per_s(kind, LARGE_BYTES)
         table.add_row(
             kind.value,
             f"{cost.packet_s * 1e6:.1f} us",
@@ -35,8 +34,8 @@ def print_machine(machine: Machine, console: Console) -> None:
     console.print(table)
     console.print(
         f"{machine.key.cores} cores; small packets have {SMALL_BYTES:g} bytes, large ones "
-        f"{LARGE_BYTES:g}; a switch's thread with {SHOWN_PORTS} ports, "
-        f"{machine.threads.port_s * 1e6:.2f} us more a packet for each more.\n"
+        f"{LARGE_BYTES:g}, and one daemon is all switches. A wake-up of its thread takes "
+        f"{machine.threads.wake_s * 1e6:.0f} us and {machine.threads.port_s * 1e6:.2f} us a port.\n"
         f"A transfer costs the agents {machine.transfer_s * 1e6:.0f} us. Timers are "
         f"{machine.timer_median_s * 1e6:.0f} us late (99th percentile "
         f"{machine.timer_p99_s * 1e6:.0f} us).",
@@ -84,8 +83,7 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
             continue
         possible = share = ""
         if machine is not None and plan.need is not None:
-            ports = plan.daemons.ports_each
-            most = machine.most_packets_per_s(kind, size / packets, ports)
+            most = machine.most_packets_per_s(kind, size / packets, plan.daemons.count)
             possible, share = f"{most:,.0f}", f"{plan.need.by_hop[kind]:.1%}"
         table.add_row(f"  {kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, "")
     if plan.need is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from model.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, daemons_of
 from model.fabric import FabricSpec
 from model.machine import Machine
-from model.shaping import wire_bytes
+from model.shaping import MIN_RATE_BPS, wire_bytes
 from scenarios.profiles import Work, estimate, heaviest
 from scenarios.scenario import Chosen
 
@@ -35,13 +35,24 @@ def auto_bandwidth_scale(jobs: Sequence[Work], machine: Machine | None) -> Chose
     """The smallest scale with two digits that all jobs can have."""
     if machine is None:
         return _known_to_work(jobs[0].spec)
-    links = max(max(job.spec.hb_rate_bps, job.spec.nic_rate_bps) for job in jobs) / MAX_LINK_BPS
-    by_links = round_up(links)
+    by_links = round_up(max(_fastest_bps(job.spec) for job in jobs) / MAX_LINK_BPS)
+    slowest = round_down(min(_slowest_bps(job.spec) for job in jobs) / MIN_RATE_BPS)
     scale = _smallest(by_links, lambda scale: all(_fits(job, machine, scale) for job in jobs))
     if scale == by_links:
         return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
-    needs = [peak(job, machine, scale) for job in jobs]
-    return Chosen(scale, _binding(needs))
+    if scale > slowest >= by_links:
+        needs = [peak(job, machine, slowest) for job in jobs]
+        return Chosen(slowest, f"the slowest that links can be, and too fast: {_binding(needs)}")
+    return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
+
+
+def _fastest_bps(spec: FabricSpec) -> float:
+    return max(spec.hb_rate_bps, spec.nic_rate_bps)
+
+
+def _slowest_bps(spec: FabricSpec) -> float:
+    uplinks = [spec.emulated_uplink_bps] if spec.has_spines else []
+    return min(spec.hb_rate_bps, spec.nic_rate_bps, *uplinks)
 
 
 def _known_to_work(spec: FabricSpec) -> Chosen:
@@ -100,10 +111,16 @@ def round_up(number: float) -> float:
     return round(math.ceil(number / step - 1e-9) * step, 9)
 
 
+def round_down(number: float) -> float:
+    """The last number with two digits that count."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.floor(number / step + 1e-9) * step, 9)
+
+
 def _smallest(least: float, holds: Callable[[float], bool]) -> float:
     """The smallest number of two digits, from `least` on, for which something holds from then on.
 
-    Gives up where the slowest link is slower than any shaper.
+    It is looked for over nine decades.
     """
     candidates = list(_two_digits(least))
     low, high = 0, len(candidates) - 1
