@@ -1,9 +1,10 @@
 """Settings that cannot work on this machine: more load than it can carry, or steps too short."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from model.budget import daemons_of
-from model.fabric import FabricSpec
+from model.budget import Need, daemons_of
+from model.fabric import FabricKind, FabricSpec
 from model.machine import Machine
 from scenarios.flaws import Flaw
 from scenarios.profiles import Work, estimate, heaviest, work
@@ -34,19 +35,35 @@ def _rate_flaws(
 ) -> Iterator[Flaw]:
     """One for the whole fabric: of the case that needs most."""
     by_kind = {spec.kind: spec for spec in specs}
+    case, need = _worst(by_kind, cases, machine)
+    if not _is_too_much(need):
+        return
+    better = fastest(file, machine).value
+    slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in by_kind.items()}
+    works = not _is_too_much(_worst(slowed, cases, machine)[1])
+    what = (
+        f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
+        f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
+        f"(bandwidth_scale {by_kind[case.kind].bandwidth_scale:g})"
+    )
+    hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
+    yield Flaw(("fabric", "bandwidth_scale"), what, hint)
+
+
+def _worst(
+    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine
+) -> tuple[Case, Need]:
+    """The case whose busiest second needs most."""
     needs = {}
     for case in cases:
-        spec = by_kind[case.kind]
+        spec = specs[case.kind]
         found = estimate(work_on(case, spec)).scaled(spec.bandwidth_scale, case.size_scale)
         needs[case] = heaviest(found, machine, daemons_of(spec), WINDOW_S)[1]
-    case, need = max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
-    if max(need.data, need.thread) > 1:
-        what = (
-            f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in "
-            f"its busiest second, and {need.thread:.0%} of one core for a switch's thread "
-            f"(bandwidth_scale {by_kind[case.kind].bandwidth_scale:g})"
-        )
-        yield Flaw(("fabric", "bandwidth_scale"), what, f"use {fastest(file, machine).value:g}")
+    return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
+
+
+def _is_too_much(need: Need) -> bool:
+    return max(need.data, need.thread) > 1
 
 
 def work_on(case: Case, spec: FabricSpec) -> Work:

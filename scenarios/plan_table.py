@@ -1,6 +1,7 @@
 """The tables of `plan` and `doctor`: what is asked of the machine, and what it can do."""
 
 from collections.abc import Iterable
+from math import isfinite
 
 from rich.console import Console
 from rich.table import Table
@@ -27,9 +28,9 @@ def print_machine(machine: Machine, console: Console) -> None:
             kind.value,
             f"{cost.packet_s * 1e6:.1f} us",
             f"{cost.byte_s * 1e9:.2f} us",
-            f"{small:,.0f}",
-            f"{large:,.0f}",
-            f"{large * LARGE_BYTES * 8 / 1e9:.1f}",
+            shown(small),
+            shown(large),
+            shown(large * LARGE_BYTES * 8 / 1e9),
         )
     console.print(table)
     console.print(
@@ -84,12 +85,17 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
         possible = share = ""
         if machine is not None and plan.need is not None:
             most = machine.most_packets_per_s(kind, size / packets, plan.daemons.count)
-            possible, share = f"{most:,.0f}", f"{plan.need.by_hop[kind]:.1%}"
+            possible, share = shown(most), f"{plan.need.by_hop[kind]:.1%}"
         table.add_row(f"  {kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, "")
     if plan.need is not None:
         table.add_row("  agents, per transfer", "", "", "", f"{plan.need.transfers:.1%}", "")
         thread = f"{plan.need.thread:.1%}"
         table.add_row("  a switch's thread, of one core", "", "", "", thread, "")
+
+
+def shown(number: float) -> str:
+    """A number; what costs nothing that could be measured has no limit."""
+    return f"{number:,.0f}" if isfinite(number) else "-"
 
 
 def _table(first: str, *headings: str) -> Table:
