@@ -113,5 +113,9 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
     estimated = estimate(job)
     assert estimated.steps == followed.steps
     assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)
-    wanted = totals(followed)
-    assert totals(estimated) == pytest.approx(wanted, rel=0.2)
+    # What is over sooner in the larger fabric may be counted for longer, but nothing is left out.
+    assert all(totals(estimated)[k] >= 0.95 * size for k, size in totals(followed).items())
+    peaks = [
+        found.busiest(0, lambda load: sum(load.packets.values())) for found in (estimated, followed)
+    ]
+    assert all(peaks[0].size_bytes[k] >= 0.9 * size for k, size in peaks[1].size_bytes.items())
