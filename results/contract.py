@@ -24,7 +24,7 @@ def run_object(
     """What `run --json` prints and the run folder keeps.
 
     `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked.
-    `scales` has what `auto` stood for: key, value, and why.
+    `scales` has what `auto` stood for, if anything: key, value, and why.
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
@@ -36,8 +36,8 @@ def run_object(
         "folder": str(folder),
         "cases": [_case_object(case) for case in cases],
         "failures": [failure_object(scenario, failure) for failure in failures],
-        "scales": [dict(chosen) for chosen in scales],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+        **({"scales": [dict(chosen) for chosen in scales]} if scales else {}),
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
     }
