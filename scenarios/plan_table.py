@@ -100,7 +100,7 @@ def shown(number: float) -> str:
 
 def _table(first: str, *headings: str) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(first)
+    table.add_column(first, overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

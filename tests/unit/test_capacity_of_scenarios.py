@@ -1,11 +1,13 @@
 """`auto` and refusals, with machines that were measured for the tests."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from model.budget import CPU_BUDGET, THREAD_BUDGET
 from model.errors import InputError
@@ -16,6 +18,7 @@ from model.shaping import MIN_RATE_BPS
 from scenarios.library import LIBRARY, library
 from scenarios.loading import load
 from scenarios.plan import plan
+from scenarios.plan_table import print_chosen, print_machine, print_plan
 from scenarios.profiles import work
 from scenarios.scaling import (
     MAX_LINK_BPS,
@@ -165,3 +168,15 @@ def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:
     assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
     unknown = list(plan(scenario, None))
     assert {planned.verdict for planned in unknown} == {"not known"}
+
+
+def test_the_tables_cut_nothing() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80)
+    scenario = load(QUICKSTART, [AUTO], TWO_CORES)
+    print_machine(TWO_CORES, console)
+    print_plan(plan(scenario, TWO_CORES), TWO_CORES, console)
+    print_chosen(scenario, console)
+    for word in ("forwarding GPU", "of all cores", "yes", "a switch's thread", "auto is"):
+        assert word in text.getvalue()
+    assert "…" not in text.getvalue()
