@@ -82,7 +82,7 @@ def test_a_slower_execution_has_the_same_bytes_in_more_time(
     assert totals(scaled) == pytest.approx({k: v / smaller for k, v in totals(found).items()})
 
 
-@given(ALGORITHM, KIND, st.floats(0.01, 100))
+@given(ALGORITHM, KIND, st.sampled_from([0.01, 0.25, 0.5, 1, 2]))
 def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     algorithm: tuple[Collective, str], kind: FabricKind, window: float
 ) -> None:
@@ -91,7 +91,7 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     all_bytes = sum(totals(found).values())
     rate = sum(busiest.size_bytes.values())
     assert all_bytes / found.completion_s <= rate * (1 + 1e-6)
-    assert rate * found.completion_s * min(window, 1) <= all_bytes * 1.5 + 1
+    assert rate * found.completion_s * min(window, 1) <= all_bytes * (1 + 1e-6)
 
 
 @given(st.floats(1e5, 1e10), st.floats(1, 100))

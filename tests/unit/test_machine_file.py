@@ -1,12 +1,12 @@
 """What was measured of a machine is kept, and only believed on the same machine."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model.machine import Machine
-from scenarios import machine_file
 from scenarios.machine_file import VARIABLE, keep, known_machine, this_machine
 from tests.unit.machines import TWO_CORES
 
@@ -54,7 +54,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     def full_disk(*_: object, **__: object) -> str:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(machine_file.json, "dumps", full_disk)
+    monkeypatch.setattr(json, "dumps", full_disk)
     with pytest.raises(OSError, match="no space"):
         keep(replace(here(), transfer_s=1.0))
     assert known_machine() == here()
