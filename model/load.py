@@ -19,8 +19,9 @@ from model.shaping import wire_bytes
 from model.topology import Hop, Topology
 
 SLICES = 400
-# Mean bytes of a packet, acknowledgements among them, by the rate of the flow in bit/s: from the
-# counters of collectives, the smallest of those that were looked at (docs/measuring.md). TCP hands
+# Mean bytes of a packet, acknowledgements among them, by the rate of the flow in bit/s. From the
+# counters of collectives, the smallest of those that were looked at; the first is an assumption
+# (docs/measuring.md). TCP hands
 # down about a millisecond's worth at once, from two packets to 64 KiB (tcp_tso_autosize in
 # net/ipv4/tcp_output.c).
 PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
