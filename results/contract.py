@@ -21,11 +21,13 @@ def run_object(
     machine: Mapping[str, Any] | None = None,
     paths: Mapping[str, Any] | None = None,
     calibration: Sequence[Mapping[str, Any]] = (),
+    scales: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """What `run --json` prints and the run folder keeps.
 
     `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked,
-    `calibration` the objects of `results.calibration`.
+    `calibration` the objects of `results.calibration`. `scales` has what `auto` stood for, if
+    anything: key, value, and why.
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
@@ -38,6 +40,7 @@ def run_object(
         "cases": [_case_object(case) for case in cases],
         "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+        **({"scales": [dict(chosen) for chosen in scales]} if scales else {}),
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
         **({"calibration": list(calibration)} if calibration else {}),

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from model.sweep import Point
-from results.verdict import Verdict, worst
 from results.outcomes import CaseOutcome, outcomes
 from results.styles import VERDICT_STYLES
 from results.sweep_store import SweepFolder
+from results.verdict import Verdict, worst
 
 SCHEMA = "railbed.sweep/1"
 # A point without a result.

@@ -77,6 +77,8 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield ""
     yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
     yield _scales(result["cases"])
+    for chosen in result.get("scales", ()):
+        yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
     if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
         yield ""
         yield Text("What the machine had left:", "bold")

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem, RailbedError
+from model.machine import Machine
 from results.failures import print_failures
 from results.paths import print_verify, verify_object
 from results.run_comparison_table import print_comparison
@@ -28,6 +29,9 @@ from results.table import print_run
 from scenarios.comparing import compared
 from scenarios.library import LIBRARY, library
 from scenarios.loading import load
+from scenarios.machine_file import keep, known_machine, this_machine
+from scenarios.plan import plan as planned
+from scenarios.plan_table import print_chosen, print_machine, print_plan
 from scenarios.progress import Bar, Lines
 from scenarios.scenario import Scenario
 from scenarios.sweep_progress import sweep_listener
@@ -72,7 +76,7 @@ def run(
 
 
 def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: Path) -> None:
-    scenario = load(_find(path), overrides)
+    scenario = load(_find(path), overrides, known_machine())
     kind = _ready(proxies)
     require_possible(scenario)
     # The testbed's libraries take a second to import: not for commands that do without.
@@ -208,7 +212,7 @@ def _find(path: Path) -> Path:
 @app.command()
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a scenario without running it: all problems at once. Needs no root."""
-    checked = load(_find(scenario), overrides)
+    checked = load(_find(scenario), overrides, known_machine())
     require_possible(checked)
     out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
     _describe(checked)
@@ -223,11 +227,21 @@ def _describe(scenario: Scenario) -> None:
         out.print(f"  {spec.kind}: {shape}, {spec.platform}, {rates}", highlight=False)
     for case in scenario.cases:
         out.print(f"  {case.name}: {case.emulated_bytes} bytes", highlight=False)
+    print_chosen(scenario, out)
     for kind, faults in scenario.faults.items():
         for fault in faults:
             out.print(f"  {kind}: {fault.what}: {fault.name}", highlight=False)
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")
+
+
+@app.command()
+def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
+    """Say what a scenario will ask of this machine, and whether it fits. Needs no root."""
+    machine = known_machine()
+    loaded = load(_find(scenario), overrides, machine)
+    print_plan(planned(loaded, machine), machine, out)
+    print_chosen(loaded, out)
 
 
 @app.command()
@@ -238,7 +252,7 @@ def verify(
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
-    loaded = load(_find(scenario), overrides)
+    loaded = load(_find(scenario), overrides, known_machine())
     kind = _ready(proxies)
     from scenarios.verifying import verify as verified
 
@@ -296,7 +310,7 @@ def up(
     overrides: Overrides = [],  # noqa: B006
 ) -> None:
     """Bring a scenario's first fabric up and open Mininet's command line."""
-    loaded = load(_find(scenario), overrides)
+    loaded = load(_find(scenario), overrides, known_machine())
     kind = _ready(proxies)
     from scenarios.shell import open_shell
 
@@ -304,8 +318,11 @@ def up(
 
 
 @app.command()
-def doctor(proxies: Proxies = "container") -> None:
-    """Say what this machine can do, and what is missing."""
+def doctor(
+    proxies: Proxies = "container",
+    measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
+) -> None:
+    """Say what this machine can do, and what is missing; measure it if that was never done."""
     from model.errors import NotReady
     from testbed.preflight import checks, datapath
     from testbed.proxies import ProxyKind
@@ -319,6 +336,19 @@ def doctor(proxies: Proxies = "container") -> None:
     missing = [item for item in found if not item.ready]
     if missing:
         raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to mend it")
+    print_machine(_measured(again=measure), out)
+
+
+def _measured(*, again: bool) -> Machine:
+    """What is known of this machine; measured now if it must be."""
+    machine = None if again else known_machine()
+    if machine is None:
+        from scenarios.capability import measure as measure_machine
+
+        err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
+        machine = measure_machine(this_machine())
+        err.print(f"Kept in {keep(machine)}.", highlight=False, soft_wrap=True)
+    return machine
 
 
 @app.command()

@@ -26,14 +26,15 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "proxies": proxies,
         "datapath": datapath,
-        "open_vswitch": _first_line("ovs-vswitchd", "--version"),
-        "docker": _first_line("docker", "--version"),
+        "open_vswitch": first_line("ovs-vswitchd", "--version"),
+        "docker": first_line("docker", "--version"),
         "libraries": {name: version(name) for name in LIBRARIES},
         "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
 
 
-def _first_line(*command: str) -> str:
+def first_line(*command: str) -> str:
+    """The first line that a command prints."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except FileNotFoundError:

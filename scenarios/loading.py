@@ -18,6 +18,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
 
 from model.errors import InputError, Problem
+from model.machine import Machine
 from scenarios.resolving import resolve
 from scenarios.scenario import Scenario
 from scenarios.schema import ScenarioFile
@@ -70,8 +71,11 @@ class Source:
         return line
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read and check a scenario; raises `InputError` with all problems."""
+def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = None) -> Scenario:
+    """Read and check a scenario; raises `InputError` with all problems.
+
+    `machine` is what was measured of this one; without, nothing is too fast.
+    """
     text = _read(path)
     document = _parse(path, text)
     problems: list[Problem] = []
@@ -88,7 +92,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
         problems += [_problem(source, details) for details in _one_a_place(error)]
         raise InputError(*problems) from error
     name = _name_of(path)
-    scenario, found = resolve(parsed, name, _alone(document, name) if overrides else text)
+    alone = _alone(document, name) if overrides else text
+    scenario, found = resolve(parsed, name, alone, machine)
     problems += [Problem(source.where(flaw.place), flaw.what, flaw.hint) for flaw in found]
     if problems or scenario is None:
         raise InputError(*problems)

@@ -1,26 +1,11 @@
 """Processor time of the whole machine: also what kernel threads and interrupts do is counted."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-STAT = Path("/proc/stat")
-# proc(5): user, nice, system, idle, iowait, irq, softirq; steal and guests are not ours.
-BUSY_COLUMNS = (0, 1, 2, 5, 6)
-
-
-def busy_ticks(stat: str) -> int:
-    """What all processors have worked since the machine started, by the text of /proc/stat."""
-    columns = stat.partition("\n")[0].split()[1:]
-    return sum(int(columns[column]) for column in BUSY_COLUMNS)
-
-
-def busy_s() -> float:
-    """The same in seconds, now."""
-    return busy_ticks(STAT.read_text()) / os.sysconf("SC_CLK_TCK")
+from testbed.processor import busy_s
 
 
 @dataclass

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from model.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
-from model.fabric import FabricKind, FabricSpec
+from model.fabric import FabricSpec
+from model.machine import Machine
 from model.platforms import PLATFORMS
 from model.shaping import MIN_RATE_BPS
 from scenarios.breaking import entry_flaws, faults_on, reaction_flaws
 from scenarios.flaws import Flaw
-from scenarios.scaling import auto_bandwidth_scale, auto_size_scale
-from scenarios.scenario import Case, Expectation, JobPlan, Scenario
-from scenarios.schema import Expect, Fabric, Job, ScenarioFile, Workload, size_in_bytes
+from scenarios.overload import overload_flaws
+from scenarios.scenario import Case, Chosen, Expectation, JobPlan, Scenario
+from scenarios.schema import Expect, Fabric, Job, ScenarioFile
+from scenarios.specs import bandwidth_scale, fabric_spec, sized_case
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
@@ -20,19 +22,32 @@ MAX_SWITCH_PORTS = 0xFF00
 MAX_TRANSFER_BYTES = 2**32 - 1
 
 
-def resolve(file: ScenarioFile, default_name: str, text: str) -> tuple[Scenario | None, list[Flaw]]:
-    """The scenario, or all that is wrong with it."""
+def resolve(
+    file: ScenarioFile, default_name: str, text: str, machine: Machine | None
+) -> tuple[Scenario | None, list[Flaw]]:
+    """The scenario, or all that is wrong with it; `machine` is what was measured of this one."""
     flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
     flaws += [*entry_flaws(file), *reaction_flaws(file)]
     if flaws:
         return None, flaws
-    fabrics = tuple(_fabric(file, kind) for kind in dict.fromkeys(file.fabric.kinds))
+    scale = bandwidth_scale(file, machine)
+    kinds = dict.fromkeys(file.fabric.kinds)
+    fabrics = tuple(fabric_spec(file, kind, scale.value) for kind in kinds)
     flaws = [flaw for spec in fabrics for flaw in _rate_flaws(spec)][:1]
     if flaws:
         return None, flaws
-    cases = _distinct(tuple(_cases(file, fabrics)))
+    sized = [
+        (number, sized_case(workload, spec, machine))
+        for spec in fabrics
+        for number, workload in enumerate(file.workloads)
+        if spec.kind in workload.kinds
+    ]
+    cases = _distinct(tuple(case for _, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
     flaws = [*_repeated_cases(cases), *_size_flaws(cases)]
+    if machine is not None and not file.allow_overload:
+        numbered = [(number, case) for (number, _), case in zip(sized, cases, strict=True)]
+        flaws += overload_flaws(file, fabrics, numbered, machine)
     flaws += [flaw for _, found in broken.values() for flaw in found]
     scenario = Scenario(
         name=file.name or default_name,
@@ -48,6 +63,7 @@ def resolve(file: ScenarioFile, default_name: str, text: str) -> tuple[Scenario 
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=_job(file.job),
         probed_pairs=file.probed_pairs,
+        chosen=_chosen(file, scale, cases, [chosen for _, (_, chosen) in sized]),
     )
     return (None if flaws else scenario), flaws
 
@@ -96,44 +112,15 @@ def _workload_flaws(file: ScenarioFile) -> Iterator[Flaw]:
             what = "is on none of the scenario's fabrics"
             hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
             yield Flaw(("workloads", number, "kinds"), what, hint)
+        if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
+            what = "goes without size_scale: give the one or the other"
+            yield Flaw(("workloads", number, "time_dilation"), what)
 
 
 def _expect_flaws(expect: Expect) -> Iterator[Flaw]:
     if expect.ratio_limit < expect.ratio_within:
         what = f"must be at least ratio_within, {expect.ratio_within:g}"
         yield Flaw(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
-
-
-def _fabric(file: ScenarioFile, kind: FabricKind) -> FabricSpec:
-    fabric = file.fabric
-    hb, nic = _real_rates(fabric)
-    scale = fabric.bandwidth_scale
-    if scale == "auto":
-        scale = auto_bandwidth_scale(fabric.domains * fabric.domain_size, hb, nic)
-    return FabricSpec(
-        kind=kind,
-        domains=fabric.domains + fabric.spare_domains,
-        domain_size=fabric.domain_size + fabric.spare_gpus,
-        platform=fabric.platform or "own",
-        hb_rate_bps=round(hb),
-        nic_rate_bps=round(nic),
-        bandwidth_scale=float(scale),
-        spines=fabric.spines or fabric.domains,
-        oversubscription=fabric.oversubscription,
-        seed=file.seed,
-        rail_leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
-        spare_domains=fabric.spare_domains,
-        spare_gpus=fabric.spare_gpus,
-        spare_rail_switches=fabric.spare_rail_switches,
-    )
-
-
-def _real_rates(fabric: Fabric) -> tuple[float, float]:
-    """The real rates of a GPU in bit/s: into its HB domain, and of its NIC."""
-    if fabric.platform is not None:
-        platform = PLATFORMS[fabric.platform]
-        return platform.hb_rate_bps, platform.nic_rate_bps
-    return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
 def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
@@ -151,25 +138,13 @@ def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
         yield Flaw(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
 
 
-def _cases(file: ScenarioFile, fabrics: tuple[FabricSpec, ...]) -> Iterator[Case]:
-    for spec in fabrics:
-        for workload in file.workloads:
-            if spec.kind in workload.kinds:
-                yield _case(workload, spec)
-
-
-def _case(workload: Workload, spec: FabricSpec) -> Case:
-    case = Case(
-        name=f"{spec.kind}/{workload.collective}/{workload.algorithm}",
-        kind=spec.kind,
-        collective=workload.collective,
-        algorithm=workload.algorithm,
-        size_name=workload.size,
-        size_bytes=size_in_bytes(workload.size),
-        size_scale=1.0,
-    )
-    scale = workload.size_scale
-    return replace(case, size_scale=auto_size_scale(case, spec) if scale == "auto" else scale)
+def _chosen(
+    file: ScenarioFile, scale: Chosen, cases: tuple[Case, ...], dilations: list[Chosen | None]
+) -> dict[str, Chosen]:
+    """What `auto` stood for, by key."""
+    found = {"bandwidth_scale": scale} if file.fabric.bandwidth_scale == "auto" else {}
+    named = zip(cases, dilations, strict=True)
+    return found | {f"time_dilation of {case.name}": chosen for case, chosen in named if chosen}
 
 
 def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
@@ -191,6 +166,9 @@ def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Flaw]:
 
 def _size_flaws(cases: tuple[Case, ...]) -> Iterator[Flaw]:
     for case in cases:
+        if case.size_scale < 1:
+            what = f"{case.name}: would send {1 / case.size_scale:.3g} times the real size"
+            yield Flaw(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
         if case.emulated_bytes > MAX_TRANSFER_BYTES:
             what = f"{case.name}: {case.emulated_bytes} bytes are more than a transfer can have"
             yield Flaw(("workloads",), what, "use a larger size_scale")

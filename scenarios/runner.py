@@ -113,8 +113,9 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
         cases, failures = under_way.execute()
         listener.step("comparing")
         paths, links = under_way.paths, calibration_objects(under_way.calibrations)
+        scales = scenario.scales
         result = run_object(
-            run_id, scenario.name, folder.path, cases, failures, facts, paths, links
+            run_id, scenario.name, folder.path, cases, failures, facts, paths, links, scales
         )
         folder.complete(result)
     return result

@@ -1,7 +1,8 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from model.fabric import FabricKind, FabricSpec
 from model.faults import Fault
@@ -31,6 +32,14 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """A value that `auto` stood for, and why it is no other."""
+
+    value: float
+    why: str
+
+
+@dataclass(frozen=True)
 class Expectation:
     """How far the ratio of measured to modeled time may be from 1: beyond, warn or fail."""
 
@@ -51,7 +60,10 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to build, what to execute on it, how often, and what is expected."""
+    """What to build, what to execute on it, how often, and what is expected.
+
+    `chosen` has what `auto` stood for, by the key or, with the case, its part.
+    """
 
     name: str
     description: str
@@ -66,6 +78,7 @@ class Scenario:
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
     job: JobPlan = JobPlan()
     probed_pairs: int = 0
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
     @property
     def has_faults(self) -> bool:
@@ -82,3 +95,8 @@ class Scenario:
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""
         return tuple(case for case in self.cases if case.kind is kind)
+
+    @property
+    def scales(self) -> list[dict[str, Any]]:
+        """What `auto` stood for, as a run's object has it."""
+        return [{"key": key, **asdict(chosen)} for key, chosen in self.chosen.items()]

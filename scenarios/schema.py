@@ -113,7 +113,8 @@ class Fabric(Strict):
         default=None, description="instead of a platform: the rate of a NIC"
     )
     bandwidth_scale: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] = Field(
-        default="auto", description="real rates are divided by this; `auto`: what a machine carries"
+        default="auto",
+        description="real rates are divided by this; `auto`: the least that this machine carries",
     )
     spines: int | None = Field(
         default=None,
@@ -156,6 +157,11 @@ class Workload(Strict):
     )
     size_scale: Annotated[float, Field(ge=1, strict=True)] | Literal["auto"] = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
     )
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
@@ -259,5 +265,10 @@ class ScenarioFile(Strict):
         default=False,
         strict=True,
         description="before the cases, check the paths that packets take, as `railbed verify` does",
+    )
+    allow_overload: bool = Field(
+        default=False,
+        strict=True,
+        description="do not refuse rates and steps that this machine cannot keep up with",
     )
     expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")

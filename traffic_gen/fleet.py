@@ -110,24 +110,26 @@ class Fleet:
     ) -> list[float]:
         """Seconds that eight bytes take between two ranks, for each of a number of exchanges."""
         pair = ping_pong(rank_a, rank_b, addresses, rounds)
-        self._load(dict(zip((rank_a, rank_b), pair, strict=True)))
-        ranks = rank_a, rank_b
-        start_ns, answers = self._start(ranks, at_most_s=10), Answers()
-        self._collect(ranks, answers, start_ns, 10, nothing_due)
+        answers = self.execute(dict(zip((rank_a, rank_b), pair, strict=True)), at_most_s=10)
         sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
         arrivals = dict(r for answer in answers.values() for r in answer["receives"])
         return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]
+
+    def execute(self, by_rank: Mapping[int, Program], at_most_s: float) -> Answers:
+        """Load programs that are no collective's, and execute them once."""
+        self._load(by_rank)
+        start_ns, answers = self._start(by_rank, at_most_s), Answers()
+        self._collect(by_rank, answers, start_ns, at_most_s, nothing_due)
+        return answers
 
     def carry(
         self, flows: Sequence[Stream], addresses: Mapping[tuple[int, int], str], at_most_s: float
     ) -> list[float]:
         """Seconds that each of several streams takes, all begun at once."""
-        built = streams(flows, addresses)
-        self._load(built)
-        start_ns, answers = self._start(built, at_most_s), Answers()
-        self._collect(built, answers, start_ns, at_most_s, nothing_due)
-        arrivals = dict(r for answer in answers.values() for r in answer["receives"])
-        return [(arrivals[number] - start_ns) / 1e9 for number in range(len(flows))]
+        answers = self.execute(streams(flows, addresses), at_most_s).values()
+        begun_ns = min(answer["begun_ns"] for answer in answers)
+        arrivals = dict(r for answer in answers for r in answer["receives"])
+        return [(arrivals[number] - begun_ns) / 1e9 for number in range(len(flows))]
 
     def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
         start_ns = time.monotonic_ns() + START_DELAY_NS

@@ -1,5 +1,6 @@
 """A schedule as programs: for each rank what it sends, what it receives, and from whom to whom."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def ping_pong(rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int)
 
 @dataclass(frozen=True)
 class Stream:
-    """Bytes that one rank sends to another, waiting for nobody."""
+    """Bytes that one rank sends to another."""
 
     source: int
     destination: int
@@ -76,21 +77,27 @@ class Stream:
 
 
 def streams(
-    flows: Iterable[Stream], addresses: Mapping[tuple[int, int], str]
+    flows: Iterable[Stream], addresses: Mapping[tuple[int, int], str], rounds: int = 1
 ) -> dict[int, Program]:
-    """The programs of the ranks at the ends of streams, which are numbered in their order."""
-    built: dict[int, Program] = {}
-    for number, flow in enumerate(flows):
-        pair = flow.source, flow.destination
-        for rank in pair:
-            empty: Program = {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
-            built.setdefault(rank, empty)
-        built[flow.source]["peers"][flow.destination] = addresses[pair]
-        sent = (number, flow.destination, flow.size_bytes, (), False, ())
-        built[flow.source]["sends"].append(sent)
-        received = (number, flow.source, flow.size_bytes, None, (), False)
-        built[flow.destination]["receives"].append(received)
-    return built
+    """Every stream as so many transfers, each when the one before is confirmed.
+
+    They are numbered in the order of the streams.
+    """
+    built: dict[int, Program] = defaultdict(_nothing)
+    for place, flow in enumerate(flows):
+        source, destination = built[flow.source], built[flow.destination]
+        source["peers"][flow.destination] = addresses[flow.source, flow.destination]
+        for number in range(place * rounds, (place + 1) * rounds):
+            after = (number - 1,) if number % rounds else ()
+            sent = (number, flow.destination, flow.size_bytes, after, False, ())
+            source["sends"].append(sent)
+            received = (number, flow.source, flow.size_bytes, None, (), False)
+            destination["receives"].append(received)
+    return {rank: {**program, "rank": rank} for rank, program in built.items()}
+
+
+def _nothing() -> Program:
+    return {"do": "load", "peers": {}, "sends": [], "receives": []}
 
 
 def _verification(schedule: Schedule, rank: int) -> dict[str, Any]:

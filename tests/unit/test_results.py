@@ -159,6 +159,15 @@ def test_the_table_shows_all_and_cuts_nothing(width: int) -> None:
     assert "…" not in text.getvalue()
 
 
+def test_what_auto_chose_is_in_the_object_and_under_the_table() -> None:
+    scales = [{"key": "bandwidth_scale", "value": 15000.0, "why": "data takes 49%"}]
+    found = run_object("id", "scenario", Path(), both_fabrics(), scales=scales)
+    assert found["scales"] == scales
+    text = io.StringIO()
+    print_run(found, Console(file=text, width=120))
+    assert "bandwidth_scale: auto is 15000: data takes 49%" in text.getvalue()
+
+
 def test_quantities_for_people() -> None:
     assert human_bytes(11_375_000) == "11.4 MB"
     assert human_bytes(12) == "12 B"

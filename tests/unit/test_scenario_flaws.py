@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from scenarios.loading import load
-from scenarios.scaling import MAX_HB_BPS, auto_bandwidth_scale
 
 GOOD = """\
 fabric:
@@ -148,10 +147,3 @@ def test_no_text_and_no_override_ends_in_a_traceback(file: Path, text: str, valu
         file.write_text(content)
         with suppress(InputError):
             load(file, [override])
-
-
-@given(st.integers(2, 5000), st.floats(1e9, 1e13), st.floats(1e9, 1e13))
-def test_the_automatic_scale_keeps_every_hb_link_in_its_budget(
-    gpus: int, hb: float, nic: float
-) -> None:
-    assert hb / auto_bandwidth_scale(gpus, hb, nic) <= MAX_HB_BPS * (1 + 1e-9)

@@ -1,5 +1,6 @@
 """Scenario files: what is taken, and the exact words for what is not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric import FabricKind
+from model.schedule import Collective
 from scenarios.library import library
 from scenarios.loading import load
+from scenarios.profiles import work
 from scenarios.quantities import RATES, SIZES, parse
 from scenarios.reference import SECTIONS, reference
-from scenarios.scaling import TOTAL_HB_BPS, TOTAL_NIC_BPS, auto_bandwidth_scale
+from scenarios.scaling import MAX_HB_BPS, TOTAL_HB_BPS, TOTAL_NIC_BPS, auto_bandwidth_scale
+from tests.unit.fabrics import spec as fabric_spec
 
 GOOD = """\
 fabric:
@@ -190,9 +195,14 @@ def test_quantities_are_number_times_unit(number: float, unit: str) -> None:
 
 @given(st.integers(2, 5000), st.floats(1e9, 1e13), st.floats(1e9, 1e13))
 def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float) -> None:
-    scale = auto_bandwidth_scale(gpus, hb, nic)
-    assert gpus * nic / scale <= TOTAL_NIC_BPS * (1 + 1e-9)
-    assert gpus * hb / scale <= TOTAL_HB_BPS * (1 + 1e-9)
+    spec = replace(
+        fabric_spec(FabricKind.RAIL_ONLY, gpus, 1), hb_rate_bps=round(hb), nic_rate_bps=round(nic)
+    )
+    job = work(spec, Collective.ALL_REDUCE, "ring", 1e6)
+    scale = auto_bandwidth_scale([job], None).value
+    assert gpus * nic / scale <= TOTAL_NIC_BPS * (1 + 1e-6)
+    assert gpus * hb / scale <= TOTAL_HB_BPS * (1 + 1e-6)
+    assert hb / scale <= MAX_HB_BPS * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)

@@ -1,0 +1,81 @@
+"""What a load needs of a machine, and how much of it a faithful emulation may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from model.fabric import FabricSpec
+from model.load import Load
+from model.machine import HopKind, Machine
+
+# Parts of all cores, and of one core for a switch's only thread, that `auto` may ask for. Sixteen
+# GPUs at 15 to 55 % of two cores are within 1 % of their model (docs/measuring.md, "Figures").
+CPU_BUDGET = 0.5
+THREAD_BUDGET = 0.6
+# And the part of all cores for the agents' own work, which longer executions make smaller.
+TRANSFER_BUDGET = 0.1
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """How the ports of rail and spine switches are dealt out to switch daemons."""
+
+    ports: float
+    count: int
+
+    @property
+    def ports_each(self) -> float:
+        """Ports that one daemon's thread serves."""
+        return self.ports / self.count
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a load needs: parts of all cores, by kind of hop, and of one core for the thread."""
+
+    by_hop: Mapping[HopKind, float]
+    transfers: float
+    thread: float
+
+    @property
+    def data(self) -> float:
+        """The part of all cores for packets and bytes; above 1 the machine cannot do it."""
+        return sum(self.by_hop.values())
+
+    @property
+    def cpu(self) -> float:
+        """The part of all cores, the agents' work for each transfer included."""
+        return self.data + self.transfers
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is as much of the machine."""
+        return self.cpu <= 1 and self.thread <= 1
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether data leaves enough of the machine idle; how many transfers is another matter."""
+        return self.data <= CPU_BUDGET and self.thread <= THREAD_BUDGET
+
+
+def daemons_of(spec: FabricSpec) -> Daemons:
+    """As the testbed deals them out: one daemon has all ports."""
+    leaves = (spec.domain_size + spec.spare_rail_switches) * spec.rail_leaves
+    uplinks = leaves * spec.spines if spec.has_spines else 0
+    return Daemons(spec.domains * spec.domain_size + 2 * uplinks, 1)
+
+
+def need(load: Load, machine: Machine, daemons: Daemons) -> Need:
+    """What a load needs of a machine."""
+    cores, threads = machine.key.cores, machine.threads
+    by_hop = {
+        kind: machine.hop_cost(kind).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores
+        for kind in HopKind
+    }
+    packets, size = load.packets[HopKind.SWITCH], load.size_bytes[HopKind.SWITCH]
+    waking = threads.waking(packets / daemons.count, daemons.ports_each)
+    by_hop[HopKind.SWITCH] += waking * daemons.count / cores
+    return Need(
+        by_hop=by_hop,
+        transfers=load.transfers * machine.transfer_s / cores,
+        thread=threads.cost.cpu_s(packets, size) / daemons.count,
+    )

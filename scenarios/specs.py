@@ -1,0 +1,89 @@
+"""The fabrics and cases that a checked scenario file asks for, with every `auto` filled in."""
+
+from dataclasses import replace
+
+from model.fabric import FabricKind, FabricSpec
+from model.machine import Machine
+from model.platforms import PLATFORMS
+from scenarios.profiles import Work, work
+from scenarios.scaling import auto_bandwidth_scale, auto_size_scale, auto_time_dilation
+from scenarios.scenario import Case, Chosen
+from scenarios.schema import Fabric, ScenarioFile, Workload, size_in_bytes
+
+
+def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The scale of all rates, as given or chosen."""
+    given = file.fabric.bandwidth_scale
+    return fastest(file, machine) if given == "auto" else Chosen(float(given), "as given")
+
+
+def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The scale that `auto` stands for."""
+    specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
+    jobs = [
+        work_of(workload, spec)
+        for spec in specs
+        for workload in file.workloads
+        if spec.kind in workload.kinds
+    ]
+    return auto_bandwidth_scale(jobs, machine)
+
+
+def work_of(workload: Workload, spec: FabricSpec) -> Work:
+    """What a workload does on a fabric."""
+    size = size_in_bytes(workload.size)
+    return work(spec, workload.collective, workload.algorithm, size)
+
+
+def fabric_spec(file: ScenarioFile, kind: FabricKind, scale: float) -> FabricSpec:
+    """A fabric of the scenario, with rates divided by a scale."""
+    fabric = file.fabric
+    hb, nic = _real_rates(fabric)
+    return FabricSpec(
+        kind=kind,
+        domains=fabric.domains + fabric.spare_domains,
+        domain_size=fabric.domain_size + fabric.spare_gpus,
+        platform=fabric.platform or "own",
+        hb_rate_bps=round(hb),
+        nic_rate_bps=round(nic),
+        bandwidth_scale=scale,
+        spines=fabric.spines or fabric.domains,
+        oversubscription=fabric.oversubscription,
+        seed=file.seed,
+        rail_leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        spare_domains=fabric.spare_domains,
+        spare_gpus=fabric.spare_gpus,
+        spare_rail_switches=fabric.spare_rail_switches,
+    )
+
+
+def _real_rates(fabric: Fabric) -> tuple[float, float]:
+    """The real rates of a GPU in bit/s: into its HB domain, and of its NIC."""
+    if fabric.platform is not None:
+        platform = PLATFORMS[fabric.platform]
+        return platform.hb_rate_bps, platform.nic_rate_bps
+    return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
+
+
+def sized_case(
+    workload: Workload, spec: FabricSpec, machine: Machine | None
+) -> tuple[Case, Chosen | None]:
+    """A case, and the time dilation that was chosen for it, if one was."""
+    case = Case(
+        name=f"{spec.kind}/{workload.collective}/{workload.algorithm}",
+        kind=spec.kind,
+        collective=workload.collective,
+        algorithm=workload.algorithm,
+        size_name=workload.size,
+        size_bytes=size_in_bytes(workload.size),
+        size_scale=1.0,
+    )
+    job, scale = work_of(workload, spec), spec.bandwidth_scale
+    if workload.time_dilation == "auto":
+        chosen = auto_time_dilation(job, scale, machine)
+        return replace(case, size_scale=scale / chosen.value), chosen
+    if workload.time_dilation is not None:
+        return replace(case, size_scale=scale / workload.time_dilation), None
+    given = workload.size_scale
+    size_scale = auto_size_scale(job, scale) if given == "auto" else given
+    return replace(case, size_scale=size_scale), None

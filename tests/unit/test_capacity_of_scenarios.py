@@ -1,0 +1,182 @@
+"""`auto` and refusals, with machines that were measured for the tests."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.budget import CPU_BUDGET, THREAD_BUDGET
+from model.errors import InputError
+from model.fabric import FabricKind
+from model.machine import Machine
+from model.schedule import Collective
+from model.shaping import MIN_RATE_BPS
+from scenarios.library import LIBRARY, library
+from scenarios.loading import load
+from scenarios.plan import plan
+from scenarios.plan_table import print_chosen, print_machine, print_plan
+from scenarios.profiles import work
+from scenarios.scaling import (
+    MAX_LINK_BPS,
+    SHORTEST_S,
+    auto_bandwidth_scale,
+    auto_time_dilation,
+    peak,
+)
+from tests.unit.fabrics import spec as fabric_spec
+from tests.unit.machines import TWO_CORES, slower
+from traffic_gen.collectives import ALGORITHMS
+
+QUICKSTART = LIBRARY / "quickstart.yaml"
+AUTO = "fabric.bandwidth_scale=auto"
+ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
+FACTOR = st.floats(0.1, 20)
+
+
+@given(ALGORITHM, st.sampled_from(FabricKind), st.integers(2, 40), FACTOR)
+def test_auto_never_exceeds_the_budget(
+    algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
+) -> None:
+    job = work(fabric_spec(kind, domains, 4), *algorithm, 1e9)
+    machine = slower(TWO_CORES, factor)
+    chosen = auto_bandwidth_scale([job], machine)
+    need = peak(job, machine, chosen.value)
+    if "too fast" not in chosen.why:
+        assert need.data <= CPU_BUDGET
+        assert need.thread <= THREAD_BUDGET
+    else:
+        assert job.spec.nic_rate_bps / chosen.value < 1.2 * MIN_RATE_BPS
+    rates = job.spec.hb_rate_bps, job.spec.nic_rate_bps
+    assert max(rates) / chosen.value <= MAX_LINK_BPS * (1 + 1e-9)
+
+
+@given(ALGORITHM, st.sampled_from(FabricKind), st.floats(1, 20))
+def test_a_more_capable_machine_is_never_slower(
+    algorithm: tuple[Collective, str], kind: FabricKind, factor: float
+) -> None:
+    job = work(fabric_spec(kind, 4, 4), *algorithm, 1e9)
+    lesser = slower(TWO_CORES, factor)
+    fast, slow = (auto_bandwidth_scale([job], machine) for machine in (TWO_CORES, lesser))
+    assert fast.value <= slow.value
+    fast, slow = (auto_time_dilation(job, 20_000, machine) for machine in (TWO_CORES, lesser))
+    assert fast.value <= slow.value
+
+
+def test_auto_says_why_and_is_part_of_what_a_run_keeps() -> None:
+    scenario = load(QUICKSTART, [AUTO], TWO_CORES)
+    (chosen,) = scenario.scales
+    assert chosen["key"] == "bandwidth_scale"
+    assert chosen["value"] == scenario.fabrics[0].bandwidth_scale
+    assert "of at most" in chosen["why"] or "no link above" in chosen["why"]
+
+
+def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
+    scenario = load(QUICKSTART, [AUTO])
+    assert scenario.fabrics[0].bandwidth_scale == 20_000
+    assert "was not measured" in scenario.chosen["bandwidth_scale"].why
+
+
+@pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
+def test_the_library_can_be_run_on_two_cores(path: Path) -> None:
+    assert load(path, machine=TWO_CORES).chosen == {}
+
+
+def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:
+    with pytest.raises(InputError) as caught:
+        load(QUICKSTART, overrides, machine)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@given(st.floats(1, 300))
+def test_what_is_too_fast_is_refused_and_the_hint_works(scale: float) -> None:
+    said = refusal([f"fabric.bandwidth_scale={scale}"])
+    assert said.startswith("--set fabric.bandwidth_scale: ")
+    assert "of the 2 cores here in its busiest second" in said
+    better = said.rpartition("(use ")[2].splitlines()[0].rstrip(")")
+    hinted = load(QUICKSTART, [f"fabric.bandwidth_scale={better}"], TWO_CORES)
+    assert hinted.fabrics[0].bandwidth_scale == float(better)
+
+
+def test_steps_that_are_too_short_are_refused_and_the_hint_works() -> None:
+    said = refusal(["workloads.1.size_scale=100000", "fabric.kinds=[rail-only]"])
+    assert said.startswith("--set workloads.1.size_scale: rail-only/all-to-all/two-step would have")
+    better = said.rpartition("(use ")[2].rstrip(")")
+    load(QUICKSTART, [f"workloads.1.size_scale={better}"], TWO_CORES)
+
+
+def test_overload_can_be_asked_for() -> None:
+    overrides = ["fabric.bandwidth_scale=100", "allow_overload=true"]
+    assert load(QUICKSTART, overrides, TWO_CORES).fabrics[0].bandwidth_scale == 100
+
+
+def test_a_machine_that_was_never_measured_refuses_nothing() -> None:
+    assert load(QUICKSTART, ["fabric.bandwidth_scale=100"]).fabrics[0].bandwidth_scale == 100
+
+
+DILATED = """\
+fabric:
+  kinds: [rail-only]
+  domains: 4
+  domain_size: 4
+  platform: dgx-h100
+  bandwidth_scale: 20000
+workloads:
+  - collective: all-to-all
+    algorithm: two-step
+    size: deepspeed-moe-1.3b-all-to-all
+    time_dilation: {}
+"""
+
+
+def dilated(folder: Path, value: object, *overrides: str) -> float:
+    """The time dilation that a file gets."""
+    place = folder / "x.yaml"
+    place.write_text(DILATED.format(value))
+    scenario = load(place, overrides, TWO_CORES)
+    return scenario.fabrics[0].bandwidth_scale / scenario.cases[0].size_scale
+
+
+def test_time_dilation_is_instead_of_a_size_scale(tmp_path: Path) -> None:
+    assert dilated(tmp_path, 5000) == pytest.approx(5000)
+    with pytest.raises(InputError, match="time_dilation: goes without size_scale"):
+        dilated(tmp_path, 5000, "workloads.0.size_scale=4")
+    with pytest.raises(InputError, match="at most bandwidth_scale"):
+        dilated(tmp_path, 40000)
+
+
+def test_automatic_time_dilation_is_the_shortest_execution_allowed(tmp_path: Path) -> None:
+    value = dilated(tmp_path, "auto")
+    scenario = load(tmp_path / "x.yaml", machine=TWO_CORES)
+    (planned,) = plan(scenario, TWO_CORES)
+    assert planned.completion_s == pytest.approx(SHORTEST_S, rel=0.06)
+    ((key, chosen),) = scenario.chosen.items()
+    assert key == "time_dilation of rail-only/all-to-all/two-step"
+    assert chosen.value == pytest.approx(value)
+    late = replace(TWO_CORES, timer_p99_s=0.01)
+    (longer,) = load(tmp_path / "x.yaml", machine=late).chosen.values()
+    assert longer.value > chosen.value
+    assert "late" in longer.why
+
+
+def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:
+    scenario = load(QUICKSTART, [AUTO], TWO_CORES)
+    assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
+    unknown = list(plan(scenario, None))
+    assert {planned.verdict for planned in unknown} == {"not known"}
+
+
+def test_the_tables_cut_nothing() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80)
+    scenario = load(QUICKSTART, [AUTO], TWO_CORES)
+    print_machine(TWO_CORES, console)
+    print_plan(plan(scenario, TWO_CORES), TWO_CORES, console)
+    print_chosen(scenario, console)
+    for word in ("forwarding GPU", "of all cores", "yes", "a switch's thread", "auto is"):
+        assert word in text.getvalue()
+    assert "…" not in text.getvalue()

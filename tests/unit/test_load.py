@@ -1,0 +1,121 @@
+"""The load of an execution: nothing is lost on the way from transfers to seconds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.closed_forms import Grid, steps, transfers
+from model.fabric import FabricKind
+from model.load import Profile, crossed, crossed_paths, longest_chain, packet_bytes, profile
+from model.machine import HopKind
+from model.prediction import path_class, predict
+from model.schedule import Collective
+from model.shaping import wire_bytes
+from model.topology import build_topology
+from scenarios.profiles import estimate, work
+from tests.unit.fabrics import spec as fabric_spec
+from traffic_gen.collectives import ALGORITHMS, build_schedule, build_transfers
+
+ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
+KIND = st.sampled_from(FabricKind)
+SHAPE = st.tuples(st.integers(2, 4), st.integers(1, 4))
+
+
+@given(ALGORITHM, KIND, SHAPE, st.booleans())
+def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
+    algorithm: tuple[Collective, str], kind: FabricKind, shape: tuple[int, int], exact: bool
+) -> None:
+    topology = build_topology(fabric_spec(kind, *shape))
+    schedule = build_schedule(*algorithm, *shape, 100_000)
+    paths = crossed_paths(schedule.transfers, topology)
+    arrival_s = None
+    if exact:
+        latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+        arrival_s = predict(schedule, topology, latency_s).arrival_s
+    found = profile(schedule.transfers, paths, topology, arrival_s)
+    wanted = dict.fromkeys(HopKind, 0.0)
+    for transfer, hops in zip(schedule.transfers, paths, strict=True):
+        for hop_kind in crossed(hops or (), topology):
+            wanted[hop_kind] += wire_bytes(transfer.size_bytes)
+    assert totals(found) == pytest.approx(wanted)
+    assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
+
+
+def totals(found: Profile) -> dict[HopKind, float]:
+    """The bytes of each kind of hop over the whole execution."""
+    sums = dict.fromkeys(HopKind, 0.0)
+    for (kind, _), parts in found.size_bytes.items():
+        sums[kind] += sum(parts)
+    return sums
+
+
+@given(ALGORITHM, KIND, SHAPE)
+def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
+    algorithm: tuple[Collective, str], kind: FabricKind, shape: tuple[int, int]
+) -> None:
+    topology = build_topology(fabric_spec(kind, *shape))
+    schedule = build_schedule(*algorithm, *shape, 40_000_000)
+    paths = crossed_paths(schedule.transfers, topology)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    modeled_s = predict(schedule, topology, latency_s).completion_s
+    # What a token bucket lets through at once, at each step, is the model's alone.
+    assert profile(schedule.transfers, paths, topology).completion_s <= modeled_s * 1.05
+
+
+@given(ALGORITHM, SHAPE)
+def test_the_formulas_count_transfers_and_steps(
+    algorithm: tuple[Collective, str], shape: tuple[int, int]
+) -> None:
+    sent = build_transfers(*algorithm, *shape, 10_000)
+    grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1)
+    assert len(sent) == transfers(*algorithm, grid)
+    assert longest_chain(sent) == steps(*algorithm, grid)
+
+
+@given(ALGORITHM, KIND, st.floats(1, 1e5), st.floats(1, 1e3))
+def test_a_slower_execution_has_the_same_bytes_in_more_time(
+    algorithm: tuple[Collective, str], kind: FabricKind, slower: float, smaller: float
+) -> None:
+    found = estimate(work(fabric_spec(kind, 2, 3), *algorithm, 1e6))
+    scaled = found.scaled(slower, smaller)
+    assert scaled.completion_s == pytest.approx(found.completion_s * slower / smaller)
+    assert totals(scaled) == pytest.approx({k: v / smaller for k, v in totals(found).items()})
+
+
+@given(ALGORITHM, KIND, st.sampled_from([0.01, 0.25, 0.5, 1, 2]))
+def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
+    algorithm: tuple[Collective, str], kind: FabricKind, window: float
+) -> None:
+    found = estimate(work(fabric_spec(kind, 3, 2), *algorithm, 1e6))
+    busiest = found.busiest(found.completion_s * window, lambda load: sum(load.size_bytes.values()))
+    all_bytes = sum(totals(found).values())
+    rate = sum(busiest.size_bytes.values())
+    assert all_bytes / found.completion_s <= rate * (1 + 1e-6)
+    assert rate * found.completion_s * min(window, 1) <= all_bytes * (1 + 1e-6)
+
+
+@given(st.floats(1e5, 1e10), st.floats(1, 100))
+def test_packets_grow_with_the_rate_but_never_faster(rate_bps: float, faster: float) -> None:
+    slow, fast = packet_bytes(rate_bps), packet_bytes(rate_bps * faster)
+    assert slow <= fast * (1 + 1e-9)
+    assert fast <= slow * faster * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS), ids=lambda found: "-".join(found))
+def test_a_larger_fabric_is_estimated_from_a_smaller_one(
+    kind: FabricKind, algorithm: tuple[Collective, str]
+) -> None:
+    job = work(fabric_spec(kind, 16, 4), *algorithm, 1e8)
+    topology = build_topology(job.spec)
+    sent = build_transfers(*algorithm, 16, 4, 100_000_000)
+    followed = profile(sent, crossed_paths(sent, topology), topology)
+    estimated = estimate(job)
+    assert estimated.steps == followed.steps
+    assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)
+    # What is over sooner in the larger fabric may be counted for longer, but nothing is left out.
+    assert all(totals(estimated)[k] >= 0.95 * size for k, size in totals(followed).items())
+    peaks = [
+        found.busiest(0, lambda load: sum(load.packets.values())) for found in (estimated, followed)
+    ]
+    assert all(peaks[0].size_bytes[k] >= 0.9 * size for k, size in peaks[1].size_bytes.items())

@@ -1,0 +1,60 @@
+"""What was measured of a machine is kept, and only believed on the same machine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model.machine import Machine
+from scenarios.machine_file import VARIABLE, keep, known_machine, this_machine
+from tests.unit.machines import TWO_CORES
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the file will be."""
+    found = tmp_path / "lib" / "machine.json"
+    monkeypatch.setenv(VARIABLE, str(found))
+    return found
+
+
+def here() -> Machine:
+    return replace(TWO_CORES, key=this_machine())
+
+
+def test_what_is_kept_is_known(place: Path) -> None:
+    assert known_machine() is None
+    assert keep(here()) == place
+    assert known_machine() == here()
+    assert place.stat().st_mode & 0o777 == 0o644
+    assert list(place.parent.iterdir()) == [place]
+
+
+@pytest.mark.parametrize(
+    "change", [{"kernel": "1.0"}, {"cores": 99}, {"cpu": "other"}, {"open_vswitch": "other"}]
+)
+def test_another_machine_was_never_measured(place: Path, change: dict[str, object]) -> None:
+    keep(replace(here(), key=replace(this_machine(), **change)))  # type: ignore[arg-type]
+    assert known_machine() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": "railbed.machine/1"}'])
+def test_a_file_that_is_no_measurement_is_none(place: Path, text: str) -> None:
+    place.parent.mkdir()
+    place.write_text(text)
+    assert known_machine() is None
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(here())
+
+    def full_disk(*_: object, **__: object) -> str:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(json, "dumps", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        keep(replace(here(), transfer_s=1.0))
+    assert known_machine() == here()
