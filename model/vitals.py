@@ -40,7 +40,8 @@ class Reading:
 class Window:
     """What happened between two readings: shares of its length.
 
-    `idle` and `steal` are of all cores. `switch_busy` and `switch_delay` are of the switch daemon
+    `idle` and `steal` are of all cores; `beside_switch` is how many cores all others than that
+    switch daemon kept busy. `switch_busy` and `switch_delay` are of the switch daemon
     that had the least time to spare: running, and ready but waiting for a processor. `stalled` is
     the share in which some process waited for a processor.
     """
@@ -53,6 +54,7 @@ class Window:
     switch_delay: float
     stalled: float | None
     backlog_bytes: int | None
+    beside_switch: float = 0.0
 
 
 def window(before: Reading, after: Reading) -> Window:
@@ -62,6 +64,8 @@ def window(before: Reading, after: Reading) -> Window:
     busiest = _busiest(before.switches, after.switches)
     known = before.stalled_s is not None and after.stalled_s is not None
     stalled_s = (after.stalled_s or 0.0) - (before.stalled_s or 0.0)
+    unused_s = after.idle_s - before.idle_s + after.steal_s - before.steal_s
+    beside_s = capacity_s - unused_s - busiest.busy_ns / NS_PER_S
     return Window(
         begin_ns=before.ns,
         end_ns=after.ns,
@@ -71,6 +75,7 @@ def window(before: Reading, after: Reading) -> Window:
         switch_delay=_share(busiest.delay_ns / NS_PER_S, length_s),
         stalled=_share(stalled_s, length_s) if known else None,
         backlog_bytes=after.backlog_bytes,
+        beside_switch=max(0.0, beside_s / length_s),
     )
 
 

@@ -18,7 +18,7 @@ from traffic_gen.program import Program, Stream, ping_pong, programs, streams
 
 LOAD_DEADLINE_S = 60
 # All agents must have read the start time before it comes.
-START_DELAY_NS = 100_000_000
+START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
 ANSWER_S = 5
@@ -132,7 +132,7 @@ class Fleet:
         return [(arrivals[number] - begun_ns) / 1e9 for number in range(len(flows))]
 
     def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
-        start_ns = time.monotonic_ns() + START_DELAY_NS
+        start_ns = time.monotonic_ns() + START_DELAY_NS + len(self._gpus) * START_DELAY_EACH_NS
         end_ns = start_ns + round(at_most_s * 1e9)
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
