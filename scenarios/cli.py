@@ -354,7 +354,10 @@ def _measured(*, again: bool) -> Machine:
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(help="fidelity, startup, agents, routing, blackout or mininet")
+        str,
+        typer.Argument(
+            help="fidelity, startup, growth, capacity, gate, mininet, agents, routing or blackout"
+        ),
     ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,

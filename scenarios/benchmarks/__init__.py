@@ -7,6 +7,8 @@ from scenarios.benchmarks.agents import agents
 from scenarios.benchmarks.blackout import blackout
 from scenarios.benchmarks.capacity import capacity
 from scenarios.benchmarks.fidelity import fidelity
+from scenarios.benchmarks.gate import gate
+from scenarios.benchmarks.growth import growth
 from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.rows import Row
@@ -15,7 +17,9 @@ from scenarios.benchmarks.startup import startup
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "fidelity": fidelity,
     "startup": startup,
+    "growth": growth,
     "capacity": capacity,
+    "gate": gate,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

@@ -1,0 +1,58 @@
+"""How cost grows with the number of GPUs, the sum of all links being the same."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from model.fabric import FabricSpec
+from model.schedule import Collective
+from model.shaping import wire_bytes
+from scenarios.benchmarks.rows import Row, sized
+from scenarios.experiment import Experiment, experiment
+from testbed.marks import marked_run
+from testbed.memory import MIB, available_bytes
+from testbed.processor import busy_s
+from testbed.proxies import ProxyKind
+from traffic_gen.collectives import build_schedule
+
+SIZES = ((2, 2), (4, 4), (8, 4), (8, 8), (16, 8), (32, 8))
+NIC_BUSY_S = 10
+
+
+def growth(_store: Path) -> Iterator[Row]:
+    """Start-up, memory, and processor time of a two-step all-to-all, for 4 to 256 GPUs."""
+    for domains, size in SIZES:
+        spec = sized(domains, size)
+        before = available_bytes()
+        mark_id = f"bench-{os.getpid()}-growth"
+        with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+            spent = before - available_bytes()
+            cpu_s, gbytes = _exchange(fabric)
+            yield {
+                "gpus": spec.gpus,
+                "proxies": ProxyKind.PROCESS.value,
+                "up_s": fabric.up_s,
+                "up_s_per_gpu": fabric.up_s / spec.gpus,
+                "machine_mib_per_gpu": spent / spec.gpus / MIB,
+                "cpu_s_per_gbyte": cpu_s / gbytes,
+                "cpu_s_per_gbyte_and_gpu": cpu_s / gbytes / spec.gpus,
+            }
+
+
+def _exchange(fabric: Experiment) -> tuple[float, float]:
+    """Processor seconds of the whole machine, and 10^9 bytes of payload; connections are warm."""
+    spec = fabric.topology.spec
+    x, y = spec.domain_size, spec.domains
+    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, _size(spec))
+    executions = fabric.repeats(schedule, fabric.predict(schedule), 2, verify=False)
+    next(executions)
+    begun_s = busy_s()
+    next(executions)
+    sent = sum(transfer.size_bytes for transfer in schedule.transfers)
+    return busy_s() - begun_s, sent / 1e9
+
+
+def _size(spec: FabricSpec) -> int:
+    """What every GPU holds, so that its NIC is busy for some seconds."""
+    across = (spec.domains - 1) / spec.domains
+    return round(spec.emulated_nic_bps / 8 * NIC_BUSY_S / wire_bytes(1) / across)

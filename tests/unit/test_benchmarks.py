@@ -1,0 +1,82 @@
+"""The benchmarks' own arithmetic; what they measure needs a fabric."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios.benchmarks.gate import judged
+from scenarios.benchmarks.growth import _size
+from scenarios.benchmarks.rows import SIXTEEN, sized
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from traffic_gen.program import Stream, streams
+
+sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
+
+
+def case(ratio: float, verdict: str) -> dict[str, Any]:
+    figures = ("idle_mean", "switch_saturated", "beside_switch", "run_delay", "retransmits_per_s")
+    fidelity = {**dict.fromkeys(figures, 0.0), "verdict": verdict, "reasons": []}
+    return {"case": "a", "ratio": ratio, "fidelity": fidelity}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "right"),
+    [
+        (1.01, "pass", True),
+        (0.99, "warn", False),
+        (1.03, "pass", True),
+        (1.03, "warn", True),
+        (1.06, "pass", False),
+        (0.94, "pass", False),
+        (1.06, "fail", True),
+    ],
+)
+def test_the_gate_is_right_if_it_turns_in_time_and_not_too_early(
+    ratio: float, verdict: str, right: bool
+) -> None:
+    assert judged(case(ratio, verdict))["right"] is right
+
+
+@given(sizes)
+def test_fabrics_of_all_sizes_have_the_same_sum_of_links(size: tuple[int, int]) -> None:
+    spec = sized(*size)
+    total = SIXTEEN.emulated_nic_bps * SIXTEEN.gpus
+    assert spec.gpus == size[0] * size[1]
+    assert spec.emulated_nic_bps * spec.gpus == pytest.approx(total, rel=1e-4)
+
+
+@given(sizes)
+def test_the_growth_benchmark_keeps_nics_busy_for_as_long_in_every_size(
+    size: tuple[int, int],
+) -> None:
+    spec = sized(*size)
+    across = _size(spec) * (spec.domains - 1) / spec.domains
+    assert across * 8 * 1514 / 1448 / spec.emulated_nic_bps == pytest.approx(10, rel=1e-3)
+
+
+def test_the_self_check_lasts_as_long_at_every_rate() -> None:
+    slow = load(LIBRARY / "self-check.yaml")
+    fast = load(LIBRARY / "self-check.yaml", ["fabric.bandwidth_scale=800"])
+    for one, other in zip(slow.cases, fast.cases, strict=True):
+        assert other.emulated_bytes == pytest.approx(25 * one.emulated_bytes, rel=1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(8, 15)), unique=True), st.integers(1, 3))
+def test_every_transfer_of_streams_is_sent_and_received_once(
+    pairs: list[tuple[int, int]], rounds: int
+) -> None:
+    flows = [Stream(source, destination, 1000) for source, destination in pairs]
+    built = streams(flows, dict.fromkeys(pairs, "address"), rounds)
+    sent = sorted(entry[0] for program in built.values() for entry in program["sends"])
+    received = sorted(entry[0] for program in built.values() for entry in program["receives"])
+    assert sent == received == list(range(len(pairs) * rounds))
+    for rank, program in built.items():
+        assert program["rank"] == rank
+        assert set(program["peers"]) == {entry[1] for entry in program["sends"]}
+
+
+def test_a_benchmark_of_another_size_is_the_same_platform() -> None:
+    assert sized(4, 4) == SIXTEEN
