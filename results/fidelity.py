@@ -42,7 +42,7 @@ class FidelityLimits:
     if all others work more than `BESIDE_FULL_SWITCH` meanwhile.
     """
 
-    switch_saturated: Limit = Limit(0.9, inf)
+    switch_saturated: Limit = Limit(0.95, inf)
     run_delay: Limit = Limit(0.24, 0.35)
     steal: Limit = Limit(0.05, 0.2)
     retransmits_per_s: Limit = Limit(40, 80)

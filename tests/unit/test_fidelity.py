@@ -74,7 +74,7 @@ def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str
 
 def test_a_switch_without_time_left_is_doubtful() -> None:
     full = (replace(QUIET, switch_busy=1.0, beside_switch=0.7),)
-    assert verdict_on(observation(*full * 19, QUIET)) is Verdict.WARN
+    assert verdict_on(observation(*full * 39, QUIET)) is Verdict.WARN
     looking = (replace(QUIET, switch_busy=1.0, beside_switch=0.3),)
     assert verdict_on(observation(*looking * 20)) is Verdict.PASS
     assert verdict_on(observation(*full * 17, *(QUIET,) * 3)) is Verdict.PASS
