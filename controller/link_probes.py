@@ -23,10 +23,10 @@ FRAME = struct.Struct("!6s6sHI46x")
 PRIORITY_CLASS = 0x1_0003
 # Probing all links takes this long a link and direction; it must not fill the processor.
 SHORTEST_INTERVAL_S = 0.025
+SECONDS_A_DIRECTION = 0.0003
 # The probes of a whole round come at once; what does not fit is lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-SECONDS_A_DIRECTION = 0.0003
 
 
 class Heard(Protocol):
