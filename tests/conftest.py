@@ -5,16 +5,22 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.machine import machine_state, wait_until
+from testbed.cleaning import clean
+from tests.machine import untouched
 
 # How long one example takes says more about the machine, and what else it does, than about us.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+@pytest.fixture(scope="session")
+def without_dead_runs() -> None:
+    """What runs that were killed earlier have left goes now, and not in the middle of a test."""
+    clean()
+
+
 @pytest.fixture
-def untouched_machine() -> Iterator[None]:
+def untouched_machine(without_dead_runs: None) -> Iterator[None]:
     """After the test, the machine is as it was before."""
-    before = machine_state()
-    yield
-    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
+    with untouched():
+        yield

@@ -3,7 +3,8 @@
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,14 @@ def machine_state() -> MachineState:
         run_folders=frozenset(entry.name for entry in Path("/run/railbed").glob("*")),
         sysctls=_output("sysctl", *SYSCTLS),
     )
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """After it, the machine is soon as it was before."""
+    before = machine_state()
+    yield
+    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
 
 
 def _output(*command: str) -> str:

@@ -22,7 +22,7 @@ from testbed.proxies import ProxyKind
 from testbed.shapers import reshape, shape
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
-from tests.machine import machine_state, wait_until
+from tests.machine import untouched, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -31,13 +31,11 @@ RATE_BPS = 20_000_000
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: str(shape[0]))
-def fabric(request: pytest.FixtureRequest) -> Iterator[Experiment]:
+def fabric(request: pytest.FixtureRequest, without_dead_runs: None) -> Iterator[Experiment]:
     """A fabric whose domains have rails to spare; every test leaves it as it was."""
     kind, size = request.param
-    before = machine_state()
-    with fabric_up(small_spec(kind, 2, size), ProxyKind.PROCESS) as running:
+    with untouched(), fabric_up(small_spec(kind, 2, size), ProxyKind.PROCESS) as running:
         yield running
-    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from testbed.faults import FaultInjector, missing_for
 from testbed.proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import carrier, carriers, datagram_arrives, works
-from tests.machine import machine_state, wait_until
+from tests.machine import untouched, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -30,12 +30,11 @@ SLOW_BPS = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def fabric() -> Iterator[Experiment]:
+def fabric(without_dead_runs: None) -> Iterator[Experiment]:
     """A fabric with links of all kinds; every test leaves it as it was, and all the machine."""
-    before = machine_state()
-    with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as running:
+    spec = small_spec(FabricKind.RAIL_OPTIMIZED)
+    with untouched(), fabric_up(spec, ProxyKind.PROCESS) as running:
         yield running
-    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
 
 
 @pytest.fixture
