@@ -4,8 +4,10 @@ Stages before the host routes are changed, and stages behind. Whoever is under w
 and new ones; it must arrive all the same, and never go round in a circle.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Network
 
 from controller.desired import Route, Rule
@@ -93,22 +95,45 @@ def _ranks(
 
     What the switch has not known is first, as no packet for it comes yet; what it need not know
     any more is last. In between, its new distance counts. Rules for single GPUs of a rail and a
-    rule for all of it take over from each other together.
+    rule for all of it take over from each other together, for the GPUs whose rules change.
     """
-    networks = {rule.destination for rule in installed | wanted}
-    whole = [network for network in networks if network.prefixlen == addressing.RAIL_PREFIX]
-    known = [rule.destination for rule in installed]
-    needed = [rule.destination for rule in wanted]
+    before, after = _by_destination(installed), _by_destination(wanted)
+    whole = [n for n in before.keys() | after.keys() if n.prefixlen == addressing.RAIL_PREFIX]
 
-    def rank(rule: Rule) -> int:
-        around = next((n for n in whole if rule.destination.subnet_of(n)), rule.destination)
-        if not any(network.subnet_of(around) for network in known):
+    @cache
+    def rank(around: IPv4Network) -> int:
+        gpus = _gpus_at(distances.topology, around)
+        met = [(gpu, _met(before, around, gpu), _met(after, around, gpu)) for gpu in gpus]
+        changed = [(gpu, old, new) for gpu, old, new in met if old != new]
+        if not any(old for _, old, _ in changed):
             return 0
-        if not any(network.subnet_of(around) for network in needed):
+        if not any(new for _, _, new in changed):
             return FAR
-        return _furthest(distances, switch, _gpus_at(distances.topology, around))
+        return _furthest(distances, switch, [gpu for gpu, _, _ in changed])
 
-    return {rule: rank(rule) for rule in installed ^ wanted}
+    def around(destination: IPv4Network) -> IPv4Network:
+        return next((n for n in whole if destination.subnet_of(n)), destination)
+
+    return {rule: rank(around(rule.destination)) for rule in installed ^ wanted}
+
+
+def _by_destination(rules: Iterable[Rule]) -> dict[IPv4Network, frozenset[Rule]]:
+    found: dict[IPv4Network, set[Rule]] = defaultdict(set)
+    for rule in rules:
+        found[rule.destination].add(rule)
+    return {destination: frozenset(of_it) for destination, of_it in found.items()}
+
+
+def _met(
+    rules: Mapping[IPv4Network, frozenset[Rule]], around: IPv4Network, gpu: Gpu
+) -> frozenset[Rule]:
+    """What packets for a GPU meet: the rules for it alone, and its rail's unless those are all."""
+    alone = frozenset[Rule]()
+    if around.prefixlen < around.max_prefixlen:
+        alone = rules.get(IPv4Network(addressing.nic_address(gpu)), alone)
+    if any(rule.in_port is None for rule in alone):
+        return alone
+    return alone | rules.get(around, frozenset())
 
 
 def _furthest(distances: Distances, switch: str, gpus: Iterable[Gpu]) -> int:
