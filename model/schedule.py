@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 
 
 class Collective(StrEnum):
@@ -108,9 +109,9 @@ def execute(schedule: Schedule) -> Holdings:
     deliveries: dict[tuple[int, int], list[int]] = {}
     for transfer in schedule.transfers:
         source, destination = state[transfer.source], state[transfer.destination]
+        held = (deliveries.get((transfer.source, chunk), ()) for chunk in transfer.chunks)
+        _check_follows(schedule, transfer, set(chain.from_iterable(held)))
         for chunk in transfer.chunks:
-            for delivery in deliveries.get((transfer.source, chunk), ()):
-                _check_follows(schedule, transfer, delivery)
             destination[chunk] = _delivered(transfer, chunk, source, destination)
             received = deliveries.setdefault((transfer.destination, chunk), [])
             if not transfer.reduce:
@@ -119,19 +120,21 @@ def execute(schedule: Schedule) -> Holdings:
     return state
 
 
-def _check_follows(schedule: Schedule, transfer: Transfer, delivery: int) -> None:
-    """Raise `ScheduleError` unless `transfer` depends on `delivery`, directly or not."""
+def _check_follows(schedule: Schedule, transfer: Transfer, deliveries: set[int]) -> None:
+    """Raise `ScheduleError` unless `transfer` depends on all `deliveries`, directly or not."""
     waiting, seen = list(transfer.after), set(transfer.after)
-    while waiting:
-        ancestor = waiting.pop()
-        if ancestor == delivery:
-            return
-        earlier = {id for id in schedule.transfers[ancestor].after if id >= delivery} - seen
+    missing = deliveries - seen
+    earliest = min(missing, default=0)
+    while missing:
+        if not waiting:
+            raise ScheduleError(
+                f"transfer {transfer.id}: does not wait for {min(missing)}, whose data it sends"
+            )
+        after = schedule.transfers[waiting.pop()].after
+        earlier = {id for id in after if id >= earliest} - seen
         seen |= earlier
+        missing -= earlier
         waiting.extend(earlier)
-    raise ScheduleError(
-        f"transfer {transfer.id}: does not wait for {delivery}, whose data it sends"
-    )
 
 
 def _delivered(
