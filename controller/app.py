@@ -28,11 +28,11 @@ from ryu.ofproto import ofproto_v1_3
 from controller import openflow
 from controller.desired import DesiredState, Planner
 from controller.journal import Journal
+from controller.link_carriers import LinkCarriers
 from controller.link_probes import LinkProbes
 from controller.link_rates import LinkRates
 from controller.observed import ObservedFabric
 from controller.routes import HostRoutes
-from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, Netlink, link_of
 from controller.stages import Rules, Stages, at_once, nearest_first, routes_behind
 from controller.switch_state import SwitchState
 from model.distances import Distances, LiveLinks
@@ -183,15 +183,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         And of those of rail and spine switches: all of these share one process, which reports a
         port up to 20 ms later when it is busy forwarding. A switch of its own would not.
         """
-        netlink = Netlink(groups=RTNLGRP_LINK)
-        for name, (_, up) in netlink.interfaces().items():
-            self.fabric.interface(name, up, time.monotonic())
+        carriers = LinkCarriers()
+        for interface, up in carriers.present():
+            self.fabric.interface(interface, up, time.monotonic())
         while True:
-            trampoline(netlink.sock, read=True)
-            for kind, payload in netlink.receive():
-                name, _, up = link_of(payload)
-                up = up and kind == RTM_NEWLINK
-                self._note(self.fabric.interface(name, up, time.monotonic()))
+            trampoline(carriers.sock, read=True)
+            for interface, up in carriers.changed():
+                self._note(self.fabric.interface(interface, up, time.monotonic()))
 
     @fatal_errors
     def _watch_rates(self) -> None:

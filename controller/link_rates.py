@@ -5,13 +5,12 @@ Here it is the rate of the HTB class that nothing is above: what an interface se
 kernel tells of every change at once (rtnetlink(7), RTM_NEWTCLASS; linux/pkt_sched.h).
 """
 
-import errno
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.rtnetlink import RECEIVE_BYTES, Message, Netlink, attributes_in
+from controller.rtnetlink import Message, Netlink, attributes_in
 
 CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
@@ -57,24 +56,8 @@ class LinkRates:
 
     def changed(self) -> list[Rate]:
         """Rates that were set meanwhile; waits for the first."""
-        try:
-            return list(_named(root_rates(self._news.receive())))
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise
-        # More was told than the socket holds (netlink(7)). What is left is older than what is read.
-        self._drop_news()
-        return self.present()
-
-    def _drop_news(self) -> None:
-        while True:
-            try:
-                self.sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
+        news = self._news.news()
+        return self.present() if news is None else list(_named(root_rates(news)))
 
 
 def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ changes of a namespace go in one message, encoded here. pyroute2 needs a third o
 route, and four descriptors a namespace.
 """
 
+import errno
 import os
 import socket
 import struct
@@ -110,6 +111,30 @@ class Netlink:
     def receive(self) -> list[Message]:
         """The messages of one datagram."""
         return list(messages_in(self.sock.recv(RECEIVE_BYTES)))
+
+    def news(self) -> list[Message] | None:
+        """What a group is told, after a wait for the first.
+
+        `None` if it was more than the socket holds (netlink(7), ENOBUFS): then it is dropped, as
+        it is older than the present state, which must be read.
+        """
+        try:
+            return self.receive()
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+        self._drop_news()
+        return None
+
+    def _drop_news(self) -> None:
+        while True:
+            try:
+                self.sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
 
 
 def check_error(payload: bytes) -> None:

@@ -6,20 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyroute2 import IPRoute
 
-from controller.link_rates import LinkRates
 from model import addressing
 from model.fabric import FabricKind
 from model.faults import How
-from model.shaping import Shaper
 from model.topology import Link, LinkKind
 from scenarios.experiment import Experiment
 from testbed.controller_process import read_journal
 from testbed.faults import FaultInjector
-from testbed.namespace import private_namespace
 from testbed.proxies import ProxyKind
-from testbed.shapers import reshape, shape
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import untouched, wait_until
@@ -202,20 +197,3 @@ def test_a_switch_that_is_shaped_again_is_no_news_of_rates(
     assert not rates_detected(fabric, begin)
     undo()
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
-
-
-@pytest.mark.usefixtures("untouched_machine")
-def test_rates_are_known_although_the_kernel_told_too_much_at_once() -> None:
-    with private_namespace(), IPRoute() as netlink:
-        netlink.link("add", ifname="one", kind="veth", peer="other")
-        index = netlink.link_lookup(ifname="one")[0]
-        rates = LinkRates()
-        assert rates.present() == []
-        rates.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        shape(netlink, index, Shaper(RATE_BPS))
-        for megabits in range(1, 100):
-            reshape(netlink, index, Shaper(megabits * 1_000_000))
-        assert rates.changed() == rates.present() == [("one", 99_000_000)]
-        reshape(netlink, index, Shaper(RATE_BPS))
-        assert rates.changed() == [("one", RATE_BPS)]
-        rates.close()

@@ -1,0 +1,50 @@
+"""What the kernel tells of interfaces and shapers, also when it is more than a socket holds."""
+
+import socket
+
+import pytest
+from pyroute2 import IPRoute
+
+from controller.link_carriers import LinkCarriers
+from controller.link_rates import LinkRates
+from model.shaping import Shaper
+from testbed.namespace import private_namespace
+from testbed.shapers import reshape, shape
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+RATE_BPS = 20_000_000
+
+
+def test_rates_are_known_although_the_kernel_told_too_much_at_once() -> None:
+    with private_namespace(), IPRoute() as netlink:
+        netlink.link("add", ifname="one", kind="veth", peer="other")
+        index = netlink.link_lookup(ifname="one")[0]
+        rates = LinkRates()
+        assert rates.present() == []
+        rates.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        shape(netlink, index, Shaper(RATE_BPS))
+        for megabits in range(1, 100):
+            reshape(netlink, index, Shaper(megabits * 1_000_000))
+        assert rates.changed() == rates.present() == [("one", 99_000_000)]
+        reshape(netlink, index, Shaper(RATE_BPS))
+        assert rates.changed() == [("one", RATE_BPS)]
+        rates.close()
+
+
+def test_carriers_are_known_although_the_kernel_told_too_much_at_once() -> None:
+    with private_namespace(), IPRoute() as netlink:
+        netlink.link("add", ifname="one", kind="veth", peer="other")
+        index = netlink.link_lookup(ifname="one")[0]
+        carriers = LinkCarriers()
+        assert set(carriers.present()) == {("lo", False), ("one", False), ("other", False)}
+        carriers.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        for _ in range(20):
+            netlink.link("set", index=index, state="up")
+            netlink.link("set", index=index, state="down")
+        netlink.link("del", index=index)
+        assert set(carriers.changed()) == {("lo", False), ("one", False), ("other", False)}
+        assert carriers.present() == [("lo", False)]
+        netlink.link("set", index=1, state="up")
+        assert carriers.changed() == [("lo", False)]
+        carriers.close()
