@@ -47,7 +47,7 @@ class MachineKey:
 
 @dataclass(frozen=True)
 class SwitchThreads:
-    """The daemons of rail and spine switches. Each has one thread that serves all of its ports.
+    """The daemon of all rail and spine switches: one thread serves all ports.
 
     Whenever it wakes it looks at every port. At low load each packet wakes it; at high load what
     has come meanwhile waits for the next look: being busy is not being overloaded.
@@ -74,7 +74,7 @@ class ThreadSample:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine's costs. `hops` of switches do not include their daemons' threads."""
+    """A machine's costs. `hops` of switches do not include their daemon's thread."""
 
     key: MachineKey
     hops: Mapping[HopKind, HopCost]
@@ -90,16 +90,16 @@ class Machine:
             return cost
         return HopCost(cost.packet_s + thread.packet_s, cost.byte_s + thread.byte_s)
 
-    def most_packets_per_s(self, kind: HopKind, packet_bytes: float, daemons: int = 1) -> float:
+    def most_packets_per_s(self, kind: HopKind, packet_bytes: float) -> float:
         """Packets that a single kind of hop could carry if it had the machine to itself.
 
-        A switch's packets all go through the one thread of its daemon.
+        Packets of rail and spine switches all go through one thread.
         """
         cpu_s = self.hop_cost(kind).cpu_s(1, packet_bytes)
         limits = [self.key.cores / cpu_s if cpu_s else inf]
         if kind is HopKind.SWITCH:
             thread_s = self.threads.cost.cpu_s(1, packet_bytes)
-            limits.append(daemons / thread_s if thread_s else inf)
+            limits.append(1 / thread_s if thread_s else inf)
         return min(limits)
 
 

@@ -15,9 +15,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-from model.budget import daemons_of
+from model.budget import switch_ports
 from model.fabric import FabricKind, FabricSpec
 from model.machine import (
     HopCost,
@@ -35,7 +34,7 @@ from scenarios.experiment import Experiment, experiment
 from testbed.marks import marked_run
 from testbed.processor import busy_s, processes_s, timer_lateness_s
 from testbed.proxies import ProxyKind
-from traffic_gen.program import Stream, streams
+from traffic_gen.exchanges import streams
 
 RATE_BPS = 150_000_000
 SMALL_SEGMENTS = 2  # full packets that TCP hands down at once, as at a low rate
@@ -144,11 +143,10 @@ class Bench:
         return min(trials, key=lambda sample: sample.cpu_s)
 
     def _sample(self, pairs: Pairs, size: int, rounds: int) -> Sample:
-        flows = [Stream(rank, partner, size) for rank, partner in pairs.items()]
-        program = streams(flows, self.fabric.layout.addresses(), rounds)
+        sent = streams([(*pair, size) for pair in pairs.items()], rounds)
         before = self._sent()
         begun_s, cpu_s, thread_s = time.monotonic(), busy_s(), self.threads_s()
-        answers = self.fabric.agents.execute(program, 10 * LOAD_S)
+        done = self.fabric.agents.execute(sent, self.fabric.layout.addresses(), 10 * LOAD_S)
         cpu_s, thread_s = busy_s() - cpu_s, self.threads_s() - thread_s
         elapsed_s, after = time.monotonic() - begun_s, self._sent()
         return Sample(
@@ -156,12 +154,12 @@ class Bench:
             size_bytes=after[1] - before[1],
             cpu_s=cpu_s - elapsed_s * self.idle,
             thread_s=max(0.0, thread_s - elapsed_s * self.idle_thread),
-            sending_s=sending_s(answers),
+            sending_s=done.completion_s,
         )
 
     def threads_s(self) -> float:
         """Processor time of the switches' threads so far."""
-        return processes_s(switch_process_ids(self.fabric))
+        return processes_s((self.fabric.bed.open_vswitch.process_id,))
 
     def _sent(self) -> tuple[int, int]:
         """Packets and bytes that have come from all GPUs, forwarded ones among them."""
@@ -169,11 +167,6 @@ class Bench:
         links = [link for link in self.fabric.topology.links if link.kind is not LinkKind.UPLINK]
         found = [counters[link.name] for link in links]
         return sum(c.received_packets for c in found), sum(c.received_bytes for c in found)
-
-
-def switch_process_ids(fabric: Experiment) -> tuple[int, ...]:
-    """The daemons of rail and spine switches."""
-    return (fabric.bed.open_vswitch.process_id,)
 
 
 @contextmanager
@@ -189,13 +182,6 @@ def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
         yield replace(quiet, idle=idle / IDLE_S, idle_thread=idle_thread / IDLE_S)
 
 
-def sending_s(answers: Mapping[int, Mapping[str, Any]]) -> float:
-    """From the agents' start until the last byte had arrived."""
-    begun_ns = min(answer["begun_ns"] for answer in answers.values())
-    arrived_ns = max(moment for answer in answers.values() for _, moment in answer["receives"])
-    return float(arrived_ns - begun_ns) / 1e9
-
-
 def measure(key: MachineKey) -> Machine:
     """Measure this machine, which must do nothing else meanwhile."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
@@ -207,7 +193,7 @@ def measure(key: MachineKey) -> Machine:
     costs = _hops(near.rest(), far.rest(), hb.rest(), across.rest())
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
-    few, more = daemons_of(FABRIC).ports_each, daemons_of(MANY_PORTS).ports_each
+    few, more = switch_ports(FABRIC), switch_ports(MANY_PORTS)
     threads = solve_threads(far.small.thread(3), far.large.thread(3), near.large.thread(1), few)
     return Machine(
         key=key,

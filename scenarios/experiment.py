@@ -23,12 +23,14 @@ from testbed.proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from testbed.wiring import Counters
 from traffic_gen.collectives import build_schedule
+from traffic_gen.exchanges import ping_pong
 from traffic_gen.fleet import Agenda, Fleet, fleet, nothing_due
 
 AGENT = Path(traffic_gen.agent.__file__)
 # A repeat that takes this much longer than modeled is given up.
 PATIENCE = 5
 PATIENCE_S = 10
+LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
 
 
 @dataclass
@@ -57,9 +59,9 @@ class Experiment:
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
     def _latency_s(self, source: int, destination: int) -> float:
-        there, back = (source, destination), (destination, source)
-        addresses = self.layout.addresses()
-        return median(self.agents.one_way_latency_s(*there, (addresses[there], addresses[back])))
+        exchange = ping_pong(source, destination, LATENCY_ROUNDS)
+        done = self.agents.execute(exchange, self.layout.addresses(), LATENCY_AT_MOST_S)
+        return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
 
     def predict(self, schedule: Schedule) -> Prediction:
         """The model's completion time in the present layout, with latencies measured now."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from model.budget import Need, daemons_of
+from model.budget import Need, switch_ports
 from model.fabric import FabricKind, FabricSpec
 from model.machine import Machine
 from scenarios.flaws import Flaw
@@ -14,9 +14,6 @@ from scenarios.schema import ScenarioFile
 from scenarios.specs import fastest
 
 WINDOW_S = 1.0
-# Estimates are on the safe side: 256 GPUs that were to need 107 % of all cores were within 3 % of
-# their model (docs/measuring.md, "Size and speed"). What may still work is not refused.
-REFUSED_ABOVE = 1.5
 
 
 def overload_flaws(
@@ -39,11 +36,11 @@ def _rate_flaws(
     """One for the whole fabric: of the case that needs most."""
     by_kind = {spec.kind: spec for spec in specs}
     case, need = _worst(by_kind, cases, machine)
-    if not _is_too_much(need):
+    if not need.is_too_much:
         return
     better = fastest(file, machine).value
     slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in by_kind.items()}
-    works = not _is_too_much(_worst(slowed, cases, machine)[1])
+    works = not _worst(slowed, cases, machine)[1].is_too_much
     what = (
         f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
         f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
@@ -61,12 +58,8 @@ def _worst(
     for case in cases:
         spec = specs[case.kind]
         found = estimate(work_on(case, spec)).scaled(spec.bandwidth_scale, case.size_scale)
-        needs[case] = heaviest(found, machine, daemons_of(spec), WINDOW_S)[1]
+        needs[case] = heaviest(found, machine, switch_ports(spec), WINDOW_S)[1]
     return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
-
-
-def _is_too_much(need: Need) -> bool:
-    return max(need.data, need.thread) > REFUSED_ABOVE
 
 
 def work_on(case: Case, spec: FabricSpec) -> Work:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model.budget import Daemons, Need, daemons_of
+from model.budget import Need, switch_ports
 from model.fabric import FabricSpec
 from model.load import Load, Profile, crossed_paths, profile
 from model.machine import Machine
@@ -25,7 +25,6 @@ class CasePlan:
     case: Case
     completion_s: float
     exact: bool
-    daemons: Daemons
     load: Load
     need: Need | None
 
@@ -34,9 +33,9 @@ class CasePlan:
         """Whether it fits."""
         if self.need is None:
             return "not known"
-        if not self.need.is_possible:
-            return "no"
-        return "yes" if self.need.is_within_budget else "barely"
+        if self.need.is_within_budget:
+            return "yes"
+        return "no" if self.need.is_too_much else "barely"
 
 
 def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
@@ -50,12 +49,11 @@ def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan
     """What a case asks for on its fabric."""
     exact = spec.gpus <= EXACT_UP_TO_GPUS
     found = _followed(case, spec) if exact else _estimated(case, spec)
-    share = daemons_of(spec)
     if machine is None:
         load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
     else:
-        load, needed = heaviest(found, machine, share, WINDOW_S)
-    return CasePlan(case, found.completion_s, exact, share, load, needed)
+        load, needed = heaviest(found, machine, switch_ports(spec), WINDOW_S)
+    return CasePlan(case, found.completion_s, exact, load, needed)
 
 
 def _followed(case: Case, spec: FabricSpec) -> Profile:

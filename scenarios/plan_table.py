@@ -6,7 +6,7 @@ from math import isfinite
 from rich.console import Console
 from rich.table import Table
 
-from model.budget import CPU_BUDGET, THREAD_BUDGET
+from model.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.machine import HopKind, Machine
 from scenarios.plan import CasePlan
 from scenarios.scaling import NOT_MEASURED
@@ -59,8 +59,8 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
     console.print(
         f"Possible is what one kind of hop could carry alone. A case fits if its data needs at "
         f"most {CPU_BUDGET:.0%} of all cores, and a switch's thread {THREAD_BUDGET:.0%} of one; "
-        "barely, if the machine has no more.\nIf estimated, no flow waits for another's link: "
-        "the real load is no higher.",
+        f"it does not if it needs more than {REFUSED_ABOVE:.0%} of either, and between them "
+        "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.",
         highlight=False,
         soft_wrap=True,
     )
@@ -84,7 +84,7 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
             continue
         possible = share = ""
         if machine is not None and plan.need is not None:
-            most = machine.most_packets_per_s(kind, size / packets, plan.daemons.count)
+            most = machine.most_packets_per_s(kind, size / packets)
             possible, share = shown(most), f"{plan.need.by_hop[kind]:.1%}"
         table.add_row(f"  {kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, "")
     if plan.need is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from model.budget import Daemons, Need, need
+from model.budget import Need, need
 from model.closed_forms import Grid, completion_s, steps, transfers
 from model.fabric import FabricSpec
 from model.load import SLICES, Load, Profile, crossed_paths, profile
@@ -92,9 +92,7 @@ def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
     )
 
 
-def heaviest(
-    found: Profile, machine: Machine, share: Daemons, window_s: float
-) -> tuple[Load, Need]:
+def heaviest(found: Profile, machine: Machine, ports: int, window_s: float) -> tuple[Load, Need]:
     """The part of an execution that needs most of the machine, as a load per second."""
-    load = found.busiest(window_s, lambda some: need(some, machine, share).data)
-    return load, need(load, machine, share)
+    load = found.busiest(window_s, lambda some: need(some, machine, ports).data)
+    return load, need(load, machine, ports)

@@ -9,7 +9,7 @@ with a margin. One HB link is then never set faster than the fastest in the libr
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from model.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, daemons_of
+from model.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.fabric import FabricSpec
 from model.machine import Machine
 from model.shaping import MIN_RATE_BPS, wire_bytes
@@ -78,7 +78,7 @@ def _fits(job: Work, machine: Machine, scale: float) -> bool:
 def peak(job: Work, machine: Machine, scale: float) -> Need:
     """What the heaviest moment of a job needs at a scale, however long it lasts."""
     found = estimate(job).scaled(scale, 1.0)
-    return heaviest(found, machine, daemons_of(job.spec), 0.0)[1]
+    return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
 
 
 def auto_size_scale(job: Work, bandwidth_scale: float) -> float:

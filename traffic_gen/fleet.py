@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.measurement import Repeat, TransferRecord
-from model.schedule import Schedule
-from traffic_gen.program import Program, Stream, ping_pong, programs, streams
+from model.schedule import Schedule, Transfer
+from traffic_gen.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
 # All agents must have read the start time before it comes.
@@ -79,7 +79,7 @@ class Fleet:
         self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
     ) -> None:
         """Give every agent its part, and have all connections opened."""
-        self._load(dict(enumerate(programs(schedule, addresses, verify=verify))))
+        self._load(programs(schedule, addresses, verify=verify))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         for rank, program in by_rank.items():
@@ -93,43 +93,33 @@ class Fleet:
 
         What is on the agenda is done meanwhile, and when it raises `Aborted`, the agents stop.
         """
-        ranks = range(schedule.gpus)
+        ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns, answers = self._start(ranks, at_most_s), Answers()
         try:
             self._collect(ranks, answers, start_ns, at_most_s, agenda)
         except Aborted:
-            answers = self._abort(schedule, answers)
+            answers = self._abort(ranks, answers)
         except EmulationError as error:
             self._look_away()
-            repeat = _repeat(schedule, number, start_ns, self._abort(schedule, answers))
+            repeat = _repeat(transfers, ranks, number, start_ns, self._abort(ranks, answers))
             raise Incomplete(error, repeat) from error
-        return _repeat(schedule, number, start_ns, answers)
+        return _repeat(transfers, ranks, number, start_ns, answers)
 
-    def one_way_latency_s(
-        self, rank_a: int, rank_b: int, addresses: tuple[str, str], rounds: int = 20
-    ) -> list[float]:
-        """Seconds that eight bytes take between two ranks, for each of a number of exchanges."""
-        pair = ping_pong(rank_a, rank_b, addresses, rounds)
-        answers = self.execute(dict(zip((rank_a, rank_b), pair, strict=True)), at_most_s=10)
-        sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
-        arrivals = dict(r for answer in answers.values() for r in answer["receives"])
-        return [(arrivals[number] - send[1]) / 1e9 for number, send in sends.items()]
-
-    def execute(self, by_rank: Mapping[int, Program], at_most_s: float) -> Answers:
-        """Load programs that are no collective's, and execute them once."""
-        self._load(by_rank)
-        start_ns, answers = self._start(by_rank, at_most_s), Answers()
-        self._collect(by_rank, answers, start_ns, at_most_s, nothing_due)
-        return answers
-
-    def carry(
-        self, flows: Sequence[Stream], addresses: Mapping[tuple[int, int], str], at_most_s: float
-    ) -> list[float]:
-        """Seconds that each of several streams takes, all begun at once."""
-        answers = self.execute(streams(flows, addresses), at_most_s).values()
-        begun_ns = min(answer["begun_ns"] for answer in answers)
-        arrivals = dict(r for answer in answers for r in answer["receives"])
-        return [(arrivals[number] - begun_ns) / 1e9 for number in range(len(flows))]
+    def execute(
+        self,
+        transfers: Sequence[Transfer],
+        addresses: Mapping[tuple[int, int], str],
+        at_most_s: float,
+    ) -> Repeat:
+        """Transfers that are no collective's, once; raises `EmulationError` if they do not end."""
+        ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
+        self._load(programs_of(ranks, transfers, addresses))
+        start_ns, answers = self._start(ranks, at_most_s), Answers()
+        self._collect(ranks, answers, start_ns, at_most_s, nothing_due)
+        repeat = _repeat(transfers, ranks, 0, start_ns, answers)
+        if not repeat.complete:
+            raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
+        return repeat
 
     def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
         start_ns = time.monotonic_ns() + START_DELAY_NS + len(self._gpus) * START_DELAY_EACH_NS
@@ -142,9 +132,9 @@ class Fleet:
         """The cause is known: nobody is looked after any more."""
         self._check, self._patience_s = (lambda: None), 0.0
 
-    def _abort(self, schedule: Schedule, answers: Answers) -> Answers:
+    def _abort(self, ranks: Iterable[int], answers: Answers) -> Answers:
         """Have those that still answer stop, and keep what they have; the dead have no records."""
-        alive = [rank for rank in range(schedule.gpus) if self._gpus[rank] not in self._dead]
+        alive = [rank for rank in ranks if self._gpus[rank] not in self._dead]
         missing = [rank for rank in alive if rank not in answers]
         deadline = time.monotonic() + ABORT_DEADLINE_S
         for rank in missing:
@@ -248,12 +238,18 @@ def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[Fleet]
         yield Fleet(connected, check)
 
 
-def _repeat(schedule: Schedule, number: int, start_ns: int, answers: Answers) -> Repeat:
-    records = tuple(_records(schedule, number, start_ns, answers))
+def _repeat(
+    transfers: Iterable[Transfer],
+    ranks: Sequence[int],
+    number: int,
+    start_ns: int,
+    answers: Answers,
+) -> Repeat:
+    records = tuple(_records(transfers, number, start_ns, answers))
     values = answers.values()
     return Repeat(
         number=number,
-        complete=len(answers) == schedule.gpus and all(a["complete"] for a in values),
+        complete=len(answers) == len(ranks) and all(a["complete"] for a in values),
         completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
         start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
         agents_cpu_s=sum(a["cpu_s"] for a in values),
@@ -263,22 +259,22 @@ def _repeat(schedule: Schedule, number: int, start_ns: int, answers: Answers) ->
         ),
         records=records,
         start_ns=start_ns,
-        sent_bytes=_by_rank(schedule, answers, "sent_bytes"),
-        received_bytes=_by_rank(schedule, answers, "received_bytes"),
+        sent_bytes=_by_rank(ranks, answers, "sent_bytes"),
+        received_bytes=_by_rank(ranks, answers, "received_bytes"),
     )
 
 
-def _by_rank(schedule: Schedule, answers: Answers, key: str) -> tuple[int, ...]:
-    return tuple(answers.get(rank, {}).get(key, 0) for rank in range(schedule.gpus))
+def _by_rank(ranks: Iterable[int], answers: Answers, key: str) -> tuple[int, ...]:
+    return tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
 
 
 def _records(
-    schedule: Schedule, number: int, start_ns: int, answers: Answers
+    transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
 ) -> Iterator[TransferRecord]:
     """Both ends' times of every transfer, from the common start on."""
     sends = {s[0]: s[1:] for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
-    for transfer in schedule.transfers:
+    for transfer in transfers:
         times = (*sends.get(transfer.id, (0, 0, 0)), arrivals.get(transfer.id, 0))
         started, sent, confirmed, arrived = (max(0, t - start_ns) if t else 0 for t in times)
         yield TransferRecord(

@@ -5,18 +5,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model.measurement import Repeat
 from model.platforms import GBIT
 from model.shaping import wire_bytes
 from model.topology import LinkKind
+from results.fidelity import machine_reasons, summarized
+from results.verdict import Reason, worst
 from scenarios.benchmarks.rows import SIXTEEN, Row
 from scenarios.experiment import Experiment, experiment
 from scenarios.library import LIBRARY
 from scenarios.loading import load
+from scenarios.observing import Observer
 from scenarios.progress import Silent
 from scenarios.runner import run
 from testbed.marks import marked_run
 from testbed.proxies import ProxyKind
-from traffic_gen.program import Stream
+from testbed.vitals import vitals
+from traffic_gen.exchanges import streams
 
 # 256 GPUs, on the slowest links that can be shaped: an execution takes one to two minutes.
 LARGEST = (
@@ -69,12 +74,12 @@ class Ring:
     domains: int
     rails: int
 
-    def streams(self, fabric: Experiment) -> list[Stream]:
-        """As many bytes as the links take some seconds for."""
-        spec, kind = fabric.topology.spec, self.kind
-        size = round(_rate_bps(fabric, kind) / 8 * AT_ONCE_S / wire_bytes(1))
+    def flows(self, fabric: Experiment) -> list[tuple[int, int, int]]:
+        """Source, destination, and as many bytes as the links take some seconds for."""
+        spec = fabric.topology.spec
+        size = round(_rate_bps(fabric, self.kind) / 8 * AT_ONCE_S / wire_bytes(1))
         return [
-            Stream(
+            (
                 gpu.domain * spec.domain_size + gpu.rail,
                 (gpu.domain + self.domains) % spec.domains * spec.domain_size
                 + (gpu.rail + self.rails) % spec.domain_size,
@@ -90,29 +95,42 @@ RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
 def at_once() -> Iterator[Row]:
     """Rings in all HB domains and on all rails at the same time, each link full both ways."""
     mark_id = f"bench-{os.getpid()}-capacity"
-    with marked_run(mark_id) as mark, experiment(AT_ONCE, ProxyKind.PROCESS, mark) as fabric:
-        for number in range(1 + AT_ONCE_TRIALS):
-            rows = list(_carried(fabric))
-            if number:  # connections are warm
-                yield from rows
+    with (
+        marked_run(mark_id) as mark,
+        experiment(AT_ONCE, ProxyKind.PROCESS, mark) as fabric,
+        vitals(fabric.bed.open_vswitch) as watching,
+    ):
+        _rings_at_once(fabric)  # connections are warm from now on
+        observer = Observer(fabric, watching)
+        for _ in range(AT_ONCE_TRIALS):
+            done = _rings_at_once(fabric)
+            observer.note(done)
+            found = list(machine_reasons(summarized(observer.observations()[-1:], 0)))
+            yield from (_ring_row(fabric, ring, done, found) for ring in RINGS)
 
 
-def _carried(fabric: Experiment) -> Iterator[Row]:
-    flows = [ring.streams(fabric) for ring in RINGS]
-    addresses = fabric.layout.addresses()
-    seconds = fabric.agents.carry([*flows[0], *flows[1]], addresses, 10 * AT_ONCE_S)
-    parts = seconds[: len(flows[0])], seconds[len(flows[0]) :]
-    for ring, streams, taken in zip(RINGS, flows, parts, strict=True):
-        bits = 8 * wire_bytes(sum(stream.size_bytes for stream in streams))
-        nominal_s = 8 * wire_bytes(streams[0].size_bytes) / _rate_bps(fabric, ring.kind)
-        yield {
-            "gpus": fabric.topology.spec.gpus,
-            "proxies": ProxyKind.PROCESS.value,
-            "collective": f"{ring.kind} rings, all at once",
-            "carried_gbit_per_s": bits / max(taken) / 1e9,
-            "nominal_gbit_per_s": bits / nominal_s / 1e9,
-            "ratio": max(taken) / nominal_s,
-        }
+def _rings_at_once(fabric: Experiment) -> Repeat:
+    sent = streams(flow for ring in RINGS for flow in ring.flows(fabric))
+    return fabric.agents.execute(sent, fabric.layout.addresses(), 10 * AT_ONCE_S)
+
+
+def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reason]) -> Row:
+    """The streams of one kind of ring; the slowest counts."""
+    flows = set(ring.flows(fabric))
+    records = [r for r in done.records if (r.source, r.destination, r.size_bytes) in flows]
+    bits = 8 * wire_bytes(sum(record.size_bytes for record in records))
+    taken_s = max(record.arrived_ns for record in records) / 1e9
+    nominal_bps = len(records) * _rate_bps(fabric, ring.kind)
+    return {
+        "gpus": fabric.topology.spec.gpus,
+        "proxies": ProxyKind.PROCESS.value,
+        "collective": f"{ring.kind} rings, all at once",
+        "carried_gbit_per_s": bits / taken_s / 1e9,
+        "nominal_gbit_per_s": nominal_bps / 1e9,
+        "ratio": taken_s * nominal_bps / bits,
+        "verdict": worst(verdict for verdict, _ in found).value,
+        "reasons": [reason for _, reason in found],
+    }
 
 
 def _rate_bps(fabric: Experiment, kind: LinkKind) -> int:

@@ -11,7 +11,8 @@ from scenarios.benchmarks.growth import _size
 from scenarios.benchmarks.rows import SIXTEEN, sized
 from scenarios.library import LIBRARY
 from scenarios.loading import load
-from traffic_gen.program import Stream, streams
+from traffic_gen.exchanges import streams
+from traffic_gen.program import programs_of
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
@@ -68,11 +69,11 @@ def test_the_self_check_lasts_as_long_at_every_rate() -> None:
 def test_every_transfer_of_streams_is_sent_and_received_once(
     pairs: list[tuple[int, int]], rounds: int
 ) -> None:
-    flows = [Stream(source, destination, 1000) for source, destination in pairs]
-    built = streams(flows, dict.fromkeys(pairs, "address"), rounds)
-    sent = sorted(entry[0] for program in built.values() for entry in program["sends"])
+    sent = streams([(source, destination, 1000) for source, destination in pairs], rounds)
+    built = programs_of(range(16), sent, dict.fromkeys(pairs, "address"))
+    begun = sorted(entry[0] for program in built.values() for entry in program["sends"])
     received = sorted(entry[0] for program in built.values() for entry in program["receives"])
-    assert sent == received == list(range(len(pairs) * rounds))
+    assert begun == received == list(range(len(pairs) * rounds))
     for rank, program in built.items():
         assert program["rank"] == rank
         assert set(program["peers"]) == {entry[1] for entry in program["sends"]}
