@@ -6,6 +6,7 @@ RailbedError
 ├── InputError          2   a scenario or an argument is wrong
 ├── NotReady            3   this machine lacks something
 └── EmulationError      4   something died or did not come up
+    └── OutOfTolerance  4   a link, measured alone, is not what it should be
 """
 
 from dataclasses import dataclass
@@ -50,3 +51,7 @@ class EmulationError(RailbedError):
     """A part of the running testbed died, or did not come up in time."""
 
     exit_code = 4
+
+
+class OutOfTolerance(EmulationError):
+    """Calibration found a link that is not what the fabric says."""

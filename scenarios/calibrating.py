@@ -1,7 +1,7 @@
 """Calibration of a fabric that has just come up: is each class of its links what it should be?"""
 
 from model.calibration import LinkCalibration, representatives
-from model.errors import EmulationError
+from model.errors import OutOfTolerance
 from model.topology import Link
 from scenarios.experiment import Experiment
 from testbed.calibration import measure
@@ -22,19 +22,24 @@ def _calibrate_link(fabric: Experiment, link: Link) -> tuple[LinkCalibration, ..
         if not any(direction.flaws for direction in directions):
             break
         again = zip(directions, measure(fabric.bed, link), strict=True)
-        directions = tuple(new if old.flaws else old for old, new in again)
+        directions = tuple(min(both, key=_flaw) for both in again)
     return directions
 
 
+def _flaw(direction: LinkCalibration) -> tuple[bool, float]:
+    """Sorts those without a flaw first, and then by the rate: what disturbs makes it less."""
+    return bool(direction.flaws), abs(direction.rate_error)
+
+
 def require_calibrated(fabric: str, links: tuple[LinkCalibration, ...]) -> None:
-    """Raise `EmulationError` with all that is out of tolerance."""
+    """Raise `OutOfTolerance` with all that is out of tolerance."""
     flaws = [
         f"{fabric}: {direction.kind} {direction.link}, {direction.direction}wards: {flaw}"
         for direction in links
         for flaw in direction.flaws
     ]
     if flaws:
-        raise EmulationError(
+        raise OutOfTolerance(
             "\n".join(flaws)
             + f"\nEach was measured alone, {TRIALS} times. Is this machine busy, or does "
             "another program change its traffic control? Try again when it is idle, or with a "

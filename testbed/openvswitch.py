@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model.errors import EmulationError
 from testbed.marks import Mark
-from testbed.processes import BEFORE_PROXIES, Watch, running, start, wait_for
+from testbed.processes import BEFORE_PROXIES, Watch, output_of, running, start, wait_for
 
 NAME = "Open vSwitch"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -84,7 +84,7 @@ class OpenVSwitch:
 
     def command(self, *arguments: str) -> str:
         """Run `ovs-vsctl` on this instance and return what it prints."""
-        return _run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
+        return output_of("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""
@@ -141,7 +141,7 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
     environment = {**mark.environment, **places}
     database, remote = folder / "conf.db", folder / "db.sock"
-    _run("ovsdb-tool", "create", str(database), str(SCHEMA))
+    output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
     with running(server, folder / "ovsdb-server.log", environment) as database_server:
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
@@ -149,7 +149,7 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
         settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
         # The socket is there before the server listens at it.
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
-        _run(
+        output_of(
             "ovs-vsctl",
             *initialize,
             "--",
@@ -191,10 +191,3 @@ def _is_socket(entry: Path) -> bool:
         return os.readlink(entry).startswith("socket:")
     except FileNotFoundError:
         return False
-
-
-def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
-    return done.stdout

@@ -4,7 +4,6 @@ Both are in the present network namespace, with their files in the run's folder;
 that a package does not set, so Open vSwitch forwards packet by packet.
 """
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 from model.errors import EmulationError
 from testbed.listening import connections, listens
 from testbed.marks import Mark
-from testbed.processes import last_words, running, wait_for
+from testbed.processes import last_words, output_of, running, wait_for
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 LOOPBACK = "127.0.0.1"
@@ -50,11 +49,13 @@ def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
     places = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
     variables = {**mark.environment, **dict.fromkeys(places, str(folder))}
     database, remote = folder / "conf.db", folder / "db.sock"
-    _run("ovsdb-tool", "create", str(database), str(SCHEMA))
+    output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
     with running(server, folder / "ovsdb-server.log", variables):
         wait_for(remote.exists, "plain Open vSwitch's database opens its socket", DEADLINE_S)
-        _run("ovs-vsctl", "--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init")
+        output_of(
+            "ovs-vsctl", "--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"
+        )
         daemon = ["ovs-vswitchd", f"unix:{remote}"]
         with running(daemon, folder / "ovs-vswitchd.log", variables):
             yield variables
@@ -75,9 +76,3 @@ def learning_controller(mark: Mark) -> Iterator[LearningController]:
 
         wait_for(listening, "ryu-manager listens", DEADLINE_S)
         yield LearningController(ryu.pid, log)
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")

@@ -36,6 +36,14 @@ def start(
         )
 
 
+def output_of(*command: str) -> str:
+    """What a command that ends soon has said; raises `EmulationError` if it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
 @contextmanager
 def running(
     command: Sequence[str], log: Path, environment: Mapping[str, str]
