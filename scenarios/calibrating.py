@@ -1,29 +1,36 @@
 """Calibration of a fabric that has just come up: is each class of its links what it should be?"""
 
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+
 from model.calibration import LinkCalibration, representatives
 from model.errors import OutOfTolerance
-from model.topology import Link
 from scenarios.experiment import Experiment
 from testbed.calibration import measure
 
 # A machine does other things at times; a link that is wrong is wrong each time.
 TRIALS = 3
 
+Directions = tuple[LinkCalibration, LinkCalibration]
+
 
 def calibrate(fabric: Experiment) -> tuple[LinkCalibration, ...]:
     """Some links of each class, each direction alone; what is right once is right."""
     links = representatives(fabric.topology)
-    return tuple(direction for link in links for direction in _calibrate_link(fabric, link))
+    tried = (best_trial(partial(measure, fabric.bed, link)) for link in links)
+    return tuple(chain.from_iterable(tried))
 
 
-def _calibrate_link(fabric: Experiment, link: Link) -> tuple[LinkCalibration, ...]:
-    directions: tuple[LinkCalibration, ...] = measure(fabric.bed, link)
+def best_trial(trial: Callable[[], Directions]) -> Directions:
+    """The best of some trials of both directions, each by itself; if all is well, there is one."""
+    best = trial()
     for _ in range(TRIALS - 1):
-        if not any(direction.flaws for direction in directions):
+        if not any(direction.flaws for direction in best):
             break
-        again = zip(directions, measure(fabric.bed, link), strict=True)
-        directions = tuple(min(both, key=_flaw) for both in again)
-    return directions
+        up, down = zip(best, trial(), strict=True)
+        best = min(up, key=_flaw), min(down, key=_flaw)
+    return best
 
 
 def _flaw(direction: LinkCalibration) -> tuple[bool, float]:

@@ -29,7 +29,7 @@ from model.topology import Hop, Link, LinkKind, Port, Topology, build_topology
 from results.calibration import calibration_objects
 from results.contract import run_object
 from results.table import print_run
-from scenarios.calibrating import require_calibrated
+from scenarios.calibrating import TRIALS, best_trial, require_calibrated
 from tests.unit.fabrics import spec, topologies
 
 RATES = st.integers(MIN_RATE_BPS, 1_000_000_000)
@@ -195,3 +195,27 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     print_run(result, Console(file=text, width=80))
     (row,) = [line.split() for line in text.getvalue().splitlines() if "nic-link" in line]
     assert row[:4] == ["nic-link", "20", "Mbit/s", "-0.50%"]
+
+
+def shares_of(trials: list[tuple[float, float]]) -> tuple[list[float], int]:
+    """What counts of trials in which both directions have these shares of their rate."""
+    left = iter(trials)
+    best = best_trial(lambda: tuple(measured(20_000_000, 20e6 * share) for share in next(left)))  # type: ignore[arg-type, return-value]
+    return [found.rate_bps / 20e6 for found in best], len(trials) - len(list(left))
+
+
+@pytest.mark.parametrize(
+    ("trials", "best", "needed"),
+    [
+        ([(1, 1), (1, 0.9), (0.9, 1)], (1, 1), 1),
+        ([(1, 0.9), (0.9, 1), (1, 1)], (1, 1), 2),
+        ([(1, 0.9), (1, 0.8), (1, 0.98)], (1, 0.98), 3),
+        ([(0.9, 0.9), (0.5, 0.98), (0.98, 0.5)], (0.98, 0.98), 3),
+    ],
+)
+def test_the_best_trial_of_each_direction_counts(
+    trials: list[tuple[float, float]], best: tuple[float, float], needed: int
+) -> None:
+    shares, taken = shares_of(trials)
+    assert shares == pytest.approx(best, abs=1e-3)
+    assert taken == needed <= TRIALS
