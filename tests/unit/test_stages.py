@@ -1,19 +1,21 @@
 """While rules change, switch by switch and stage by stage, every packet arrives."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise, permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.desired import DesiredState, desired_state
 from controller.stages import at_once, nearest_first, routes_behind
 from model.distances import Distances, LiveLinks
+from model.fabric import FabricKind
 from model.health import Health
 from model.routing import Routing, Unreachable
-from model.topology import Gpu, Topology
-from tests.unit.fabrics import fabrics_with_failures
+from model.topology import Gpu, Topology, build_topology
+from tests.unit.fabrics import fabrics_with_failures, spec
 from tests.unit.pipeline import Pipeline
 
 Case = tuple[Topology, Health]
@@ -55,9 +57,16 @@ def forwarding(topology: Topology, old: DesiredState, new: DesiredState) -> Desi
 
 
 def assert_nobody_is_lost(
-    topology: Topology, before: Health, after: Health, real: Health, data: st.DataObject
+    topology: Topology,
+    before: Health,
+    after: Health,
+    real: Health,
+    ahead: Callable[[], set[str]] = set,
 ) -> None:
-    """From the state for one health to that for a better one, in a fabric of `real` health."""
+    """From the state for one health to that for a better one, in a fabric of `real` health.
+
+    `ahead` says which switches have a stage's rules already, when others have those before.
+    """
     old, new = desired_state(topology, before), desired_state(topology, after)
     distances = Distances(LiveLinks(topology, after))
     stages = nearest_first(distances, old.rules, new.rules)
@@ -68,10 +77,15 @@ def assert_nobody_is_lost(
         (forwarding(topology, old, new), (first[-1], *stages.behind_routes)),
     ):
         for one, following in pairwise(sequence):
-            ahead = data.draw(st.sets(st.sampled_from(topology.openflow_switches)))
-            mixed = {name: (following if name in ahead else one)[name] for name in one}
+            early = ahead()
+            mixed = {name: (following if name in early else one)[name] for name in one}
             assert_all_arrive(Pipeline(topology, real, replace(hosts, rules=mixed)), pairs)
     assert dict(stages.behind_routes[-1]) == new.rules
+
+
+def some_switches(topology: Topology) -> st.SearchStrategy[set[str]]:
+    """Any of a fabric's switches."""
+    return st.sets(st.sampled_from(topology.openflow_switches))
 
 
 @settings(deadline=None)
@@ -81,7 +95,38 @@ def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> N
     names = sorted(before.failed)
     returned = data.draw(st.sets(st.sampled_from(names))) if names else set()
     after = Health(before.failed - returned)
-    assert_nobody_is_lost(topology, before, after, after, data)
+    some = some_switches(topology)
+    assert_nobody_is_lost(topology, before, after, after, lambda: data.draw(some))
+
+
+@pytest.mark.parametrize(
+    ("size", "spines", "seed", "returned", "others"),
+    [
+        # A rule for a whole rail, and others for GPUs of it that are further.
+        (
+            3,
+            6,
+            3,
+            {"rail1--spine4"},
+            {"d0g0--hb0", "d0g1--rail1", "d1g0--hb1", "d1g0--rail0", "d2g0--hb2", "d2g1--hb2"}
+            | {"d2g2--hb2", "rail0--spine0", "rail1--spine0", "rail2--spine0"},
+        ),
+        # One rule for a whole rail becomes another, and one of its GPUs is behind another GPU.
+        (
+            2,
+            2,
+            0,
+            {"rail1--spine0", "d1g1--hb1", "rail0--spine0"},
+            {"d0g0--hb0", "d1g0--rail0", "rail0--spine1", "rail1--spine1"},
+        ),
+    ],
+)
+def test_nobody_is_lost_where_gpus_of_a_rail_are_not_equally_far(
+    size: int, spines: int, seed: int, returned: set[str], others: set[str]
+) -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, size, spines=spines, seed=seed))
+    before, after = Health(frozenset(returned | others)), Health(frozenset(others))
+    assert_nobody_is_lost(topology, before, after, after)
 
 
 @settings(deadline=None)
