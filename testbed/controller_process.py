@@ -10,6 +10,7 @@ from pathlib import Path
 
 from model.errors import EmulationError
 from model.topology import Topology
+from testbed.borrowed_sockets import closing_together
 from testbed.marks import Mark
 from testbed.processes import BEFORE_PROXIES, Watch, start, wait_for
 
@@ -58,8 +59,9 @@ class ControllerProcess:
         """Kill it, as `kill -9` does; it is no longer watched."""
         self._watch.forget(NAME)
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            with closing_together(self._process.pid):
+                self._process.kill()
+                self._process.wait()
 
     def written(self) -> int:
         """How many lines the journal has."""

@@ -182,9 +182,11 @@ def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) ->
     Links are up before: to bridges and to the controller, all others are broken. Shapers come last:
     Open vSwitch removes what it finds on a port that it is given.
     """
+    wires.flush()
     wires.wait_until_up(topology.links)
     network.start()
     for link in topology.links:
         wires.shape(link)
+    wires.flush()
     for link in topology.links:
         wires.check_shaped(link)

@@ -4,8 +4,6 @@ The kernel's datapath is used where the module is, else the user-space one with 
 offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
 """
 
-import ctypes
-import os
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model.errors import EmulationError
+from testbed.borrowed_sockets import borrowed_sockets, closing_together
 from testbed.marks import Mark
 from testbed.processes import BEFORE_PROXIES, Watch, output_of, running, start, wait_for
 
@@ -25,7 +24,6 @@ RECONNECT_MS = 1000
 # Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
-SYS_PIDFD_GETFD = 438
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,9 @@ class OpenVSwitch:
         """Kill the daemon, as `kill -9` does; it is no longer watched."""
         self.watch.forget(NAME)
         if self._daemon is not None:
-            self._daemon.kill()
-            self._daemon.wait()
+            with closing_together(self._daemon.pid):
+                self._daemon.kill()
+                self._daemon.wait()
             self._daemon = None
 
     def wait_until_configured(self) -> None:
@@ -124,7 +123,7 @@ class OpenVSwitch:
         The sockets are borrowed by pidfd_getfd(2), so that no setting of the machine is touched.
         """
         widened = 0
-        for descriptor in _borrowed_sockets(self.process_id):
+        for descriptor in borrowed_sockets(self.process_id):
             with socket.socket(fileno=descriptor) as borrowed:
                 if borrowed.family == socket.AF_PACKET:
                     borrowed.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES)
@@ -170,24 +169,3 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
 def kernel_datapath_available() -> bool:
     """Whether the kernel's Open vSwitch datapath is loaded."""
     return Path("/sys/module/openvswitch").exists()
-
-
-def _borrowed_sockets(process_id: int) -> Iterator[int]:
-    """Duplicates of all sockets of a process."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    pidfd = os.pidfd_open(process_id)
-    try:
-        for entry in Path(f"/proc/{process_id}/fd").iterdir():
-            if _is_socket(entry):
-                descriptor = libc.syscall(SYS_PIDFD_GETFD, pidfd, int(entry.name), 0)
-                if descriptor >= 0:
-                    yield descriptor
-    finally:
-        os.close(pidfd)
-
-
-def _is_socket(entry: Path) -> bool:
-    try:
-        return os.readlink(entry).startswith("socket:")
-    except FileNotFoundError:
-        return False

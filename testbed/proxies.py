@@ -4,10 +4,13 @@ Both kinds give the same things: a process id, whose network namespace takes the
 socket on which the agent waits; a log. A proxy ends when the run's end of its socket closes.
 """
 
+import json
+import os
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -17,14 +20,16 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from model.errors import NotReady
+from model.errors import EmulationError, NotReady
 from model.shaping import SEGMENT_PACKETS
 from testbed import namespace
 from testbed.marks import RUN_LABEL, Mark
-from testbed.processes import start, wait_for
+from testbed.processes import last_words, running, wait_for
 
 START_DEADLINE_S = 30
 REMOVE_DEADLINE_S = 30
+END_DEADLINE_S = 10
+AGENTS = "the agents"
 PARALLEL_STARTS = 8
 SYSTEM_PYTHON = "/usr/bin/python3"
 # What the agent and its folder are called inside a container.
@@ -88,19 +93,37 @@ def proxies(
 def _processes(
     gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
 ) -> Iterator[dict[str, int]]:
-    """Agents in network namespaces of their own."""
-    running = {}
+    """Agents in network namespaces of their own, forked by one process; they end with it."""
+    sockets = {gpu: str(folder / f"{gpu}.sock") for gpu in gpus}
+    said, log = folder / "process-ids.json", folder / "agents.log"
+    command = [SYSTEM_PYTHON, "-IS", str(agent.with_name("agents.py")), str(said)]
+    # Their ends are waited for last, when the one that forked them has ended.
+    with (
+        ExitStack() as ends,
+        running([*command, *sockets.values()], log, mark.environment) as launcher,
+    ):
+        wait_for(lambda: said.exists() or launcher.poll() is not None, AGENTS, START_DEADLINE_S)
+        if not said.exists():
+            raise EmulationError(f"{AGENTS}: died; last words:\n{last_words(log)}")
+        by_socket = json.loads(said.read_text())
+        process_ids = {gpu: by_socket[socket] for gpu, socket in sockets.items()}
+        for gpu, process_id in process_ids.items():
+            ends.enter_context(_until_it_has_ended(process_id, folder / f"{gpu}.log"))
+        yield process_ids
+
+
+@contextmanager
+def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
+    """Wait, at the end of the context, for a process that is no child of this one."""
     try:
-        for gpu in gpus:
-            command = [SYSTEM_PYTHON, "-IS", str(agent), str(folder / f"{gpu}.sock")]
-            log = folder / f"{gpu}.log"
-            running[gpu] = start(["unshare", "--net", *command], log, mark.environment)
-        yield {gpu: process.pid for gpu, process in running.items()}
+        descriptor = os.pidfd_open(process_id)
+    except ProcessLookupError:
+        raise EmulationError(f"{AGENTS}: one died; last words:\n{last_words(log)}") from None
+    try:
+        yield
     finally:
-        for process in running.values():
-            process.kill()
-        for process in running.values():
-            process.wait()
+        select.select([descriptor], [], [], END_DEADLINE_S)
+        os.close(descriptor)
 
 
 @contextmanager

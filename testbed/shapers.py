@@ -5,11 +5,16 @@ by half. A class of higher priority for packets too short to carry data keeps co
 within 1 % of the model. Both classes may borrow up to the link's rate.
 """
 
-from pyroute2 import IPRoute
+import struct
+from collections.abc import Iterator
+from functools import cache
+
+from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError
 from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ACKNOWLEDGEMENT_SHARE, Shaper
+from testbed.netlink import HEADER, Request, split
 
 ROOT = 0x1_0000
 LINK_CLASS = ROOT | 1
@@ -18,6 +23,8 @@ ACKNOWLEDGEMENT_CLASS = ROOT | 3
 
 QUANTUM_BYTES = 16 * 1024
 ETHERTYPE_IPV4 = 0x0800
+# struct tcmsg (linux/rtnetlink.h): the family, padding, the interface.
+INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4
 # u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
 _LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
 _SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
@@ -38,6 +45,21 @@ def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
         target=ACKNOWLEDGEMENT_CLASS,
         keys=[_SHORT_PACKET],
     )
+
+
+@cache
+def _requests(shaper: Shaper) -> bytes:
+    """What `shape` asks for, encoded, for an interface with the index 0."""
+    with IPBatch() as compiler:
+        shape(compiler, 0, shaper)
+        return bytes(compiler.batch)
+
+
+def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Request]:
+    """The requests that shape an interface: many are alike, and to encode them takes long."""
+    for about, request in split(what, _requests(shaper)):
+        begin, end = request[:INTERFACE_AT], request[INTERFACE_AT + INTERFACE.size :]
+        yield about, begin + INTERFACE.pack(interface) + end
 
 
 def reshape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from model.errors import EmulationError
 from model.vitals import Reading, ThreadTime, Window, window
+from testbed.netlink import NetlinkSocket
 from testbed.openvswitch import OpenVSwitch
 from testbed.processes import BEFORE_PROXIES
 from testbed.procfs import idle_and_steal_s, stalled_s, thread_time
-from testbed.queues import Queues
+from testbed.queues import read_queues
 
 WINDOW_S = 0.1
 QUEUES_EVERY_S = 0.5
@@ -31,7 +32,7 @@ class Vitals:
 
     def __init__(self, switch: OpenVSwitch) -> None:
         self._switch = switch
-        self._queues = Queues()
+        self._netlink = NetlinkSocket()
         self._queues_due_s = 0.0
         self._readings: list[Reading] = []
         self._stopped = threading.Event()
@@ -45,7 +46,7 @@ class Vitals:
         """End, with a last reading."""
         self._stopped.set()
         self._thread.join()
-        self._queues.close()
+        self._netlink.close()
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -78,7 +79,7 @@ class Vitals:
         begun_s = time.thread_time()
         if time.monotonic() < self._queues_due_s:
             return None
-        longest = max((queue.backlog_bytes for queue in self._queues.read()), default=0)
+        longest = max((queue.backlog_bytes for queue in read_queues(self._netlink)), default=0)
         pause_s = max(QUEUES_EVERY_S, QUEUES_PAUSE * (time.thread_time() - begun_s))
         self._queues_due_s = time.monotonic() + pause_s
         return longest

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
 
-from pyroute2 import IPRoute
+from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.rtnl import ndmsg
 
 from model import addressing
@@ -14,10 +14,11 @@ from model.errors import EmulationError
 from model.shaping import MTU_BYTES, Shaper
 from model.topology import Gpu, Link, LinkKind, Port
 from testbed.namespace import namespace_of
+from testbed.netlink import NetlinkSocket, Request, split
 from testbed.processes import wait_for
 from testbed.proxies import Proxy
-from testbed.queues import Queues
-from testbed.shapers import check_shaped, shape
+from testbed.queues import read_queues
+from testbed.shapers import check_shaped, shape_requests
 
 QUEUE_PACKETS = 1000
 # Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
@@ -41,37 +42,61 @@ class Counters:
 class Wiring:
     """Netlink sockets: one for the switches' namespace, one for each proxy's.
 
-    `queues` has them once more, for what must be read fast; the switches' have the name "".
+    `sockets` has them once more, for what is much and must be fast; the switches' has the name "".
+    What is asked of them is collected by `compiler` until `flush`.
     """
 
     switches: IPRoute
     proxies: dict[str, IPRoute]
     process_ids: dict[str, int]
-    queues: dict[str, Queues]
+    sockets: dict[str, NetlinkSocket]
+    compiler: IPBatch
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
+    _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
-        """Make the pair of interfaces of a link and bring both up."""
+        """Ask for the pair of interfaces of a link, and for both to be up."""
         lower, upper = link.lower, link.upper
-        peer: dict[str, str | int] = {"ifname": lower.interface, "mtu": MTU_BYTES}
-        if lower.node in gpus:
-            peer["net_ns_fd"] = f"/proc/{self.process_ids[lower.node]}/ns/net"
-            peer["address"] = _hardware_address(link.kind, gpus[lower.node])
-        self._made += 1
-        self.switches.link(
-            "add",
-            index=FIRST_INDEX + self._made,
-            ifname=upper.interface,
-            kind="veth",
-            mtu=MTU_BYTES,
-            txqlen=QUEUE_PACKETS,
-            peer=peer,
-        )
         for port in (lower, upper):
-            self.netlink_of(port).link("set", index=self.index_of(port), state="up")
+            self.interfaces[self._place(port), port.interface] = self._next_index()
+        peer: list[tuple[str, str | int]] = [
+            ("IFLA_IFNAME", lower.interface),
+            ("IFLA_MTU", MTU_BYTES),
+        ]
+        if lower.node in gpus:
+            peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
+            peer.append(("IFLA_ADDRESS", _hardware_address(link.kind, gpus[lower.node])))
+        with self._asking("", link.name) as netlink:
+            netlink.link(
+                "add",
+                index=self.index_of(upper),
+                ifname=upper.interface,
+                mtu=MTU_BYTES,
+                txqlen=QUEUE_PACKETS,
+                IFLA_LINKINFO=_pair_with(self.index_of(lower), peer),
+            )
+        for port in (lower, upper):
+            with self._asking(self._place(port), link.name) as netlink:
+                netlink.link("set", index=self.index_of(port), state="up")
+
+    @contextmanager
+    def _asking(self, place: str, what: str) -> Iterator[IPBatch]:
+        """Collect requests for a namespace."""
+        yield self.compiler
+        self._asked.setdefault(place, []).extend(split(what, bytes(self.compiler.batch)))
+        self.compiler.reset()
+
+    def flush(self) -> None:
+        """Do what was asked for, first in the switches' namespace: links come from there."""
+        for place in sorted(self._asked):
+            self.sockets[place].send(self._asked.pop(place))
+
+    def _next_index(self) -> int:
+        self._made += 1
+        return FIRST_INDEX + self._made
 
     def netlink_of(self, port: Port) -> IPRoute:
         """The netlink socket of the namespace that a port's interface is in."""
@@ -83,20 +108,21 @@ class Wiring:
 
     def index_of(self, port: Port) -> int:
         """The kernel's index of a port's interface."""
-        key = (port.node if port.node in self.proxies else "", port.interface)
+        key = self._place(port), port.interface
         if key not in self.interfaces:
-            found = self.netlink_of(port).link_lookup(ifname=port.interface)
-            if not found:
-                raise EmulationError(f"{port.node}: interface {port.interface} is not there")
-            self.interfaces[key] = found[0]
+            raise EmulationError(f"{port.node}: interface {port.interface} is not there")
         return self.interfaces[key]
+
+    def _place(self, port: Port) -> str:
+        """The namespace of a port: only proxies have one of their own."""
+        return port.node if port.node in self.proxies else ""
 
     def lose_proxy(self, gpu: str) -> None:
         """Let go of the namespace of a proxy that is dead; its links' counters stay as they are."""
         netlink = self.proxies.pop(gpu, None)
         if netlink is not None:
             netlink.close()
-            self.queues.pop(gpu).close()
+            self.sockets.pop(gpu).close()
         self.process_ids.pop(gpu, None)
         self.lost.add(gpu)
 
@@ -106,19 +132,15 @@ class Wiring:
         All neighbours are known from the start: to ask for one would wait behind data, and what is
         sent meanwhile would be lost.
         """
-        netlink = self.proxies[gpu.name]
-        netlink.link("set", index=1, state="up")
         hb_index, nic_index = self.index_of(hb), self.index_of(nic)
-        netlink.addr(
-            "add",
-            index=hb_index,
-            address=str(addressing.hb_address(gpu)),
-            prefixlen=addressing.DOMAIN_PREFIX,
-        )
-        netlink.addr("add", index=nic_index, address=str(addressing.nic_address(gpu)), prefixlen=32)
-        _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
-        for peer in peers:
-            _add_neighbour(netlink, hb_index, addressing.hb_address(peer), addressing.hb_mac(peer))
+        with self._asking(gpu.name, f"{gpu.name}: its addresses") as netlink:
+            netlink.link("set", index=1, state="up")
+            _add_address(netlink, hb_index, addressing.hb_address(gpu), addressing.DOMAIN_PREFIX)
+            _add_address(netlink, nic_index, addressing.nic_address(gpu), 32)
+            _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
+            for peer in peers:
+                mac = addressing.hb_mac(peer)
+                _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
     def make_bridge(self, name: str, ports: Mapping[Port, str]) -> None:
         """A kernel bridge without spanning tree: the crossbar of an HB domain.
@@ -126,13 +148,15 @@ class Wiring:
         `ports` has the hardware address behind each. All are known from the start: a bridge that
         has to learn them sends to all GPUs what is for one that has sent nothing yet.
         """
-        self.switches.link("add", ifname=name, kind="bridge", br_stp_state=0, state="up")
-        bridge = self.switches.link_lookup(ifname=name)[0]
-        for port, address in ports.items():
-            index = self.index_of(port)
-            self.switches.link("set", index=index, master=bridge)
-            # bridge(8) calls an entry that is neither learned nor the bridge's own "static".
-            self.switches.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
+        bridge = self._next_index()
+        with self._asking("", name) as netlink:
+            netlink.link("add", index=bridge, ifname=name, kind="bridge", br_stp_state=0)
+            netlink.link("set", index=bridge, state="up")
+            for port, address in ports.items():
+                index = self.index_of(port)
+                netlink.link("set", index=index, master=bridge)
+                # bridge(8) calls an entry that is neither learned nor the bridge's own "static".
+                netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
 
     def wait_until_up(self, links: Iterable[Link]) -> None:
         """Wait until the kernel has found all links to be up; new ones have carrier before."""
@@ -148,9 +172,11 @@ class Wiring:
         }
 
     def shape(self, link: Link) -> None:
-        """Shape both directions of a link, each where it is sent."""
+        """Ask for shapers of both directions of a link, each where it is sent."""
         for port in (link.lower, link.upper):
-            shape(self.netlink_of(port), self.index_of(port), Shaper(link.rate_bps))
+            what = f"{link.name}, {port.node}'s end: its shaper"
+            asked = shape_requests(what, self.index_of(port), Shaper(link.rate_bps))
+            self._asked.setdefault(self._place(port), []).extend(asked)
 
     def check_shaped(self, link: Link) -> None:
         """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
@@ -161,7 +187,7 @@ class Wiring:
 
     def longest_queue_bytes(self) -> int:
         """What the longest queue of any end of a link holds now."""
-        queues = (queue for place in self.queues.values() for queue in place.read())
+        queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
         return max((queue.backlog_bytes for queue in queues), default=0)
 
     def counters(self, links: Sequence[Link]) -> dict[str, Counters]:
@@ -173,7 +199,7 @@ class Wiring:
         for link in links:
             index = self.index_of(link.upper)
             if index in statistics:
-                dropped = sum(drops.get(self._place(port), 0) for port in (link.lower, link.upper))
+                dropped = sum(self._dropped(port, drops) for port in (link.lower, link.upper))
                 self._last_counters[link.name] = _counters(statistics[index], dropped)
             elif link.lower.node not in self.lost:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} is gone")
@@ -188,15 +214,20 @@ class Wiring:
         """Packets that each shaper has dropped; none are known of a dead proxy."""
         return {
             (place, queue.interface): queue.dropped_packets
-            for place, queues in self.queues.items()
-            for queue in queues.read()
+            for place, netlink in self.sockets.items()
+            for queue in read_queues(netlink)
         }
 
-    def _place(self, port: Port) -> tuple[str, int]:
-        """The namespace of a port, which only proxies have of their own, and its index there."""
+    def _dropped(self, port: Port, drops: Mapping[tuple[str, int], int]) -> int:
         if port.node in self.lost:
-            return port.node, 0
-        return (port.node if port.node in self.proxies else ""), self.index_of(port)
+            return 0
+        return drops.get((self._place(port), self.index_of(port)), 0)
+
+
+def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:
+    """The other end of a veth(4) pair; pyroute2's own way has no place for its index."""
+    peer = ("VETH_INFO_PEER", {"index": index, "attrs": attributes})
+    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [peer]})]}
 
 
 def _counters(statistics: Any, dropped_packets: int) -> Counters:
@@ -209,7 +240,11 @@ def _counters(statistics: Any, dropped_packets: int) -> Counters:
     )
 
 
-def _add_neighbour(netlink: IPRoute, interface: int, address: IPv4Address, mac: str) -> None:
+def _add_address(netlink: IPBatch, interface: int, address: IPv4Address, prefix: int) -> None:
+    netlink.addr("add", index=interface, address=str(address), prefixlen=prefix)
+
+
+def _add_neighbour(netlink: IPBatch, interface: int, address: IPv4Address, mac: str) -> None:
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
@@ -223,10 +258,11 @@ def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
     with ExitStack() as stack:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")
-        sockets, queues = {}, {"": stack.enter_context(closing(Queues()))}
+        proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):
-                sockets[proxy.gpu] = stack.enter_context(IPRoute())
-                queues[proxy.gpu] = stack.enter_context(closing(Queues()))
+                proxy_routes[proxy.gpu] = stack.enter_context(IPRoute())
+                sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
-        yield Wiring(switches, sockets, process_ids, queues)
+        compiler = stack.enter_context(IPBatch())
+        yield Wiring(switches, proxy_routes, process_ids, sockets, compiler)

@@ -455,14 +455,14 @@ def cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def main() -> None:
-    """Wait for the run to connect to the Unix socket at argv[1], then serve it.
+def serve(path: str) -> None:
+    """Wait for the run to connect to the Unix socket at `path`, then serve it.
 
     When that socket is there, peers can connect.
     """
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)
-    server.bind(sys.argv[1])
+    server.bind(path)
     server.listen(1)
     control, _address = server.accept()
     server.close()
@@ -470,4 +470,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1])

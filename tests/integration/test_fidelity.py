@@ -19,8 +19,9 @@ from results.fidelity import Fidelity, machine_reasons, summarized
 from results.verdict import Verdict
 from scenarios.experiment import Experiment
 from scenarios.observing import carried, observing
+from testbed.netlink import NetlinkSocket
 from testbed.proxies import ProxyKind
-from testbed.queues import Queues
+from testbed.queues import read_queues
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.collectives import build_schedule
 
@@ -112,8 +113,8 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
 
 def test_all_queues_of_the_switches_are_read_at_once() -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
-        queues = Queues()
-        found = {queue.interface for queue in queues.read()}
-        queues.close()
+        netlink = NetlinkSocket()
+        found = {queue.interface for queue in read_queues(netlink)}
+        netlink.close()
         links = fabric.topology.links
         assert found == {fabric.bed.wires.index_of(link.upper) for link in links}
