@@ -173,7 +173,9 @@ def build_network(
     """
     Mininet.inited = True
     topo = FabricTopo(topology, proxies, wires, switch)
-    return Mininet(topo, controller=None, link=FabricLink)
+    network = Mininet(topo, controller=None, link=FabricLink)
+    wires.flush()
+    return network
 
 
 def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
@@ -182,7 +184,6 @@ def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) ->
     Links are up before: to bridges and to the controller, all others are broken. Shapers come last:
     Open vSwitch removes what it finds on a port that it is given.
     """
-    wires.flush()
     wires.wait_until_up(topology.links)
     network.start()
     for link in topology.links:

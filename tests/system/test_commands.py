@@ -69,8 +69,8 @@ def result_of(done: subprocess.CompletedProcess[str]) -> Any:
 
 @pytest.mark.parametrize("proxies", ["process", "container"])
 def test_a_run_gives_one_json_object_and_a_folder(folder: Path, proxies: str) -> None:
-    size = ("--set", "workloads.0.size_scale=4000", "--set", "workloads.1.size_scale=40")
-    limits = ("--set", "workloads.2.size_scale=40", "--set", "expect.ratio_limit=0.5")
+    size = ("--set", "workloads.0.size_scale=1600", "--set", "workloads.1.size_scale=16")
+    limits = ("--set", "workloads.2.size_scale=16", "--set", "expect.ratio_limit=0.5")
     result = result_of(
         railbed("run", "quickstart", "--json", *QUICK, "--proxies", proxies, *size, *limits)
     )
