@@ -18,8 +18,8 @@ MIN_BURST_BYTES = 10_000
 # not stored at each hop, and fewer, larger packets cost the switches less.
 SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
-# At 1 Mbit/s one full packet takes 12 ms: below, packets are no longer small against a step.
-MIN_RATE_BPS = 1_000_000
+# Here one full packet takes 24 ms: below, packets are no longer small against a step.
+MIN_RATE_BPS = 500_000
 
 
 @dataclass(frozen=True)

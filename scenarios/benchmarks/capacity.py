@@ -23,7 +23,7 @@ from testbed.proxies import ProxyKind
 from testbed.vitals import vitals
 from traffic_gen.exchanges import streams
 
-# 256 GPUs, on the slowest links that can be shaped: an execution takes one to two minutes.
+# 256 GPUs, at 1 and 9 Mbit/s: an execution takes one to two minutes.
 LARGEST = (
     "fabric.domains=32",
     "fabric.bandwidth_scale=400000",
@@ -31,6 +31,10 @@ LARGEST = (
     "workloads.1.size=8 MB",
     "repeats=1",
 )
+# A direct all-to-all sends the smallest messages, 255 a GPU, and forwards most of them: with the
+# slowest links that can be shaped, and twice as much to send, an execution takes seven minutes.
+LARGEST_DIRECT = (*LARGEST, "fabric.bandwidth_scale=800000", "workloads.2.size=24 MB")
+ALGORITHMS = ("ring", "two-step", "direct")
 # 512 Mbit/s for each of 16 GPUs in its HB domain, and 64 Mbit/s on its NIC: 8.2 and 1.0 Gbit/s.
 AT_ONCE = replace(
     SIXTEEN,
@@ -45,14 +49,18 @@ AT_ONCE_TRIALS = 3
 
 def capacity(store: Path) -> Iterator[Row]:
     """Collectives on 64 containers and 256 processes; then, rings everywhere at once."""
-    yield from _collectives(ProxyKind.CONTAINER, (), store)
-    yield from _collectives(ProxyKind.PROCESS, LARGEST, store)
     yield from at_once()
+    yield from _collectives(ProxyKind.CONTAINER, (), ALGORITHMS, store)
+    yield from _collectives(ProxyKind.PROCESS, LARGEST, ("ring", "two-step"), store)
+    yield from _collectives(ProxyKind.PROCESS, LARGEST_DIRECT, ("direct",), store)
 
 
-def _collectives(proxies: ProxyKind, overrides: Sequence[str], store: Path) -> Iterator[Row]:
+def _collectives(
+    proxies: ProxyKind, overrides: Sequence[str], algorithms: Sequence[str], store: Path
+) -> Iterator[Row]:
     scenario = load(LIBRARY / "capacity.yaml", list(overrides))
-    for case in run(scenario, proxies, store, Silent())["cases"]:
+    cases = tuple(case for case in scenario.cases if case.algorithm in algorithms)
+    for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
         yield {
             "gpus": case["gpus"],
             "proxies": proxies.value,

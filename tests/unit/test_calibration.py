@@ -147,9 +147,9 @@ def test_each_direction_has_its_name() -> None:
 
 
 @pytest.mark.parametrize("rate_bps", [MIN_RATE_BPS, 20_000_000, 180_000_000, 600_000_000])
-def test_a_train_takes_a_fifth_of_a_second_at_most(rate_bps: int) -> None:
+def test_a_train_takes_a_third_of_a_second_at_most(rate_bps: int) -> None:
     train = Train(rate_bps)
-    assert (train.frames - train.leading) * train.frame_s < 0.2
+    assert (train.frames - train.leading) * train.frame_s < 1 / 3
     assert train.window < train.frames - train.leading
 
 

@@ -91,8 +91,8 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: 1e6"),
-            "x.yaml:5 fabric.bandwidth_scale: leaves a NIC link 0.4 Mbit/s, below the 1 Mbit/s "
-            "that can be shaped (bandwidth_scale 1e+06) (use at most 400000)",
+            "x.yaml:5 fabric.bandwidth_scale: leaves a NIC link 0.4 Mbit/s, below the 0.5 Mbit/s "
+            "that can be shaped (bandwidth_scale 1e+06) (use at most 800000)",
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: fast"),

@@ -1,0 +1,68 @@
+"""GPU proxies that are processes: forked by one program, and each for itself."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from model.errors import EmulationError
+from scenarios.experiment import AGENT
+from testbed.marks import marked_run
+from testbed.processes import kill
+from testbed.proxies import ProxyKind, proxies
+from tests.machine import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+GPUS = ["d0g0", "d0g1", "d1g0"]
+
+
+def run_id(name: str) -> str:
+    return f"test-{os.getpid()}-proxies-{name}"
+
+
+def is_alive(process_id: int) -> bool:
+    return Path(f"/proc/{process_id}").exists()
+
+
+def test_each_has_a_network_of_its_own_and_the_name_of_its_gpu() -> None:
+    with (
+        marked_run(run_id("own")) as mark,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+    ):
+        places = [Path(f"/proc/{proxy.process_id}") for proxy in started.values()]
+        networks = {os.readlink(place / "ns/net") for place in places}
+        assert len(networks - {os.readlink("/proc/self/ns/net")}) == len(GPUS)
+        assert [(place / "comm").read_text().strip() for place in places] == GPUS
+    wait_until(lambda: not any(map(Path.exists, places)), "all have ended")
+
+
+def test_the_death_of_one_is_no_matter_to_the_others() -> None:
+    with (
+        marked_run(run_id("one")) as mark,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+    ):
+        first, *others = (proxy.process_id for proxy in started.values())
+        kill(first)
+        wait_until(lambda: not is_alive(first), "it is gone, and nobody had to bury it")
+        assert all(map(is_alive, others))
+
+
+def test_all_end_with_the_one_that_forked_them() -> None:
+    with (
+        marked_run(run_id("all")) as mark,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+    ):
+        ids = [proxy.process_id for proxy in started.values()]
+        status = Path(f"/proc/{ids[0]}/status").read_text()
+        kill(int(status.split("PPid:")[1].split()[0]))
+        wait_until(lambda: not any(map(is_alive, ids)), "all agents have ended")
+
+
+def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    with (
+        marked_run(run_id("none")) as mark,
+        pytest.raises(EmulationError, match=r"the agents: died; last words:\n.*No such file"),
+        proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", mark),
+    ):
+        pytest.fail("there is no such program")
