@@ -363,13 +363,13 @@ def bench(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Measure the figures that the documentation states. `routing` needs no root."""
-    from scenarios.benchmarks import BENCHMARKS, WITHOUT_FABRIC
+    from scenarios.benchmarks import BENCHMARKS, WITH_CONTAINERS, WITHOUT_FABRIC
 
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     if name not in WITHOUT_FABRIC:
-        _ready("container")
+        _ready("container" if name in WITH_CONTAINERS else "process")
     rows = []
     for row in BENCHMARKS[name](store):
         rows.append(row)

@@ -4,12 +4,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from docker.models.containers import Container
 
 from model.errors import NotReady
-from testbed.marks import RUN_LABEL, RUN_VARIABLE, dead_runs, live_run_ids
+from testbed.marks import RUN_LABEL, dead_runs, live_run_ids, marked_processes
 from testbed.processes import kill
 from testbed.proxies import docker_client, remove_container
 
@@ -46,22 +45,9 @@ def clean() -> Removed:
 
 def _orphans(alive: frozenset[str]) -> Iterator[int]:
     """Processes that carry the mark of a run that is not alive."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            run_id = _run_of(entry)
-            if run_id is not None and run_id not in alive:
-                yield int(entry.name)
-
-
-def _run_of(process: Path) -> str | None:
-    """The run whose mark a process carries."""
-    try:
-        variables = (process / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None  # it has ended meanwhile, or is the kernel's
-    prefix = f"{RUN_VARIABLE}=".encode()
-    marks = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
-    return marks[0].decode() if marks else None
+    for process_id, run_id in marked_processes():
+        if run_id not in alive and process_id != os.getpid():
+            yield process_id
 
 
 def _stray_containers(alive: frozenset[str]) -> list[Container]:

@@ -67,6 +67,30 @@ def live_run_ids() -> frozenset[str]:
     return frozenset(folder.name for folder in _folders() if _is_alive(folder))
 
 
+def process_ids_of(mark: Mark) -> list[int]:
+    """The processes that carry a run's mark."""
+    return [process_id for process_id, run_id in marked_processes() if run_id == mark.run_id]
+
+
+def marked_processes() -> Iterator[tuple[int, str]]:
+    """All processes that carry a mark, with the id of its run."""
+    for entry in Path("/proc").iterdir():
+        run_id = _run_of(entry) if entry.name.isdigit() else None
+        if run_id is not None:
+            yield int(entry.name), run_id
+
+
+def _run_of(process: Path) -> str | None:
+    """The run whose mark a process carries."""
+    try:
+        variables = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None  # it has ended meanwhile, or is the kernel's
+    prefix = f"{RUN_VARIABLE}=".encode()
+    marks = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
+    return marks[0].decode() if marks else None
+
+
 def _folders() -> list[Path]:
     return sorted(RUNS.glob("[!.]*"))
 

@@ -1,16 +1,26 @@
-"""Memory: what the machine has left, and what a proxy takes."""
+"""Memory: what a proxy takes, a whole run, and the kernel."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from testbed.proxies import ProxyKind
+from testbed.marks import Mark, process_ids_of
+from testbed.proxies import Proxy, ProxyKind
 
 MIB = 2**20
 
 
-def available_bytes() -> int:
-    """What is free, or can be freed at once (proc(5), MemAvailable)."""
-    return _field(Path("/proc/meminfo").read_text(), "MemAvailable")
+def kernel_bytes() -> int:
+    """What the kernel has for itself: structures, stacks, page tables, and parts for each core."""
+    table = Path("/proc/meminfo").read_text()
+    return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
+
+
+def run_bytes(mark: Mark, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
+    """The memory of all processes of a run but the present one."""
+    in_proxies = {proxy.process_id for proxy in proxies}
+    others = set(process_ids_of(mark)) - in_proxies
+    return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
 
 
 def proxy_bytes(process_id: int, kind: ProxyKind) -> int:

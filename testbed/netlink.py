@@ -76,8 +76,9 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 def split(what: str, data: bytes) -> Iterator[Request]:
     """The messages that pyroute2 has put together."""
-    for _, begin, end in messages(data):
-        yield what, bytes(data[begin - HEADER.size : end].ljust(aligned(end - begin + HEADER.size)))
+    for _, payload, end in messages(data):
+        begin = payload - HEADER.size
+        yield what, data[begin : begin + aligned(end - begin)]
 
 
 def aligned(length: int) -> int:

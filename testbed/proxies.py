@@ -28,7 +28,7 @@ from testbed.processes import last_words, running, wait_for
 
 START_DEADLINE_S = 30
 REMOVE_DEADLINE_S = 30
-END_DEADLINE_S = 10
+END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
 PARALLEL_STARTS = 8
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -119,10 +119,12 @@ def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
         raise EmulationError(f"{AGENTS}: one died; last words:\n{last_words(log)}") from None
+    ended = select.poll()
+    ended.register(descriptor, select.POLLIN)
     try:
         yield
     finally:
-        select.select([descriptor], [], [], END_DEADLINE_S)
+        ended.poll(END_DEADLINE_MS)
         os.close(descriptor)
 
 

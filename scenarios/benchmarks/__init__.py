@@ -26,3 +26,4 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "mininet": mininet,
 }
 WITHOUT_FABRIC = frozenset({"routing"})
+WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity"})

@@ -12,7 +12,7 @@ from scenarios.benchmarks.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down
 from scenarios.experiment import Experiment, experiment
 from testbed.marks import marked_run
-from testbed.memory import MIB, available_bytes
+from testbed.memory import MIB, kernel_bytes, run_bytes
 from testbed.processor import busy_s
 from testbed.proxies import ProxyKind
 from traffic_gen.collectives import build_schedule
@@ -27,10 +27,11 @@ def growth(_store: Path) -> Iterator[Row]:
     for domains, size in SIZES:
         spec = sized(domains, size)
         ups_s = [up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS - 1)]
-        before = available_bytes()
+        before = kernel_bytes()
         mark_id = f"bench-{os.getpid()}-growth"
         with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
-            spent = before - available_bytes()
+            hosts = fabric.bed.proxies.values()
+            spent = run_bytes(mark, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
             cpu_s, gbytes = _exchange(fabric)
             up_s = median([*ups_s, fabric.up_s])
             yield {

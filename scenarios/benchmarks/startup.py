@@ -11,7 +11,7 @@ from model.fabric import FabricKind, FabricSpec
 from scenarios.benchmarks.rows import Row, sized
 from scenarios.experiment import experiment
 from testbed.marks import marked_run
-from testbed.memory import MIB, available_bytes, proxy_bytes
+from testbed.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.proxies import ProxyKind
 
 # (domains, domain size), trials
@@ -45,13 +45,14 @@ def _row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
 
 
 def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
-    """Seconds up and down; bytes of the largest proxy, and of all that the machine spends."""
-    before = available_bytes()
+    """Seconds up and down; bytes of the largest proxy, and of all together with the kernel's."""
+    before = kernel_bytes()
     mark_id = f"bench-{os.getpid()}-{spec.kind}"
     with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:
         up_s = fabric.up_s
-        spent = before - available_bytes()
-        ids = [proxy.process_id for proxy in fabric.bed.proxies.values()]
+        hosts = fabric.bed.proxies.values()
+        spent = run_bytes(mark, hosts, proxies) + kernel_bytes() - before
+        ids = [proxy.process_id for proxy in hosts]
         largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
         leaving_s = time.monotonic()
     return up_s, time.monotonic() - leaving_s, largest, spent
