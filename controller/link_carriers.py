@@ -1,31 +1,19 @@
 """Which interfaces of the present namespace work, as the kernel tells (rtnetlink(7))."""
 
-import socket
 from collections.abc import Iterable, Iterator
 
-from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, Message, Netlink, link_of
+from controller.rtnetlink import RTM_NEWLINK, RTNLGRP_LINK, GroupReader, Message, link_of
 
 # An interface, and whether it works (RFC 2863).
 Carrier = tuple[str, bool]
 
 
-class LinkCarriers:
+class LinkCarriers(GroupReader):
     """Interfaces that come, go, and get and lose carrier."""
 
     def __init__(self) -> None:
-        self._news = Netlink(groups=RTNLGRP_LINK)
-        self._reader = Netlink()
+        super().__init__(RTNLGRP_LINK)
         self._known: frozenset[str] = frozenset()
-
-    @property
-    def sock(self) -> socket.socket:
-        """Can be read when something has changed."""
-        return self._news.sock
-
-    def close(self) -> None:
-        """Let go of the namespace."""
-        self._news.close()
-        self._reader.close()
 
     def present(self) -> list[Carrier]:
         """All interfaces; those that have gone do not work."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.rtnetlink import Message, Netlink, attributes_in
+from controller.rtnetlink import GroupReader, Message, attributes_in
 
 CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
@@ -26,22 +26,11 @@ HTB = b"htb\0"
 Rate = tuple[str, int]
 
 
-class LinkRates:
+class LinkRates(GroupReader):
     """What interfaces send at most; those without a shaper are not told of."""
 
     def __init__(self) -> None:
-        self._news = Netlink(groups=RTMGRP_TC)
-        self._reader = Netlink()
-
-    @property
-    def sock(self) -> socket.socket:
-        """Can be read when something has changed."""
-        return self._news.sock
-
-    def close(self) -> None:
-        """Let go of the namespace."""
-        self._news.close()
-        self._reader.close()
+        super().__init__(RTMGRP_TC)
 
     def present(self) -> list[Rate]:
         """The rates of all shaped interfaces."""

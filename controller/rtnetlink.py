@@ -137,6 +137,24 @@ class Netlink:
                     raise
 
 
+class GroupReader:
+    """What a multicast group is told, and beside it a socket to ask for the present state."""
+
+    def __init__(self, groups: int) -> None:
+        self._news = Netlink(groups=groups)
+        self._reader = Netlink()
+
+    @property
+    def sock(self) -> socket.socket:
+        """Can be read when something has changed."""
+        return self._news.sock
+
+    def close(self) -> None:
+        """Let go of the namespace."""
+        self._news.close()
+        self._reader.close()
+
+
 def check_error(payload: bytes) -> None:
     """Raise `OSError` unless a message of type NLMSG_ERROR says that all is well."""
     (code,) = struct.unpack_from("=i", payload)
