@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from model.shaping import DEFAULT_DEPTH_S
+
 
 class FabricKind(StrEnum):
     """The two networks that the rail-only paper compares (arXiv 2307.12169, figure 1)."""
@@ -24,6 +26,8 @@ class FabricSpec:
     Spares are counted in: the last `spare_domains` of the domains and the last `spare_gpus` of
     each domain's GPUs are idle until they replace others. `spare_rail_switches` have ports for
     all domains, but no GPU until an optical switch moves NIC links to them.
+
+    `bucket_depth_s` is how many seconds of its rate each link's token bucket holds.
     """
 
     kind: FabricKind
@@ -40,6 +44,7 @@ class FabricSpec:
     spare_domains: int = 0
     spare_gpus: int = 0
     spare_rail_switches: int = 0
+    bucket_depth_s: float = DEFAULT_DEPTH_S
 
     @property
     def job_domains(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from model.shaping import Shaper
 from model.topology import Hop, Link, Topology
 
 
@@ -31,6 +32,10 @@ class Health:
     def rate_bps(self, hop: Hop) -> int:
         """The rate of one direction of a link."""
         return self.rates_bps.get(hop.link.name, hop.link.rate_bps)
+
+    def shaper(self, hop: Hop) -> Shaper:
+        """The token bucket of one direction of a link."""
+        return Shaper(self.rate_bps(hop), hop.link.depth_s)
 
 
 HEALTHY = Health()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
+from model.pauses import PauseProfile
+
 # How finely the cost of a wake-up is looked for, and how far.
 WAKE_STEP_S, WAKE_STEPS = 1e-6, 200
 
@@ -82,6 +84,7 @@ class Machine:
     transfer_s: float
     timer_median_s: float
     timer_p99_s: float
+    pauses: PauseProfile
 
     def hop_cost(self, kind: HopKind) -> HopCost:
         """All that one hop costs at high load, in a switch's thread too."""

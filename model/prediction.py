@@ -14,7 +14,7 @@ from math import inf
 from model.health import HEALTHY, Health
 from model.routing import Routing, Unreachable
 from model.schedule import Schedule, Transfer
-from model.shaping import Shaper, wire_bytes
+from model.shaping import wire_bytes
 from model.topology import Gpu, Hop, LinkKind, Topology
 
 PathClass = tuple[LinkKind, ...]
@@ -125,8 +125,8 @@ def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> flo
     loads = link_loads(schedule, transfer_paths(schedule, epoch, placement))
     bounds = [0.0]
     for hop, load in loads.items():
-        rate_bps = epoch.health.rate_bps(hop)
-        bounds.append((load - Shaper(rate_bps).burst_bytes - last_segment) / (rate_bps / 8))
+        shaper = epoch.health.shaper(hop)
+        bounds.append((load - shaper.burst_bytes - last_segment) / (shaper.rate_bps / 8))
     return max(bounds)
 
 
@@ -191,10 +191,10 @@ class _Simulation:
         return entered
 
     def _bucket(self, hop: Hop, health: Health) -> _Bucket:
-        rate_bps = health.rate_bps(hop)
-        burst = Shaper(rate_bps).burst_bytes
-        bucket = self.buckets.setdefault(hop, _Bucket(rate_bps / 8, burst, burst))
-        bucket.rate, bucket.burst = rate_bps / 8, burst
+        shaper = health.shaper(hop)
+        rate, burst = shaper.rate_bps / 8, shaper.burst_bytes
+        bucket = self.buckets.setdefault(hop, _Bucket(rate, burst, burst))
+        bucket.rate, bucket.burst = rate, burst
         return bucket
 
     def run(self) -> list[float]:

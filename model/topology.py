@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from model.fabric import FabricKind, FabricSpec
+from model.shaping import DEFAULT_DEPTH_S, Shaper, switch_depth_s
 
 
 class NodeKind(StrEnum):
@@ -41,13 +42,19 @@ class Port:
 class Link:
     """A full-duplex link. `rate_bps` is the emulated rate of either direction.
 
-    `lower` is the end that is nearer to the GPU.
+    `lower` is the end that is nearer to the GPU. `depth_s` is that of its token buckets.
     """
 
     kind: LinkKind
     lower: Port
     upper: Port
     rate_bps: int
+    depth_s: float = DEFAULT_DEPTH_S
+
+    @cached_property
+    def shaper(self) -> Shaper:
+        """The token bucket of each direction."""
+        return Shaper(self.rate_bps, self.depth_s)
 
     @cached_property
     def name(self) -> str:
@@ -207,6 +214,11 @@ class Topology:
         return next(link for link in self._links_by_node[gpu.name] if link.kind is kind)
 
     @cached_property
+    def least_depth_s(self) -> float:
+        """The depth in seconds of the shallowest bucket: no link is hurt by a shorter pause."""
+        return min(link.depth_s for link in self.links)
+
+    @cached_property
     def link_by_name(self) -> dict[str, Link]:
         """Links by their names."""
         return {link.name: link for link in self.links}
@@ -295,12 +307,14 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
         Port(gpu.name, 1, "hb0"),
         Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}"),
         round(spec.emulated_hb_bps),
+        spec.bucket_depth_s,
     )
 
 
 def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
     """The switch's end is named for the GPU: an optical switch may move the link to another."""
     rail, domain = slot
+    rate_bps = round(spec.emulated_nic_bps)
     return Link(
         LinkKind.NIC,
         Port(gpu.name, 2, "nic0"),
@@ -309,7 +323,8 @@ def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
             domain + 1,
             f"to-{gpu.name}",
         ),
-        round(spec.emulated_nic_bps),
+        rate_bps,
+        switch_depth_s(spec.bucket_depth_s, rate_bps),
     )
 
 
@@ -324,10 +339,12 @@ def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator
 
 
 def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Link:
+    rate_bps = round(spec.emulated_uplink_bps)
     below = leaf.rail if spine.rail is None else leaf.index
     return Link(
         LinkKind.UPLINK,
         Port(leaf.name, spec.domains + spine.index + 1, f"{leaf.name}-s{spine.index}"),
         Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
-        round(spec.emulated_uplink_bps),
+        rate_bps,
+        switch_depth_s(spec.bucket_depth_s, rate_bps),
     )

@@ -11,10 +11,14 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class ThreadTime:
-    """What a thread has had of the processor, and how long it was ready and had to wait for it."""
+    """What a thread has had of the processor, and how long it was ready and had to wait for it.
+
+    `rests` counts how often it had nothing to do and slept (voluntary context switches).
+    """
 
     busy_ns: int
     delay_ns: int
+    rests: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,9 @@ class Window:
 
     `idle` and `steal` are of all cores; `beside_switch` is how many cores all others than that
     switch daemon kept busy. `switch_busy` and `switch_delay` are of the switch daemon
-    that had the least time to spare: running, and ready but waiting for a processor. `stalled` is
-    the share in which some process waited for a processor.
+    that had the least time to spare: running, and ready but waiting for a processor;
+    `switch_behind_s` is how long it went on average without having done all that there was to do,
+    the window's length if it never had. `stalled` is the share in which some process waited.
     """
 
     begin_ns: int
@@ -55,6 +60,7 @@ class Window:
     stalled: float | None
     backlog_bytes: int | None
     beside_switch: float = 0.0
+    switch_behind_s: float = 0.0
 
 
 def window(before: Reading, after: Reading) -> Window:
@@ -76,6 +82,7 @@ def window(before: Reading, after: Reading) -> Window:
         stalled=_share(stalled_s, length_s) if known else None,
         backlog_bytes=after.backlog_bytes,
         beside_switch=max(0.0, beside_s / length_s),
+        switch_behind_s=(busiest.busy_ns + busiest.delay_ns) / NS_PER_S / max(1, busiest.rests),
     )
 
 
@@ -83,7 +90,9 @@ def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) 
     """What the daemon with the least time to spare has had meanwhile."""
     had = [
         ThreadTime(
-            after[pid].busy_ns - before[pid].busy_ns, after[pid].delay_ns - before[pid].delay_ns
+            busy_ns=after[pid].busy_ns - before[pid].busy_ns,
+            delay_ns=after[pid].delay_ns - before[pid].delay_ns,
+            rests=after[pid].rests - before[pid].rests,
         )
         for pid in before.keys() & after.keys()
     ]

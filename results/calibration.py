@@ -7,23 +7,31 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from model.calibration import LinkCalibration
+from model.calibration import DirectionCalibration, LinkCalibration
 
-COLUMNS = ("nominal", "rate off by", "latency", "gaps off by")
+COLUMNS = ("nominal", "rate off by", "latency", "gaps off by", "trials", "")
+# How bad an outcome is, in the verdicts' colours.
+OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
 
 
 def calibration_objects(
-    fabrics: Mapping[str, Sequence[LinkCalibration]],
+    fabrics: Mapping[str, Sequence[DirectionCalibration]],
 ) -> list[dict[str, Any]]:
-    """One object for each fabric, by its name."""
+    """One object for each fabric, by its name: for each direction what counts, and all trials."""
     return [
-        {"fabric": fabric, "links": [_link_object(link) for link in links]}
+        {"fabric": fabric, "links": [_direction_object(link) for link in links]}
         for fabric, links in fabrics.items()
     ]
 
 
-def _link_object(link: LinkCalibration) -> dict[str, Any]:
-    return {**asdict(link), "rate_error": link.rate_error, "flaws": list(link.flaws)}
+def _direction_object(direction: DirectionCalibration) -> dict[str, Any]:
+    trials = [_trial_object(trial) for trial in direction.trials]
+    return {**_trial_object(direction.counted), "outcome": direction.outcome, "trials": trials}
+
+
+def _trial_object(trial: LinkCalibration) -> dict[str, Any]:
+    found = {"rate_error": trial.rate_error, "flaws": list(trial.flaws), "outcome": trial.outcome}
+    return {**asdict(trial), **found}
 
 
 def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
@@ -39,9 +47,14 @@ def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _row(links: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _row(links: Sequence[Mapping[str, Any]]) -> Iterator[str | Text]:
+    """Runs of old had one trial, and ended if it was wrong."""
     yield f" {links[0]['kind']}"
     yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
     yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"
     yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} µs"
-    yield f"{max(link['gap_error_p95'] for link in links):.1%}"
+    gaps = [link["gap_error_p95"] for link in links if link["gap_error_p95"] is not None]
+    yield f"{max(gaps):.1%}" if gaps else "-"
+    yield f"{max(len(link.get('trials', '1')) for link in links)}"
+    worst = max((link.get("outcome", "right") for link in links), key=list(OUTCOME_STYLES).index)
+    yield Text(worst, OUTCOME_STYLES[worst])

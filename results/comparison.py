@@ -26,8 +26,10 @@ class Thresholds:
 class Measured:
     """All that was measured of a case.
 
-    `observations` are of all executions, warm-ups first. `carried` and `epoch`, the fabric that
-    carried it, are `None` where the fabric changed meanwhile.
+    `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
+    they count or not. `observations` are of the repeats, `None` if the machine is not asked.
+    `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
+    meanwhile. `known` is what else is known to be doubtful.
     """
 
     topology: Topology
@@ -35,20 +37,31 @@ class Measured:
     warmups: tuple[Repeat, ...]
     repeats: tuple[Repeat, ...]
     dropped_packets: int
-    observations: tuple[Observation, ...] = ()
+    observations: tuple[Observation, ...] | None
+    disturbed: tuple[Repeat, ...] = ()
     carried: Carried | None = None
     epoch: Epoch | None = None
     placement: Placement = ()
+    known: tuple[Reason, ...] = ()
+
+    @property
+    def set_aside(self) -> tuple[Repeat, ...]:
+        """Executions that were disturbed and do not count."""
+        return tuple(repeat for repeat in self.disturbed if repeat not in self.repeats)
 
     @property
     def executions(self) -> tuple[Repeat, ...]:
         """All, warm-ups first."""
-        return self.warmups + self.repeats
+        return self.warmups + self.repeats + self.set_aside
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case, compared. Times are emulated seconds; bandwidths are those of the real platform."""
+    """A case, compared. Times are emulated seconds; bandwidths are those of the real platform.
+
+    `disturbed_s` are the executions that the machine disturbed; they are among the measured ones
+    only if `disturbed_count`, as there were too few others.
+    """
 
     name: str
     fabric: FabricSpec
@@ -61,10 +74,21 @@ class CaseResult:
     modeled_s: float
     lower_bound_s: float
     warmup_s: tuple[float, ...]
+    disturbed_s: tuple[float, ...]
+    disturbed_count: bool
     retransmits: int
-    verdict: Verdict
-    reasons: tuple[str, ...]
+    found: tuple[Reason, ...]
     fidelity: Fidelity
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        return worst(verdict for verdict, _ in self.found)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What was found, in sentences."""
+        return tuple(reason for _, reason in self.found)
 
     @property
     def ratio(self) -> float:
@@ -124,9 +148,10 @@ def compare(
         modeled_s=prediction.completion_s,
         lower_bound_s=prediction.lower_bound_s,
         warmup_s=_complete_s(measured.warmups),
+        disturbed_s=_complete_s(measured.disturbed),
+        disturbed_count=bool(measured.disturbed) and not measured.set_aside,
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
-        verdict=worst(verdict for verdict, _ in found),
-        reasons=tuple(reason for _, reason in found),
+        found=tuple(found),
         fidelity=fidelity,
     )
 
@@ -146,9 +171,21 @@ def judge(
 
 def observed(measured: Measured) -> Fidelity:
     """What is to be said of the machine and of the bytes; the model is not asked."""
-    counted = measured.observations[len(measured.warmups) :]
-    vitals = summarized(counted, measured.dropped_packets)
-    return Fidelity((*machine_reasons(vitals), *_bytes(measured), *_losses(measured)), vitals)
+    found = (*measured.known, *_bytes(measured), *_losses(measured))
+    if measured.observations is None:
+        return Fidelity(found, None)
+    vitals = summarized(measured.observations, measured.dropped_packets)
+    return Fidelity((*machine_reasons(vitals), *_disturbances(measured), *found), vitals)
+
+
+def _disturbances(measured: Measured) -> Iterator[Reason]:
+    """What was done about executions that the machine disturbed."""
+    if measured.disturbed and not measured.set_aside:
+        yield (
+            Verdict.WARN,
+            f"the machine disturbed {len(measured.disturbed)} of {len(measured.repeats)} "
+            "executions, too many to leave them out: all count",
+        )
 
 
 def _bytes(measured: Measured) -> Iterator[Reason]:

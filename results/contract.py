@@ -72,6 +72,8 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
         "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
         "warmup_s": list(case.warmup_s),
+        "disturbed_s": list(case.disturbed_s),
+        "disturbed_count": case.disturbed_count,
         "retransmits": case.retransmits,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),

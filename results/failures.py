@@ -98,8 +98,8 @@ class Failure:
             for verdict, reason in fidelity.found:
                 yield verdict, f"{phase}: {reason}"
         for phase, result in (("faulty", self.faulty), ("after", self.after)):
-            for reason in result.reasons if result is not None else ():
-                yield result.verdict if result else Verdict.PASS, f"{phase}: {reason}"
+            for verdict, reason in result.found if result is not None else ():
+                yield verdict, f"{phase}: {reason}"
 
     @property
     def verdict(self) -> Verdict:

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from results.styles import VERDICT_STYLES
 
-HEADINGS = ("", "idle", "switch", "full", "wait", "sent again", "")
+HEADINGS = ("", "idle", "switch", "never done", "starved", "agents wait", "sent again", "")
 LEGEND = (
-    "Idle: of all cores. Switch: the busiest one's share of a core; full: of the time in which it "
-    "had none left. Wait: agents and switch, for a core. Means of the worst execution."
+    "Idle: of all cores. Switch: the busiest one's share of a core; never done: in how much of the "
+    "time it never had done all its work; starved: it was behind, and waited for a core. Agents "
+    "wait: for a core. Of the worst execution."
 )
 
 
@@ -35,7 +36,13 @@ def _cells(name: str, seen: dict[str, Any]) -> Iterator[str | Text]:
     yield " " + name
     yield f"{seen['idle_mean']:.0%}"
     yield f"{seen['switch_share_mean']:.0%}"
-    yield f"{seen['switch_saturated']:.0%}"
-    yield f"{seen['run_delay']:.1%}"
+    yield _share(seen, "switch_never_done")
+    yield _share(seen, "switch_starved")
+    yield f"{seen['agents_run_delay_mean']:.1%}"
     yield f"{seen['retransmits']}"
     yield Text(seen["verdict"], VERDICT_STYLES[seen["verdict"]])
+
+
+def _share(seen: dict[str, Any], key: str) -> str:
+    """A share; runs of old do not have all."""
+    return f"{seen[key]:.0%}" if key in seen else "-"

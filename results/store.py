@@ -3,7 +3,7 @@
     RUN/scenario.yaml  environment.json  state.json  result.json
     RUN/calibration-FABRIC.json  paths.json
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
-        vitals.csv  waits.csv
+        vitals.csv  waits.csv  pauses.csv
 
 `state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
 the run is complete. Runs of a sweep's points are in its own folder (`results/sweep_store.py`).
@@ -84,12 +84,23 @@ class RunFolder:
         case: str,
         warmups: int,
         repeats: tuple[Repeat, ...],
+        disturbed: frozenset[int],
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """Keep what the executions have in common, and the counters of all links."""
+        """Keep what the executions have in common, and the counters of all links.
+
+        `disturbed` has the numbers of those that the machine disturbed.
+        """
         name = _folder_name(case)
-        rows = [{**vars(repeat), "warmup": repeat.number < warmups} for repeat in repeats]
+        rows = [
+            {
+                **vars(repeat),
+                "warmup": repeat.number < warmups,
+                "disturbed": repeat.number in disturbed,
+            }
+            for repeat in repeats
+        ]
         for row in rows:
             del row["records"]
         self._write(f"{name}/repeats.json", rows)

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from results.calibration import calibration_table
+from results.executions_table import LEGEND as EXECUTIONS_LEGEND
+from results.executions_table import executions_table
 from results.failures import print_failures
 from results.fidelity_table import LEGEND, fidelity_table
 from results.paths import print_verify
@@ -79,6 +81,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield _scales(result["cases"])
     for chosen in result.get("scales", ()):
         yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
+    if any("disturbed_s" in case for case in result["cases"]):
+        yield ""
+        yield Text("Executions, and what the machine took meanwhile:", "bold")
+        yield executions_table(result["cases"])
+        yield Text(EXECUTIONS_LEGEND, "dim")
     if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
         yield ""
         yield Text("What the machine had left:", "bold")

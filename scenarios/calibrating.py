@@ -1,54 +1,81 @@
 """Calibration of a fabric that has just come up: is each class of its links what it should be?"""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import chain
 
-from model.calibration import LinkCalibration, representatives
+from model.calibration import (
+    WRONG_AFTER,
+    Direction,
+    DirectionCalibration,
+    LinkCalibration,
+    Outcome,
+    representatives,
+)
 from model.errors import OutOfTolerance
+from model.topology import Hop
+from results.verdict import Reason, Verdict
 from scenarios.experiment import Experiment
 from testbed.calibration import measure
+from testbed.pauses import watching_pauses
 
-# A machine does other things at times; a link that is wrong is wrong each time.
-TRIALS = 3
-
-Directions = tuple[LinkCalibration, LinkCalibration]
-
-
-def calibrate(fabric: Experiment) -> tuple[LinkCalibration, ...]:
-    """Some links of each class, each direction alone; what is right once is right."""
-    links = representatives(fabric.topology)
-    tried = (best_trial(partial(measure, fabric.bed, link)) for link in links)
-    return tuple(chain.from_iterable(tried))
+# What cannot be decided is tried again, for all links of a fabric together at most so long.
+PATIENCE_S = 8.0
 
 
-def best_trial(trial: Callable[[], Directions]) -> Directions:
-    """The best of some trials of both directions, each by itself; if all is well, there is one."""
-    best = trial()
-    for _ in range(TRIALS - 1):
-        if not any(direction.flaws for direction in best):
+def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
+    """Some links of each class, each direction alone, each as often as it needs to be decided."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    with watching_pauses() as watch:
+        return tuple(
+            decided(partial(measure, fabric.bed, hop, watch), lambda: time.monotonic() < give_up_s)
+            for link in representatives(fabric.topology)
+            for hop in (Hop(link, link.lower.node), Hop(link, link.upper.node))
+        )
+
+
+def decided(
+    trial: Callable[[int], LinkCalibration], may_go_on: Callable[[], bool]
+) -> DirectionCalibration:
+    """Trials, numbered from 1, until one is right, or enough are wrong, or time is up."""
+    trials: tuple[LinkCalibration, ...] = (trial(1),)
+    while (found := DirectionCalibration(trials)).outcome is Outcome.UNDECIDED:
+        if len(trials) >= WRONG_AFTER and not may_go_on():
             break
-        up, down = zip(best, trial(), strict=True)
-        best = min(up, key=_flaw), min(down, key=_flaw)
-    return best
+        trials = (*trials, trial(len(trials) + 1))
+    return found
 
 
-def _flaw(direction: LinkCalibration) -> tuple[bool, float]:
-    """Sorts those without a flaw first, and then by the rate: what disturbs makes it less."""
-    return bool(direction.flaws), abs(direction.rate_error)
-
-
-def require_calibrated(fabric: str, links: tuple[LinkCalibration, ...]) -> None:
-    """Raise `OutOfTolerance` with all that is out of tolerance."""
+def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
+    """Raise `OutOfTolerance` with all that is wrong, whatever the machine did."""
     flaws = [
-        f"{fabric}: {direction.kind} {direction.link}, {direction.direction}wards: {flaw}"
-        for direction in links
-        for flaw in direction.flaws
+        f"{_named(fabric, link)}: {flaw}"
+        for link in links
+        if link.outcome is Outcome.WRONG
+        for flaw in link.counted.flaws
     ]
     if flaws:
         raise OutOfTolerance(
             "\n".join(flaws)
-            + f"\nEach was measured alone, {TRIALS} times. Is this machine busy, or does "
-            "another program change its traffic control? Try again when it is idle, or with a "
-            'larger fabric.bandwidth_scale; see docs/measuring.md, "Calibration".'
+            + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
+            "machine held up was left out. Does another program change its traffic "
+            'control? Or try a larger fabric.bandwidth_scale; see docs/measuring.md, "Calibration".'
         )
+
+
+def undecided(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
+    """What this machine left open: the run goes on, and its cases say so."""
+    open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
+    if not open_links:
+        return []
+    which = ", ".join(_named(fabric, link) for link in open_links[:2])
+    more = f" and {len(open_links) - 2} more" if len(open_links) > 2 else ""
+    filled = all(link.counted.can_be_filled for link in open_links)
+    cause = "its pauses" if filled else "its processor, which cannot fill such links"
+    return [(Verdict.WARN, f"the machine left calibration undecided, by {cause}: {which}{more}")]
+
+
+def _named(fabric: str, found: DirectionCalibration) -> str:
+    link = found.counted
+    way = "up" if link.direction is Direction.UP else "down"
+    return f"{fabric}: {link.kind} {link.link}, {way}wards"

@@ -28,10 +28,12 @@ from model.machine import (
     solve_threads,
     with_ports,
 )
+from model.pauses import NOT_WATCHED, profile
 from model.shaping import wire_bytes
 from model.topology import LinkKind
 from scenarios.experiment import Experiment, experiment
 from testbed.marks import marked_run
+from testbed.pauses import watching_pauses
 from testbed.processor import busy_s, processes_s, timer_lateness_s
 from testbed.proxies import ProxyKind
 from traffic_gen.exchanges import streams
@@ -184,6 +186,13 @@ def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
 
 def measure(key: MachineKey) -> Machine:
     """Measure this machine, which must do nothing else meanwhile."""
+    with watching_pauses() as watch:
+        found = _measured(key)
+        return replace(found, pauses=profile(watch.log()))
+
+
+def _measured(key: MachineKey) -> Machine:
+    """All but the pauses, which are to be seen only while something wants to run."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
     with bench("hops", FABRIC, NEAR) as hops:
         near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
@@ -202,6 +211,7 @@ def measure(key: MachineKey) -> Machine:
         transfer_s=max(0.0, exchanged.cpu_s - packets_s) / (len(HB) * TRANSFERS),
         timer_median_s=late_s[len(late_s) // 2],
         timer_p99_s=late_s[len(late_s) * 99 // 100],
+        pauses=profile(NOT_WATCHED),
     )
 
 

@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -17,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from model.errors import InputError, Problem, RailbedError
+from model.errors import EmulationError, InputError, Problem, RailbedError
 from model.machine import Machine
 from results.failures import print_failures
 from results.paths import print_verify, verify_object
@@ -356,7 +357,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="fidelity, startup, growth, capacity, gate, mininet, agents, routing or blackout"
+            help="fidelity, startup, growth, capacity, gate, noise, buckets, mininet, agents, "
+            "routing or blackout"
         ),
     ],
     as_json: AsJson = False,
@@ -364,20 +366,30 @@ def bench(
 ) -> None:
     """Measure the figures that the documentation states. `routing` needs no root."""
     from scenarios.benchmarks import BENCHMARKS, WITH_CONTAINERS, WITHOUT_FABRIC
+    from scenarios.benchmarks.rows import FAILED, Row
 
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     if name not in WITHOUT_FABRIC:
         _ready("container" if name in WITH_CONTAINERS else "process")
-    rows = []
-    for row in BENCHMARKS[name](store):
-        rows.append(row)
-        if not as_json:
-            facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
-            out.print("  ".join(facts), highlight=False, soft_wrap=True)
-    if as_json:
-        print(json.dumps({"rows": rows}))
+    rows: list[Row] = []
+    try:
+        for row in BENCHMARKS[name](store):
+            rows.append(row)
+            if not as_json:
+                _print_row(row)
+    finally:
+        if as_json:
+            print(json.dumps({"rows": rows}))
+    if lost := [row for row in rows if FAILED in row]:
+        raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
+    raise typer.Exit(0 if all(row.get("right", True) for row in rows) else EXIT_FAILED)
+
+
+def _print_row(row: Mapping[str, Any]) -> None:
+    facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
+    out.print("  ".join(facts), highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -119,7 +119,7 @@ class FailingCase:
             hit=records[: len(hit)],
             untouched=records[len(hit) :],
             fidelity=fidelity_of_struck(
-                observer.observations(), payload_reasons(self.schedule, [repeat])
+                observer.observations([repeat]), payload_reasons(self.schedule, [repeat])
             ),
         )
 
@@ -182,7 +182,7 @@ class FailingCase:
         latency_s |= self.fabric.path_latencies_s(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
         expect = self.scenario.expect
-        measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0)
+        measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0, None)
         limits = Thresholds(expect.ratio_within, expect.ratio_limit)
         name = f"{self.case.name}/struck"
         return compare(name, measured, prediction, self.case.size_scale, limits)

@@ -6,15 +6,17 @@ import platform
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
+from model.pauses import PauseProfile
 from scenarios.environment import first_line
 from testbed.openvswitch import kernel_datapath_available
 
 PLACE = Path("/var/lib/railbed/machine.json")
 # Tests have machines of their own.
 VARIABLE = "RAILBED_MACHINE"
-SCHEMA = "railbed.machine/1"
+SCHEMA = "railbed.machine/2"
 
 
 def place() -> Path:
@@ -56,17 +58,18 @@ def known_machine() -> Machine | None:
         return None
 
 
-def _machine(found: dict[str, object]) -> Machine:
+def _machine(found: dict[str, Any]) -> Machine:
     fields = dict(found)
     del fields["schema"]
-    hops, threads = fields.pop("hops"), fields.pop("threads")
-    if not isinstance(hops, dict) or not isinstance(threads, dict):
+    hops, threads, pauses = (fields.pop(key) for key in ("hops", "threads", "pauses"))
+    if not all(isinstance(part, dict) for part in (hops, threads, pauses)):
         raise TypeError("not a measured machine")
     return Machine(
-        key=MachineKey(**fields.pop("key")),  # type: ignore[arg-type]
+        key=MachineKey(**fields.pop("key")),
         hops={HopKind(kind): HopCost(**cost) for kind, cost in hops.items()},
         threads=SwitchThreads(**{**threads, "cost": HopCost(**threads["cost"])}),
-        **fields,  # type: ignore[arg-type]
+        pauses=PauseProfile(**pauses),
+        **fields,
     )
 
 

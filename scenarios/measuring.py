@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from model.fabric import FabricKind
 from model.measurement import Repeat
 from model.prediction import Prediction
 from model.schedule import Schedule
+from model.topology import Topology
 from results.comparison import CaseResult, Measured, Thresholds, compare
 from results.store import RunFolder
+from results.verdict import Reason
 from scenarios.experiment import Experiment
-from scenarios.observing import carried, observing
+from scenarios.observing import Observer, carried, observing
 from scenarios.progress import Listener
+from scenarios.repeating import Executions, is_disturbed
 from scenarios.scenario import Scenario
 from testbed.wiring import Counters
 from traffic_gen.fleet import Incomplete
@@ -20,11 +24,15 @@ from traffic_gen.fleet import Incomplete
 
 @dataclass(frozen=True)
 class Measuring:
-    """Measures for a scenario; records go to a run's folder."""
+    """Measures for a scenario; records go to a run's folder.
+
+    `known` is what else is known to be doubtful, by the fabric's kind.
+    """
 
     scenario: Scenario
     folder: RunFolder
     listener: Listener
+    known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
 
     def measure(
         self, name: str, size_scale: float, schedule: Schedule, fabric: Experiment, warmup: int
@@ -35,26 +43,30 @@ class Measuring:
         topology = fabric.layout.topology
         self.folder.begin_case(name, topology, prediction, schedule.digest)
         before, begun_s = fabric.counters(), time.monotonic()
-        executions: list[Repeat] = []
+        done = Executions(warmup, self.scenario.repeats)
         try:
             with observing(fabric, self.folder.folder_of(name)) as observer:
-                for repeat in self._execute(name, schedule, prediction, fabric, warmup):
-                    executions.append(repeat)
-                    observer.note(repeat)
+                for repeat in self._execute(name, schedule, prediction, fabric, done):
+                    done.add(repeat, disturbed=_disturbed(observer, repeat, topology))
         finally:
             after, seconds = fabric.counters(), time.monotonic() - begun_s
-            self.folder.end_case(name, warmup, tuple(executions), _plain(before), _plain(after))
+            self.folder.end_case(
+                name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
+            )
+        counted = done.counted
         measured = Measured(
             topology=topology,
             schedule=schedule,
-            warmups=tuple(executions[:warmup]),
-            repeats=tuple(executions[warmup:]),
+            warmups=done.warmups,
+            repeats=counted,
+            disturbed=tuple(done.disturbed),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
             # Agents that calculate are late because of that, and it is not the time that is asked.
-            observations=() if self.scenario.verify else observer.observations(),
+            observations=None if self.scenario.verify else observer.observations(counted),
             carried=carried(fabric, before, after, seconds),
             epoch=fabric.layout.epoch,
             placement=fabric.layout.placement,
+            known=self.known.get(topology.spec.kind, ()),
         )
         expect = self.scenario.expect
         limits = Thresholds(expect.ratio_within, expect.ratio_limit)
@@ -66,13 +78,15 @@ class Measuring:
         schedule: Schedule,
         prediction: Prediction,
         fabric: Experiment,
-        warmup: int,
+        done: Executions,
     ) -> Iterator[Repeat]:
-        """All executions as they end, the one that breaks off, too."""
-        count, verify = warmup + self.scenario.repeats, self.scenario.verify
+        """Executions as they end, until there are enough; the one that breaks off, too."""
+        verify = self.scenario.verify
         try:
-            for repeat in fabric.repeats(schedule, prediction, count, verify=verify):
+            for repeat in fabric.repeats(schedule, prediction, done.most, verify=verify):
                 yield self.keep(name, repeat)
+                if done.are_enough:
+                    return
         except Incomplete as broken:
             yield self.keep(name, broken.repeat)
             raise
@@ -82,6 +96,10 @@ class Measuring:
         self.folder.add_repeat(name, repeat)
         self.listener.done(name)
         return repeat
+
+
+def _disturbed(observer: Observer, repeat: Repeat, topology: Topology) -> bool:
+    return is_disturbed(observer.note(repeat), topology.least_depth_s)
 
 
 def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:

@@ -1,62 +1,90 @@
-"""Observe executions: the machine in windows, agents before and after, what links have carried."""
+"""Observe executions: the machine in windows and its pauses, agents, what links have carried."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from model.measurement import Repeat
+from model.pauses import NOT_WATCHED, PauseLog
 from model.topology import Hop
 from model.vitals import Window, within
 from results.accounting import Carried
 from results.fidelity import Observation
 from scenarios.experiment import Experiment
+from testbed.pauses import PauseWatch, watching_pauses
 from testbed.vitals import Vitals, thread_times, vitals
 from testbed.wiring import Counters
+
+
+@dataclass(frozen=True)
+class _End:
+    """What was seen at the end of an execution; how long each agent had waited, and the pauses."""
+
+    repeat: Repeat
+    waited_s: tuple[float, ...]
+    backlog_left_bytes: int
+    pauses: PauseLog
 
 
 class Observer:
     """Watches the executions of one case on a fabric."""
 
-    def __init__(self, fabric: Experiment, watching: Vitals) -> None:
+    def __init__(self, fabric: Experiment, watching: Vitals, watch: PauseWatch) -> None:
         self._bed = fabric.bed
+        self._depth_s = fabric.topology.least_depth_s
         self._watching = watching
+        self._watch = watch
         self._delays_ns = self._agents_delays_ns()
-        self._ends: list[tuple[Repeat, tuple[float, ...], int]] = []
+        self._ends: list[_End] = []
 
     def _agents_delays_ns(self) -> dict[int, int]:
         pids = tuple(self._bed.wires.process_ids.values())
         return {pid: times.delay_ns for pid, times in thread_times(pids).items()}
 
-    def note(self, repeat: Repeat) -> None:
-        """An execution has ended."""
+    def note(self, repeat: Repeat) -> PauseLog:
+        """An execution has ended: the machine's pauses during it."""
         before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
         waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
-        self._ends.append((repeat, waited, self._bed.wires.longest_queue_bytes()))
+        left_bytes = self._bed.wires.longest_queue_bytes()
+        log = self._watch.log_until(repeat.end_ns)
+        watched = log.covers(repeat.start_ns, repeat.end_ns)
+        pauses = log.during(repeat.start_ns, repeat.end_ns) if watched else NOT_WATCHED
+        self._ends.append(_End(repeat, waited, left_bytes, pauses))
+        return pauses
 
-    def observations(self) -> tuple[Observation, ...]:
-        """Of all executions, in order."""
+    def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
+        """Of these executions, in the order in which they were."""
         windows = self._watching.windows
         return tuple(
             Observation(
-                seconds=repeat.completion_s,
-                windows=within(windows, repeat.start_ns, repeat.end_ns),
-                agents_delay_s=waited,
-                backlog_left_bytes=left,
-                retransmits=repeat.retransmits,
-                start_skew_s=repeat.start_skew_s,
+                seconds=end.repeat.completion_s,
+                windows=within(windows, end.repeat.start_ns, end.repeat.end_ns),
+                agents_delay_s=end.waited_s,
+                backlog_left_bytes=end.backlog_left_bytes,
+                retransmits=end.repeat.retransmits,
+                start_skew_s=end.repeat.start_skew_s,
+                pauses=end.pauses,
+                depth_s=self._depth_s,
             )
-            for repeat, waited, left in self._ends
+            for end in self._ends
+            if end.repeat in of
         )
 
     def keep(self, folder: Path) -> None:
-        """Write all windows, those between executions too, and what each agent waited."""
+        """Write all windows, those between executions too, pauses, and what each agent waited."""
         with (folder / "waits.csv").open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", "agent", "waited_s"])
-            for repeat, waited, _ in self._ends:
-                rows.writerows([repeat.number, *pair] for pair in enumerate(waited))
+            for end in self._ends:
+                rows.writerows([end.repeat.number, *pair] for pair in enumerate(end.waited_s))
+        with (folder / "pauses.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "begin_ns", "end_ns", "core"])
+            for end in self._ends:
+                for pause in end.pauses.pauses:
+                    rows.writerow([end.repeat.number, *asdict(pause).values()])
         with (folder / "vitals.csv").open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", *(field.name for field in fields(Window))])
@@ -65,7 +93,7 @@ class Observer:
 
     def _number(self, window: Window) -> int | None:
         """The execution that a window lies in."""
-        for repeat, _, _ in self._ends:
+        for repeat in (end.repeat for end in self._ends):
             if within([window], repeat.start_ns, repeat.end_ns):
                 return repeat.number
         return None
@@ -74,8 +102,8 @@ class Observer:
 @contextmanager
 def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
     """Observe for as long as the context lasts; what was seen is kept, whatever happens."""
-    with vitals(fabric.bed.open_vswitch) as watching:
-        observer = Observer(fabric, watching)
+    with vitals(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+        observer = Observer(fabric, watching, watch)
         try:
             yield observer
         finally:

@@ -39,7 +39,7 @@ def print_machine(machine: Machine, console: Console) -> None:
         f"{machine.threads.wake_s * 1e6:.0f} us and {machine.threads.port_s * 1e6:.2f} us a port.\n"
         f"A transfer costs the agents {machine.transfer_s * 1e6:.0f} us. Timers are "
         f"{machine.timer_median_s * 1e6:.0f} us late (99th percentile "
-        f"{machine.timer_p99_s * 1e6:.0f} us).",
+        f"{machine.timer_p99_s * 1e6:.0f} us).\n{machine.pauses}",
         highlight=False,
         soft_wrap=True,
     )

@@ -12,9 +12,10 @@ from model.shaping import MIN_RATE_BPS
 from scenarios.breaking import entry_flaws, faults_on, reaction_flaws
 from scenarios.flaws import Flaw
 from scenarios.overload import overload_flaws
+from scenarios.repeating import AUTO, Repeats
 from scenarios.scenario import Case, Chosen, Expectation, JobPlan, Scenario
 from scenarios.schema import Expect, Fabric, Job, ScenarioFile
-from scenarios.specs import bandwidth_scale, fabric_spec, sized_case
+from scenarios.specs import bandwidth_scale, bucket_depth, fabric_spec, sized_case
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
@@ -31,8 +32,9 @@ def resolve(
     if flaws:
         return None, flaws
     scale = bandwidth_scale(file, machine)
+    depth = bucket_depth(file, machine)
     kinds = dict.fromkeys(file.fabric.kinds)
-    fabrics = tuple(fabric_spec(file, kind, scale.value) for kind in kinds)
+    fabrics = tuple(fabric_spec(file, kind, scale.value, depth.value) for kind in kinds)
     flaws = [flaw for spec in fabrics for flaw in _rate_flaws(spec)][:1]
     if flaws:
         return None, flaws
@@ -55,7 +57,7 @@ def resolve(
         text=text,
         fabrics=fabrics,
         cases=cases,
-        repeats=file.repeats,
+        repeats=AUTO if file.repeats == "auto" else Repeats.exactly(file.repeats),
         warmup=file.warmup,
         verify=file.verify,
         check_paths=file.check_paths,
@@ -63,7 +65,7 @@ def resolve(
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=_job(file.job),
         probed_pairs=file.probed_pairs,
-        chosen=_chosen(file, scale, cases, [chosen for _, (_, chosen) in sized]),
+        chosen=_chosen(file, scale, depth, cases, [chosen for _, (_, chosen) in sized]),
     )
     return (None if flaws else scenario), flaws
 
@@ -139,10 +141,15 @@ def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
 
 
 def _chosen(
-    file: ScenarioFile, scale: Chosen, cases: tuple[Case, ...], dilations: list[Chosen | None]
+    file: ScenarioFile,
+    scale: Chosen,
+    depth: Chosen,
+    cases: tuple[Case, ...],
+    dilations: list[Chosen | None],
 ) -> dict[str, Chosen]:
     """What `auto` stood for, by key."""
-    found = {"bandwidth_scale": scale} if file.fabric.bandwidth_scale == "auto" else {}
+    asked = {"bandwidth_scale": scale, "bucket_depth": depth}
+    found = {key: chosen for key, chosen in asked.items() if getattr(file.fabric, key) == "auto"}
     named = zip(cases, dilations, strict=True)
     return found | {f"time_dilation of {case.name}": chosen for case, chosen in named if chosen}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.calibration import LinkCalibration
+from model.calibration import DirectionCalibration
 from model.errors import EmulationError
 from model.fabric import FabricSpec
 from results.calibration import calibration_objects
@@ -21,7 +21,7 @@ from results.contract import run_object
 from results.failures import Failure
 from results.paths import FabricCheck, verify_object
 from results.store import RunFolder, new_run_id
-from scenarios.calibrating import calibrate, require_calibrated
+from scenarios.calibrating import calibrate, require_calibrated, undecided
 from scenarios.environment import environment
 from scenarios.experiment import Experiment, case_schedule, experiment
 from scenarios.failing import FailingCase
@@ -42,7 +42,7 @@ class Run:
     proxies: ProxyKind
     measuring: Measuring
     checks: list[FabricCheck] = field(default_factory=list)
-    calibrations: dict[str, tuple[LinkCalibration, ...]] = field(default_factory=dict)
+    calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
 
     def execute(self) -> tuple[list[CaseResult], list[Failure]]:
         """All cases, fabric by fabric; where something breaks, each case has one of its own."""
@@ -84,6 +84,7 @@ class Run:
             f"calibration-{name}.json", json.dumps(objects[0], indent=1) + "\n"
         )
         require_calibrated(name, measured)
+        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided(name, measured))
 
     def _check_paths(self, fabric: Experiment) -> None:
         """While the fabric is still idle; what is found is kept even if the run breaks off."""

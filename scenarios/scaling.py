@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from model.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.fabric import FabricSpec
 from model.machine import Machine
-from model.shaping import MIN_RATE_BPS, wire_bytes
+from model.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
 from scenarios.profiles import Work, estimate, heaviest
 from scenarios.scenario import Chosen
 
@@ -79,6 +79,15 @@ def peak(job: Work, machine: Machine, scale: float) -> Need:
     """What the heaviest moment of a job needs at a scale, however long it lasts."""
     found = estimate(job).scaled(scale, 1.0)
     return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
+
+
+def auto_bucket_depth(machine: Machine | None) -> Chosen:
+    """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
+    if machine is None:
+        return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
+    depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
+    why = f"95 % of what pauses take is in pauses of at most {machine.pauses.most_s * 1e3:.2g} ms"
+    return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 
 def auto_size_scale(job: Work, bandwidth_scale: float) -> float:

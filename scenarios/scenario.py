@@ -8,6 +8,7 @@ from model.fabric import FabricKind, FabricSpec
 from model.faults import Fault
 from model.schedule import Collective
 from scenarios.reactions import Reaction
+from scenarios.repeating import Repeats
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Scenario:
     text: str
     fabrics: tuple[FabricSpec, ...]
     cases: tuple[Case, ...]
-    repeats: int
+    repeats: Repeats
     warmup: int
     verify: bool
     check_paths: bool
@@ -87,10 +88,10 @@ class Scenario:
 
     @property
     def executions(self) -> int:
-        """How many there will be, at most."""
+        """How many there will be, at most, if none is disturbed."""
         if self.has_faults:
-            return len(self.cases) * (self.warmup + 3 * self.repeats + 3)
-        return len(self.cases) * (self.warmup + self.repeats)
+            return len(self.cases) * (self.warmup + 3 * self.repeats.most + 3)
+        return len(self.cases) * (self.warmup + self.repeats.most)
 
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""

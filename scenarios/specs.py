@@ -5,8 +5,14 @@ from dataclasses import replace
 from model.fabric import FabricKind, FabricSpec
 from model.machine import Machine
 from model.platforms import PLATFORMS
+from model.shaping import DEFAULT_DEPTH_S
 from scenarios.profiles import Work, work
-from scenarios.scaling import auto_bandwidth_scale, auto_size_scale, auto_time_dilation
+from scenarios.scaling import (
+    auto_bandwidth_scale,
+    auto_bucket_depth,
+    auto_size_scale,
+    auto_time_dilation,
+)
 from scenarios.scenario import Case, Chosen
 from scenarios.schema import Fabric, ScenarioFile, Workload, size_in_bytes
 
@@ -35,8 +41,16 @@ def work_of(workload: Workload, spec: FabricSpec) -> Work:
     return work(spec, workload.collective, workload.algorithm, size)
 
 
-def fabric_spec(file: ScenarioFile, kind: FabricKind, scale: float) -> FabricSpec:
-    """A fabric of the scenario, with rates divided by a scale."""
+def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The depth of the links' buckets in seconds, as given or chosen."""
+    given = file.fabric.bucket_depth
+    return auto_bucket_depth(machine) if given == "auto" else Chosen(given, "as given")
+
+
+def fabric_spec(
+    file: ScenarioFile, kind: FabricKind, scale: float, depth_s: float = DEFAULT_DEPTH_S
+) -> FabricSpec:
+    """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
     fabric = file.fabric
     hb, nic = _real_rates(fabric)
     return FabricSpec(
@@ -54,6 +68,7 @@ def fabric_spec(file: ScenarioFile, kind: FabricKind, scale: float) -> FabricSpe
         spare_domains=fabric.spare_domains,
         spare_gpus=fabric.spare_gpus,
         spare_rail_switches=fabric.spare_rail_switches,
+        bucket_depth_s=depth_s,
     )
 
 

@@ -25,6 +25,8 @@ def wording(details: Any) -> str:
             return "is required, but missing"
         case "greater_than_equal":
             return f"must be at least {context['ge']:g}, got {found}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}, got {found}"
         case "greater_than":
             return f"must be more than {context['gt']:g}, got {found}"
         case "enum":

@@ -8,6 +8,7 @@ import errno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
@@ -151,7 +152,7 @@ class Breakage:
         return not any(self._down[end] > 0 or self._dropping[end] > 0 for end in ends)
 
     def _shaper(self, link: Link) -> Shaper:
-        return Shaper(min([link.rate_bps, *self._rates[link.name]]))
+        return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
 
     def _place(self, end: Port) -> tuple[IPRoute, int]:
         if end.node in self._wires.lost:

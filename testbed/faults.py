@@ -13,7 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError, RailbedError
 from model.faults import How
-from model.shaping import Shaper
+from model.shaping import DEFAULT_DEPTH_S, Shaper
 from model.topology import Gpu, Link, Port
 from testbed.breakage import Breakage, Gone, check_dropping, drop_all, drop_no_more
 from testbed.controller_process import wait_until_listening, wait_until_ready
@@ -217,7 +217,7 @@ def missing_for(how: How) -> str | None:
         with private_namespace(), IPRoute() as netlink:
             netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
             index = netlink.link_lookup(ifname="probe")[0]
-            shape(netlink, index, Shaper(PROBE_RATE_BPS))
+            shape(netlink, index, Shaper(PROBE_RATE_BPS, DEFAULT_DEPTH_S))
             _attempt(how, netlink, index)
     except (OSError, NetlinkError, RailbedError) as error:
         return f"this kernel cannot make the fault '{how}': {NEEDS[how]} failed ({error})"
@@ -230,7 +230,7 @@ def _attempt(how: How, netlink: IPRoute, index: int) -> None:
         check_dropping(netlink, index)
         drop_no_more(netlink, index)
     elif how is How.DEGRADE:
-        slower = Shaper(PROBE_RATE_BPS // 2)
+        slower = Shaper(PROBE_RATE_BPS // 2, DEFAULT_DEPTH_S)
         reshape(netlink, index, slower)
         check_shaped(netlink, index, "probe", slower)
     else:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 
-from model.shaping import Shaper
 from model.topology import Link, LinkKind, Topology
 from testbed.shapers import check_shaped, shape
 from testbed.testbed import Testbed
@@ -44,6 +43,6 @@ def _set_link(bed: Testbed, link: Link, state: str) -> None:
 
 def _shape_again(bed: Testbed, link: Link) -> None:
     """Open vSwitch removes what it finds on a port that it is given."""
-    index, shaper = bed.wires.index_of(link.upper), Shaper(link.rate_bps)
+    index, shaper = bed.wires.index_of(link.upper), link.shaper
     shape(bed.wires.switches, index, shaper)
     check_shaped(bed.wires.switches, index, link.name, shaper)

@@ -9,7 +9,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady, RailbedError
-from model.shaping import Shaper
+from model.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.namespace import private_namespace
 from testbed.openvswitch import kernel_datapath_available
 from testbed.proxies import ProxyKind, docker_client, proxy_image
@@ -90,7 +90,7 @@ def _try_shaping() -> None:
     with private_namespace(), IPRoute() as netlink:
         netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
         index = netlink.link_lookup(ifname="probe")[0]
-        shaper = Shaper(PROBE_RATE_BPS)
+        shaper = Shaper(PROBE_RATE_BPS, DEFAULT_DEPTH_S)
         shape(netlink, index, shaper)
         check_shaped(netlink, index, "probe", shaper)
 

@@ -27,13 +27,18 @@ def start(
     """
     with log.open("ab") as output:
         return subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", str(niceness), *command],
+            dies_with_us(["nice", "-n", str(niceness), *command]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             env={**os.environ, **environment},
             start_new_session=True,
         )
+
+
+def dies_with_us(command: Sequence[str]) -> list[str]:
+    """A command whose process the kernel kills when the thread that starts it ends."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
 def output_of(*command: str) -> str:

@@ -18,6 +18,11 @@ def busy_s() -> float:
     return time.monotonic() * (os.cpu_count() or 1) - idle_s - stolen_s
 
 
+def stolen_s() -> float:
+    """Processor time of all cores together that the hypervisor gave to others."""
+    return idle_and_steal_s(Path("/proc/stat").read_text())[1]
+
+
 def processes_s(process_ids: Iterable[int]) -> float:
     """Seconds that all threads of processes have been on a processor (sched-stats.rst)."""
     tasks = (task for number in process_ids for task in Path(f"/proc/{number}/task").iterdir())

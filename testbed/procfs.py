@@ -15,10 +15,12 @@ def idle_and_steal_s(stat: str) -> tuple[float, float]:
     return (ticks[IDLE] + ticks[IOWAIT]) / TICKS_PER_S, ticks[STEAL] / TICKS_PER_S
 
 
-def thread_time(schedstat: str) -> ThreadTime:
-    """The thread's times, from /proc/PID/task/TID/schedstat (sched-stats.rst)."""
+def thread_time(schedstat: str, status: str) -> ThreadTime:
+    """The thread's times, from schedstat (sched-stats.rst) and status of /proc/PID/task/TID."""
     busy_ns, delay_ns, _slices = schedstat.split()
-    return ThreadTime(int(busy_ns), int(delay_ns))
+    lines = status.splitlines()
+    rests = next(line for line in lines if line.startswith("voluntary_ctxt_switches:"))
+    return ThreadTime(int(busy_ns), int(delay_ns), int(rests.split()[1]))
 
 
 def stalled_s(pressure: str) -> float:

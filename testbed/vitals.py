@@ -109,8 +109,9 @@ def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
     times = {}
     for process_id in process_ids:
         with suppress(FileNotFoundError, ProcessLookupError):
-            place = Path(f"/proc/{process_id}/task/{process_id}/schedstat")
-            times[process_id] = thread_time(place.read_text())
+            place = Path(f"/proc/{process_id}/task/{process_id}")
+            schedstat, status = place / "schedstat", place / "status"
+            times[process_id] = thread_time(schedstat.read_text(), status.read_text())
     return times
 
 

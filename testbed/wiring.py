@@ -11,7 +11,7 @@ from pyroute2.netlink.rtnl import ndmsg
 
 from model import addressing
 from model.errors import EmulationError
-from model.shaping import MTU_BYTES, Shaper
+from model.shaping import MTU_BYTES
 from model.topology import Gpu, Link, LinkKind, Port
 from testbed.namespace import namespace_of
 from testbed.netlink import NetlinkSocket, Request, split
@@ -175,7 +175,7 @@ class Wiring:
         """Ask for shapers of both directions of a link, each where it is sent."""
         for port in (link.lower, link.upper):
             what = f"{link.name}, {port.node}'s end: its shaper"
-            asked = shape_requests(what, self.index_of(port), Shaper(link.rate_bps))
+            asked = shape_requests(what, self.index_of(port), link.shaper)
             self._asked.setdefault(self._place(port), []).extend(asked)
 
     def check_shaped(self, link: Link) -> None:
@@ -183,7 +183,7 @@ class Wiring:
         for port in (link.lower, link.upper):
             name = f"{link.name}, {port.node}'s end"
             netlink, index = self.netlink_of(port), self.index_of(port)
-            check_shaped(netlink, index, name, Shaper(link.rate_bps))
+            check_shaped(netlink, index, name, link.shaper)
 
     def longest_queue_bytes(self) -> int:
         """What the longest queue of any end of a link holds now."""

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from scenarios.benchmarks.agents import agents
 from scenarios.benchmarks.blackout import blackout
+from scenarios.benchmarks.buckets import buckets
 from scenarios.benchmarks.capacity import capacity
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
 from scenarios.benchmarks.growth import growth
 from scenarios.benchmarks.mininet import mininet
+from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.rows import Row
 from scenarios.benchmarks.startup import startup
@@ -20,6 +22,8 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "growth": growth,
     "capacity": capacity,
     "gate": gate,
+    "noise": noisy,
+    "buckets": buckets,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

@@ -11,7 +11,7 @@ from model.shaping import wire_bytes
 from model.topology import LinkKind
 from results.fidelity import machine_reasons, summarized
 from results.verdict import Reason, worst
-from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.experiment import Experiment, experiment
 from scenarios.library import LIBRARY
 from scenarios.loading import load
@@ -19,6 +19,7 @@ from scenarios.observing import Observer
 from scenarios.progress import Silent
 from scenarios.runner import run
 from testbed.marks import marked_run
+from testbed.pauses import watching_pauses
 from testbed.proxies import ProxyKind
 from testbed.vitals import vitals
 from traffic_gen.exchanges import streams
@@ -49,7 +50,10 @@ AT_ONCE_TRIALS = 3
 
 def capacity(store: Path) -> Iterator[Row]:
     """Collectives on 64 containers and 256 processes; then, rings everywhere at once."""
-    yield from at_once()
+    with part(proxies=ProxyKind.PROCESS.value, gpus=AT_ONCE.gpus) as found:
+        for row in at_once():
+            found.add(row)
+    yield from found.rows
     yield from _collectives(ProxyKind.CONTAINER, (), ALGORITHMS, store)
     yield from _collectives(ProxyKind.PROCESS, LARGEST, ("ring", "two-step"), store)
     yield from _collectives(ProxyKind.PROCESS, LARGEST_DIRECT, ("direct",), store)
@@ -60,18 +64,21 @@ def _collectives(
 ) -> Iterator[Row]:
     scenario = load(LIBRARY / "capacity.yaml", list(overrides))
     cases = tuple(case for case in scenario.cases if case.algorithm in algorithms)
-    for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
-        yield {
-            "gpus": case["gpus"],
-            "proxies": proxies.value,
-            "collective": case["collective"],
-            "algorithm": case["algorithm"],
-            "measured_s": case["measured_s"]["median"],
-            "modeled_s": case["modeled_s"],
-            "ratio": case["ratio"],
-            "verdict": case["verdict"],
-            "reasons": case["reasons"],
-        }
+    with part(proxies=proxies.value, gpus=scenario.fabrics[0].gpus) as found:
+        for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
+            found.add(
+                {
+                    "collective": case["collective"],
+                    "algorithm": case["algorithm"],
+                    "measured_s": case["measured_s"]["median"],
+                    "modeled_s": case["modeled_s"],
+                    "ratio": case["ratio"],
+                    "disturbed": len(case["disturbed_s"]),
+                    "verdict": case["verdict"],
+                    "reasons": case["reasons"],
+                }
+            )
+    yield from found.rows
 
 
 @dataclass(frozen=True)
@@ -107,13 +114,14 @@ def at_once() -> Iterator[Row]:
         marked_run(mark_id) as mark,
         experiment(AT_ONCE, ProxyKind.PROCESS, mark) as fabric,
         vitals(fabric.bed.open_vswitch) as watching,
+        watching_pauses() as watch,
     ):
         _rings_at_once(fabric)  # connections are warm from now on
-        observer = Observer(fabric, watching)
+        observer = Observer(fabric, watching, watch)
         for _ in range(AT_ONCE_TRIALS):
             done = _rings_at_once(fabric)
             observer.note(done)
-            found = list(machine_reasons(summarized(observer.observations()[-1:], 0)))
+            found = list(machine_reasons(summarized(observer.observations([done]), 0)))
             yield from (_ring_row(fabric, ring, done, found) for ring in RINGS)
 
 
@@ -130,8 +138,6 @@ def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reas
     taken_s = max(record.arrived_ns for record in records) / 1e9
     nominal_bps = len(records) * _rate_bps(fabric, ring.kind)
     return {
-        "gpus": fabric.topology.spec.gpus,
-        "proxies": ProxyKind.PROCESS.value,
         "collective": f"{ring.kind} rings, all at once",
         "carried_gbit_per_s": bits / taken_s / 1e9,
         "nominal_gbit_per_s": nominal_bps / 1e9,

@@ -1,12 +1,17 @@
 """What all benchmarks have in common: a row of figures, and the fabric of sixteen GPUs."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from model.errors import EmulationError
 from model.fabric import FabricKind, FabricSpec
 from model.platforms import GBIT
 
 Row = dict[str, Any]
+# A row has it if its part of a benchmark ended early, with the cause.
+FAILED = "failed"
 SIXTEEN = FabricSpec(
     kind=FabricKind.RAIL_ONLY,
     domains=4,
@@ -29,3 +34,25 @@ def sized(domains: int, domain_size: int) -> FabricSpec:
         spines=domains,
         bandwidth_scale=scale,
     )
+
+
+@dataclass
+class Part:
+    """A part of a benchmark: what holds for all its rows, and the rows."""
+
+    facts: Row
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, row: Row) -> None:
+        """One row more."""
+        self.rows.append({**self.facts, **row})
+
+
+@contextmanager
+def part(**facts: Any) -> Iterator[Part]:
+    """A part whose early end costs no other part its rows: it becomes a row itself."""
+    found = Part(facts)
+    try:
+        yield found
+    except EmulationError as error:
+        found.add({FAILED: str(error).partition("\n")[0]})

@@ -65,9 +65,10 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
     )
     prediction = fabric.predict(schedule)
     with observing(fabric, folder) as observer:
-        for repeat in fabric.repeats(schedule, prediction, 2, verify=False):
+        done = list(fabric.repeats(schedule, prediction, 2, verify=False))
+        for repeat in done:
             observer.note(repeat)
-    vitals = summarized(observer.observations(), 0)
+    vitals = summarized(observer.observations(done), 0)
     return Fidelity(tuple(machine_reasons(vitals)), vitals)
 
 

@@ -7,7 +7,7 @@ from pyroute2 import IPRoute
 
 from controller.link_carriers import LinkCarriers
 from controller.link_rates import LinkRates
-from model.shaping import Shaper
+from model.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.namespace import private_namespace
 from testbed.shapers import reshape, shape
 
@@ -23,11 +23,11 @@ def test_rates_are_known_although_the_kernel_told_too_much_at_once() -> None:
         rates = LinkRates()
         assert rates.present() == []
         rates.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        shape(netlink, index, Shaper(RATE_BPS))
+        shape(netlink, index, Shaper(RATE_BPS, DEFAULT_DEPTH_S))
         for megabits in range(1, 100):
-            reshape(netlink, index, Shaper(megabits * 1_000_000))
+            reshape(netlink, index, Shaper(megabits * 1_000_000, DEFAULT_DEPTH_S))
         assert rates.changed() == rates.present() == [("one", 99_000_000)]
-        reshape(netlink, index, Shaper(RATE_BPS))
+        reshape(netlink, index, Shaper(RATE_BPS, DEFAULT_DEPTH_S))
         assert rates.changed() == [("one", RATE_BPS)]
         rates.close()
 

@@ -29,12 +29,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "Measuring this machine" in done.stderr
     assert "forwarding GPU" in done.stdout
+    assert "This machine is " in done.stdout
     return place
 
 
 def test_doctor_measures_once(measured: Path) -> None:
     found = json.loads(measured.read_text())
-    assert found["schema"] == "railbed.machine/1"
+    assert found["schema"] == "railbed.machine/2"
+    assert 0 <= found["pauses"]["lost"] <= 1
     assert found["key"]["cores"] == os.cpu_count()
     assert found["hops"]["sender and receiver"]["packet_s"] >= 0
     assert 0 < found["timer_median_s"] <= found["timer_p99_s"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
+from model.pauses import PauseProfile
 
 TWO_CORES = Machine(
     key=MachineKey("6.18", "some processor", 2, "ovs-vswitchd 3.1.0", "user space"),
@@ -16,6 +17,7 @@ TWO_CORES = Machine(
     transfer_s=100e-6,
     timer_median_s=80e-6,
     timer_p99_s=120e-6,
+    pauses=PauseProfile(lost=0.001, per_s=0.5, half_s=0.002, most_s=0.003, longest_s=0.004),
 )
 
 

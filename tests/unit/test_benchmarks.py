@@ -1,14 +1,13 @@
 """The benchmarks' own arithmetic; what they measure needs a fabric."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.benchmarks.gate import judged
+from model.errors import EmulationError, OutOfTolerance
 from scenarios.benchmarks.growth import _size
-from scenarios.benchmarks.rows import SIXTEEN, sized
+from scenarios.benchmarks.rows import FAILED, SIXTEEN, part, sized
+from scenarios.benchmarks.seen import is_judged_right
 from scenarios.library import LIBRARY
 from scenarios.loading import load
 from traffic_gen.exchanges import streams
@@ -17,28 +16,35 @@ from traffic_gen.program import programs_of
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
 
-def case(ratio: float, verdict: str) -> dict[str, Any]:
-    figures = ("idle_mean", "switch_saturated", "beside_switch", "run_delay", "retransmits_per_s")
-    fidelity = {**dict.fromkeys(figures, 0.0), "verdict": verdict, "reasons": []}
-    return {"case": "a", "ratio": ratio, "fidelity": fidelity}
-
-
 @pytest.mark.parametrize(
-    ("ratio", "verdict", "right"),
+    ("error", "right"),
     [
-        (1.01, "pass", True),
-        (0.99, "warn", False),
-        (1.03, "pass", True),
-        (1.03, "warn", True),
-        (1.06, "pass", False),
-        (0.94, "pass", False),
-        (1.06, "fail", True),
+        (0.01, {"pass", "warn"}),
+        (0.019, {"pass", "warn"}),
+        (0.02, {"pass", "warn", "fail"}),
+        (0.03, {"pass", "warn", "fail"}),
+        (0.031, {"warn", "fail"}),
+        (0.08, {"warn", "fail"}),
+        (0.081, {"fail"}),
+        (3.0, {"fail"}),
     ],
 )
-def test_the_gate_is_right_if_it_turns_in_time_and_not_too_early(
-    ratio: float, verdict: str, right: bool
+def test_a_verdict_is_right_if_it_turns_in_time_and_not_too_early(
+    error: float, right: set[str]
 ) -> None:
-    assert judged(case(ratio, verdict))["right"] is right
+    verdicts = ("pass", "warn", "fail")
+    assert {verdict for verdict in verdicts if is_judged_right(error, verdict)} == right
+
+
+def test_a_part_that_ends_early_is_a_row_that_says_so() -> None:
+    with part(gpus=16) as found:
+        found.add({"case": "first"})
+        raise OutOfTolerance("a link is slow\nwhat to do")
+    assert found.rows == [
+        {"gpus": 16, "case": "first"},
+        {"gpus": 16, FAILED: "a link is slow"},
+    ]
+    assert issubclass(OutOfTolerance, EmulationError)
 
 
 @given(sizes)

@@ -14,6 +14,7 @@ from rich.console import Console
 from model.fabric import FabricKind
 from model.health import without
 from model.measurement import Repeat
+from model.pauses import NOT_WATCHED, Pause, PauseLog
 from model.prediction import Epoch, link_loads, path_class, predict, transfer_paths
 from model.schedule import Collective, Schedule
 from model.topology import Hop, Topology, build_topology
@@ -35,7 +36,18 @@ from results.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.collectives import build_schedule
 
-QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None)
+QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None, 0.5, 0.001)
+NEVER_DONE = replace(QUIET, switch_busy=1.0, switch_behind_s=0.1)
+DEPTH_S = 0.01
+
+
+def pauses(*lengths_s: float) -> PauseLog:
+    """A second of two cores with such pauses, one after the other."""
+    found, now_ns = [], 0
+    for length_s in lengths_s:
+        found.append(Pause(now_ns, now_ns + round(length_s * 1e9), len(found) % 2))
+        now_ns = found[-1].end_ns
+    return PauseLog(2, 0, 10**9, tuple(found))
 
 
 def observation(*windows: Window, **changes: Any) -> Observation:
@@ -45,12 +57,14 @@ def observation(*windows: Window, **changes: Any) -> Observation:
         "backlog_left_bytes": 0,
         "retransmits": 0,
         "start_skew_s": 0.002,
+        "pauses": pauses(),
+        "depth_s": DEPTH_S,
     }
     return Observation(windows=windows or (QUIET,) * 10, **{**facts, **changes})
 
 
-def verdict_on(one: Observation) -> Verdict:
-    return worst(verdict for verdict, _ in machine_reasons(summarized([one], 0)))
+def verdict_on(*of: Observation) -> Verdict:
+    return worst(verdict for verdict, _ in machine_reasons(summarized(of, 0)))
 
 
 def test_a_quiet_machine_passes() -> None:
@@ -60,10 +74,11 @@ def test_a_quiet_machine_passes() -> None:
 @pytest.mark.parametrize(
     ("windows", "changes"),
     [
-        ((replace(QUIET, switch_busy=0.5, switch_delay=0.5),) * 10, {}),
-        ((replace(QUIET, steal=0.5),) * 10, {}),
+        ((NEVER_DONE,) * 10, {}),
+        ((replace(QUIET, switch_delay=0.6, switch_behind_s=0.1),) * 10, {}),
         ((), {"agents_delay_s": (0.5, 0.5)}),
-        ((replace(QUIET, switch_delay=0.2),) * 10, {"agents_delay_s": (0.2, 0.2)}),
+        ((), {"agents_delay_s": (*[0.01] * 15, 0.9)}),
+        ((), {"pauses": pauses(*[0.04] * 10)}),
         ((), {"retransmits": 5000}),
         ((), {"start_skew_s": 0.2}),
     ],
@@ -72,30 +87,76 @@ def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str
     assert verdict_on(observation(*windows, **changes)) is Verdict.FAIL
 
 
-def test_a_switch_without_time_left_is_doubtful() -> None:
-    full = (replace(QUIET, switch_busy=1.0, beside_switch=0.7),)
-    assert verdict_on(observation(*full * 39, QUIET)) is Verdict.WARN
-    looking = (replace(QUIET, switch_busy=1.0, beside_switch=0.3),)
-    assert verdict_on(observation(*looking * 20)) is Verdict.PASS
-    assert verdict_on(observation(*full * 17, *(QUIET,) * 3)) is Verdict.PASS
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(0.8, Verdict.PASS), (0.9, Verdict.WARN), (1.0, Verdict.FAIL)]
+)
+def test_a_switch_that_is_never_done_can_fail(share: float, verdict: Verdict) -> None:
+    never = round(20 * share)
+    windows = (NEVER_DONE,) * never + (QUIET,) * (20 - never)
+    assert verdict_on(observation(*windows, agents_delay_s=(0.01,))) is verdict
+
+
+def test_a_switch_that_only_looks_at_many_ports_is_not_short_of_time() -> None:
+    looking = replace(NEVER_DONE, beside_switch=0.3)
+    assert verdict_on(observation(*(looking,) * 20)) is Verdict.PASS
+
+
+def test_who_takes_cores_away_is_not_who_forwards() -> None:
+    """Noise of higher priority keeps a core busy; a hypervisor's steal is no busy core."""
+    taken = pauses(*[0.01] * 40)
+    looking = replace(NEVER_DONE, beside_switch=0.7)
+    stolen = replace(looking, steal=0.2)
+    assert verdict_on(observation(*(looking,) * 20, pauses=taken)) is Verdict.PASS
+    assert verdict_on(observation(*(stolen,) * 20, pauses=taken)) is Verdict.FAIL
+
+
+def test_steal_alone_fails_nothing() -> None:
+    """What a hypervisor takes shows in what waits for it, and in pauses beyond the buckets."""
+    stolen = (replace(QUIET, steal=0.5),) * 10
+    assert verdict_on(observation(*stolen, pauses=pauses(*[0.009] * 80))) is Verdict.PASS
+
+
+def test_what_agents_and_switch_wait_adds_up() -> None:
+    behind = (replace(QUIET, switch_delay=0.6, switch_behind_s=0.1),) * 10
+    assert verdict_on(observation(*behind, agents_delay_s=(0.01,))) is Verdict.PASS
+    assert verdict_on(observation(*behind, agents_delay_s=(0.15,))) is Verdict.WARN
+    assert verdict_on(observation(*behind, agents_delay_s=(0.2,))) is Verdict.FAIL
 
 
 def test_one_bad_execution_is_enough() -> None:
     bad = observation(agents_delay_s=(0.5, 0.5))
-    vitals = summarized([observation()] * 9 + [bad], 0)
-    assert Verdict.FAIL in [verdict for verdict, _ in machine_reasons(vitals)]
+    assert verdict_on(*[observation()] * 9, bad) is Verdict.FAIL
+
+
+def test_one_agent_that_starves_is_enough() -> None:
+    """The mean of sixteen is far below any limit."""
+    starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
+    vitals = summarized([starving], 0)
+    assert vitals is not None
+    assert vitals.agents_run_delay_mean < 0.06
+    assert verdict_on(starving) is Verdict.FAIL
 
 
 def test_what_a_queue_still_holds_is_doubtful() -> None:
     assert verdict_on(observation(backlog_left_bytes=1514)) is Verdict.WARN
+    assert verdict_on(observation(backlog_left_bytes=2 * 64)) is Verdict.PASS, "a probe of links"
 
 
-def test_nothing_is_said_of_what_nobody_observed() -> None:
+@pytest.mark.parametrize(
+    "missing", [{"windows": ()}, {"agents_delay_s": ()}, {"pauses": NOT_WATCHED}]
+)
+def test_what_was_not_observed_cannot_be_trusted(missing: dict[str, Any]) -> None:
+    blind = replace(observation(), **missing)
+    assert verdict_on(blind) is Verdict.FAIL
+    ((_, reason),) = machine_reasons(summarized([observation(), blind], 0))
+    assert reason == "1 of 2 executions were not observed throughout"
+
+
+def test_without_any_observation_nothing_passes() -> None:
     assert summarized([], 0) is None
-    assert list(machine_reasons(None)) == []
-    struck = fidelity_of_struck([])
-    assert struck.verdict is Verdict.PASS
-    assert struck.plain() == {"verdict": "pass", "reasons": []}
+    ((verdict, reason),) = machine_reasons(None)
+    assert (verdict, reason[:20]) == (Verdict.FAIL, "nothing was observed")
+    assert fidelity_of_struck([]).verdict is Verdict.FAIL
 
 
 def test_what_a_fault_costs_in_segments_is_no_fault_of_the_machine() -> None:

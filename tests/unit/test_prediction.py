@@ -1,5 +1,7 @@
 """The fluid model against closed forms and against what must hold for any model."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +23,14 @@ from model.prediction import (
 )
 from model.routing import Unreachable
 from model.schedule import Collective, Schedule
-from model.shaping import MIN_BURST_BYTES, Shaper, wire_bytes
-from model.topology import Topology, build_topology
+from model.shaping import (
+    MIN_BURST_BYTES,
+    SWITCH_BURST_BYTES,
+    Shaper,
+    switch_depth_s,
+    wire_bytes,
+)
+from model.topology import LinkKind, Topology, build_topology
 from tests.unit.fabrics import fabrics_with_failures, spec, topologies
 from traffic_gen.collectives import ALGORITHMS, build_schedule
 
@@ -101,10 +109,24 @@ def test_the_first_bytes_pass_on_the_bucket() -> None:
     assert predicted(schedule, topology, latency_s=0.003).completion_s == 0.003
 
 
-@given(st.integers(1_000_000, 10**13))
-def test_the_burst_is_a_millisecond_of_the_rate(rate_bps: int) -> None:
-    burst = Shaper(rate_bps).burst_bytes
-    assert burst == max(MIN_BURST_BYTES, round(rate_bps / 8000))
+@given(st.integers(1_000_000, 10**13), st.floats(0.001, 0.02))
+def test_the_burst_is_the_depth_of_the_bucket(rate_bps: int, depth_s: float) -> None:
+    burst = Shaper(rate_bps, depth_s).burst_bytes
+    assert burst == max(MIN_BURST_BYTES, round(rate_bps / 8 * depth_s))
+    at_a_switch = Shaper(rate_bps, switch_depth_s(depth_s, rate_bps))
+    assert at_a_switch.burst_bytes == min(burst, SWITCH_BURST_BYTES)
+
+
+@given(topologies(), st.floats(0.001, 0.02))
+def test_every_link_has_the_buckets_that_its_fabric_asks_for(
+    topology: Topology, depth_s: float
+) -> None:
+    fabric = build_topology(replace(topology.spec, bucket_depth_s=depth_s))
+    for link in fabric.links:
+        assert link.shaper == Shaper(link.rate_bps, link.depth_s)
+        assert fabric.least_depth_s <= link.depth_s <= depth_s
+        if link.kind is LinkKind.HB:
+            assert link.depth_s == depth_s
 
 
 def through(schedule: Schedule, *epochs: Epoch) -> Prediction:

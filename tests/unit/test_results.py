@@ -57,7 +57,7 @@ def result(
 ) -> CaseResult:
     topology, schedule, prediction = modeled(kind, collective, algorithm)
     seconds = prediction.completion_s * ratio
-    measured = Measured(topology, schedule, (), (repeat(0, seconds, **changes),), 0)
+    measured = Measured(topology, schedule, (), (repeat(0, seconds, **changes),), 0, None)
     return compare(f"{kind}/{collective}/{algorithm}", measured, prediction, 10.0, LIMITS)
 
 
@@ -100,8 +100,8 @@ def test_what_is_not_of_one_thing_is_not_compared() -> None:
     )
     other = modeled(FabricKind.RAIL_OPTIMIZED, Collective.ALL_TO_ALL, "direct")
     for measured in (
-        Measured(other[0], schedule, (), (repeat(0, 1),), 0),
-        Measured(topology, other[1], (), (repeat(0, 1),), 0),
+        Measured(other[0], schedule, (), (repeat(0, 1),), 0, None),
+        Measured(topology, other[1], (), (repeat(0, 1),), 0, None),
     ):
         with pytest.raises(Mismatch, match="prediction is for another"):
             compare("case", measured, prediction, 1.0, LIMITS)
@@ -186,7 +186,7 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     )
     done = repeat(0, 1.0, records=records)
     folder.add_repeat("a/b", done)
-    folder.end_case("a/b", 1, (done,), {"link": {"sent": 1}}, {"link": {"sent": 2}})
+    folder.end_case("a/b", 1, (done,), frozenset({0}), {"link": {"sent": 1}}, {"link": {"sent": 2}})
     with pytest.raises(InputError, match="is running"):
         read_result(folder.path)
     folder.complete({"run_id": run_id})
@@ -195,7 +195,8 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     assert stored_runs(tmp_path) == [folder.path]
     rows = (folder.path / "a_b" / "transfers.csv").read_text().splitlines()
     assert len(rows) == 1 + len(records)
-    assert json.loads((folder.path / "a_b" / "repeats.json").read_text())[0]["warmup"] is True
+    (kept,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
+    assert (kept["warmup"], kept["disturbed"]) == (True, True)
 
 
 def test_a_broken_run_says_why(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def repeat(ratio: float = 1.0, complete: bool = True, retransmits: int = 0) -> R
 
 
 def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0) -> CaseResult:
-    measured = Measured(TOPOLOGY, SCHEDULE, warmups, repeats, dropped)
+    measured = Measured(TOPOLOGY, SCHEDULE, warmups, repeats, dropped, None)
     return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
 
 

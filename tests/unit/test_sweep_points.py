@@ -112,7 +112,7 @@ def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
         "point 1 (fabric.domains=0, repeats=1), also 2: "
         "--set fabric.domains: must be at least 2, got 0",
         "point 2 (fabric.domains=0, repeats=x), also 4: "
-        "--set repeats: must be a whole number, got 'x'",
+        "--set repeats: must be a number or 'auto', got 'x'",
     ]
 
 
@@ -124,7 +124,7 @@ def test_what_all_points_have_is_the_scenarios_own_problem(scenario: Path) -> No
 
 def test_what_this_machine_cannot_do_is_said_of_each_point(scenario: Path) -> None:
     def no_large_one(found: Scenario) -> None:
-        if found.repeats > 1:
+        if found.repeats.least > 1:
             raise InputError(Problem("faults", "are not possible here"))
 
     with pytest.raises(InputError, match=r"point 2 \(repeats=2\): faults: are not possible here"):

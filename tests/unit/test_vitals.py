@@ -18,7 +18,8 @@ SECOND_NS = 10**9
 
 def test_the_kernels_text_is_read() -> None:
     assert idle_and_steal_s(STAT) == (450 / TICKS_PER_S, 80 / TICKS_PER_S)
-    assert thread_time("63369 17 4\n") == ThreadTime(63369, 17)
+    status = "Name:\tovs\nvoluntary_ctxt_switches:\t23\nnonvoluntary_ctxt_switches:\t9\n"
+    assert thread_time("63369 17 4\n", status) == ThreadTime(63369, 17, 23)
     pressure = "some avg10=0.00 avg60=0.07 avg300=2.37 total=2617260403\nfull avg10=0 total=9\n"
     assert stalled_s(pressure) == pytest.approx(2617.260403)
 
@@ -36,13 +37,14 @@ def reading(ns: int, **changes: Any) -> Reading:
 
 def test_a_window_has_shares() -> None:
     before = reading(0, switches={7: ThreadTime(100, 50), 8: ThreadTime(0, 0)})
-    switches = {7: ThreadTime(100 + 60_000_000, 50), 8: ThreadTime(10_000_000, 30_000_000)}
+    switches = {7: ThreadTime(100 + 60_000_000, 50, 20), 8: ThreadTime(10_000_000, 30_000_000)}
     after = reading(SECOND_NS // 10, idle_s=0.1, steal_s=0.02, stalled_s=0.025, switches=switches)
     found = window(before, after)
     assert found.idle == pytest.approx(0.5)
     assert found.steal == pytest.approx(0.1)
     assert found.switch_busy == pytest.approx(0.6)
     assert found.switch_delay == 0
+    assert found.switch_behind_s == pytest.approx(0.003)
     assert found.stalled == pytest.approx(0.25)
 
 

@@ -1,0 +1,32 @@
+"""What the depth of the token buckets does, on a machine as it is and on a noisy one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.seen import seen
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.noise import noise
+from testbed.proxies import ProxyKind
+
+DEPTHS_MS = (1, 2, 5, 10, 20)
+SHARES = (0.0, 0.2, 0.4)
+# Steps of 0.2 s, and of 10 to 50 ms, where what happens at their start shows.
+SCENARIOS = ("self-check", "short-steps")
+
+
+def buckets(store: Path) -> Iterator[Row]:
+    """The self-check, and rings with short steps, at each depth, without and with noise."""
+    facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
+    for share in SHARES:
+        for depth_ms in DEPTHS_MS:
+            for name in SCENARIOS:
+                with part(**facts, asked=share, depth_ms=depth_ms) as found, noise(share):
+                    depth = [f"fabric.bucket_depth={depth_ms / 1e3}"]
+                    scenario = load(LIBRARY / f"{name}.yaml", depth)
+                    for case in run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]:
+                        found.add({"case": case["case"], **seen(case)})
+                yield from found.rows

@@ -1,0 +1,57 @@
+"""What a noisy machine does to the quickstart: cores are taken away in bursts of 1 to 10 ms."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scenarios.benchmarks.rows import Row, part
+from scenarios.benchmarks.seen import is_judged_right, seen
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.machine_file import known_machine
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.noise import Noise, noise
+from testbed.processor import stolen_s
+from testbed.proxies import ProxyKind
+
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What noise and the hypervisor have taken until a moment, in seconds of all cores together."""
+
+    at_s: float
+    noise_s: float
+    steal_s: float
+
+    @classmethod
+    def until_now(cls, made: Noise) -> "Taken":
+        """Read now."""
+        return cls(time.monotonic(), made.taken_s(), stolen_s())
+
+    def shares_since(self, before: "Taken") -> Row:
+        """Parts of all cores' time since a moment."""
+        cores_s = (self.at_s - before.at_s) * (os.cpu_count() or 1)
+        return {
+            "noise": (self.noise_s - before.noise_s) / cores_s,
+            "steal": (self.steal_s - before.steal_s) / cores_s,
+        }
+
+
+def noisy(store: Path) -> Iterator[Row]:
+    """The quickstart with processes, at ever more noise."""
+    for share in SHARES:
+        with part(proxies=ProxyKind.PROCESS.value, asked=share) as found, noise(share) as made:
+            scenario = load(LIBRARY / "quickstart.yaml", machine=known_machine())
+            before = Taken.until_now(made)
+            cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+            taken = Taken.until_now(made).shares_since(before)
+            for case in cases:
+                error = abs(case["ratio"] - 1)
+                right = is_judged_right(error, case["fidelity"]["verdict"])
+                found.add({"case": case["case"], **taken, **seen(case), "right": right})
+        yield from found.rows

@@ -1,0 +1,43 @@
+"""What was observed of a case, as benchmarks of the verdict show it, and whether it was right."""
+
+from typing import Any
+
+from scenarios.benchmarks.rows import Row
+
+# By observation alone: an error above the first is never passed, one above the second fails, and
+# one below the last does not fail.
+NEVER_PASSED, ALWAYS_FAILED, NEVER_FAILED = 0.03, 0.08, 0.02
+
+
+def seen(case: dict[str, Any]) -> Row:
+    """A case of a run's JSON object: its times against the model, and what was observed."""
+    measured, fidelity = case["measured_s"], case["fidelity"]
+    return {
+        "ratio": case["ratio"],
+        "spread": (measured["max"] - measured["min"]) / measured["median"],
+        "counted": len(measured["values"]),
+        "disturbed": len(case["disturbed_s"]),
+        "lost": fidelity["lost"],
+        "pauses_per_s": fidelity["pauses_per_s"],
+        "longest_ms": 1e3 * fidelity["pause_longest_s"],
+        "idle": fidelity["idle_mean"],
+        "strain": fidelity["strain"],
+        "switch_never_done": fidelity["switch_never_done"],
+        "switch_starved": fidelity["switch_starved"],
+        "beside_switch": fidelity["beside_switch"],
+        "agents_wait": fidelity["agents_run_delay_mean"],
+        "one_agent": fidelity["agents_run_delay_max"],
+        "again_per_s": fidelity["retransmits_per_s"],
+        "observed": fidelity["verdict"],
+        "verdict": case["verdict"],
+        "reasons": fidelity["reasons"],
+    }
+
+
+def is_judged_right(error: float, verdict: str) -> bool:
+    """Whether a verdict by observation alone fits the error against the model."""
+    if error > ALWAYS_FAILED:
+        return verdict == "fail"
+    if error > NEVER_PASSED:
+        return verdict != "pass"
+    return verdict != "fail" or error >= NEVER_FAILED

@@ -1,0 +1,57 @@
+"""Holds real executions against a prediction: on an undisturbed machine, and again if it is not."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from model.prediction import Prediction
+from model.schedule import Schedule
+from results.fidelity import Fidelity, machine_reasons, summarized
+from results.verdict import Verdict
+from scenarios.experiment import Experiment
+from scenarios.observing import observing
+from scenarios.repeating import Executions, Repeats, is_disturbed
+
+# The median of so many undisturbed executions, after a warm-up.
+REPEATS = 3
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Measured over modeled, and what is to be said of the machine."""
+
+    ratio: float
+    fidelity: Fidelity
+    disturbed: int
+    lost: float
+
+
+def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
+    """Executions until enough are undisturbed, or a limit is reached."""
+    done = Executions(1, Repeats.exactly(REPEATS))
+    depth_s = fabric.topology.least_depth_s
+    with tempfile.TemporaryDirectory() as folder, observing(fabric, Path(folder)) as observer:
+        for repeat in fabric.repeats(schedule, prediction, done.most, verify=False):
+            done.add(repeat, disturbed=is_disturbed(observer.note(repeat), depth_s))
+            if done.are_enough:
+                break
+        vitals = summarized(observer.observations(done.counted), 0)
+    assert vitals is not None
+    return Attempt(
+        ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
+        fidelity=Fidelity(tuple(machine_reasons(vitals)), vitals),
+        disturbed=len(done.disturbed),
+        lost=vitals.lost,
+    )
+
+
+def undisturbed_attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
+    """The first attempt that passes by observation alone; the best of all if none does."""
+    attempts: list[Attempt] = []
+    while len(attempts) < ATTEMPTS:
+        attempts.append(attempt(fabric, schedule, prediction))
+        if attempts[-1].fidelity.verdict is Verdict.PASS:
+            return attempts[-1]
+    return min(attempts, key=lambda one: abs(one.ratio - 1))

@@ -1,0 +1,42 @@
+"""What is promised of a noisy machine: a short emulation while a fifth of all cores is taken."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.benchmarks.seen import is_judged_right
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.noise import noise
+from testbed.proxies import ProxyKind
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+TAKEN = 0.2
+# What the promise is for; where a hypervisor takes more on top, the verdict has to say so.
+MOST_LOST, WITHIN = 0.2, 0.02
+SHORT = (
+    "fabric.domains=3",
+    "fabric.domain_size=3",
+    "workloads.0.size_scale=1000",
+    "workloads.1.size_scale=8",
+    "workloads.2.size_scale=8",
+    "repeats=3",
+)
+
+
+def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
+    scenario = load(LIBRARY / "quickstart.yaml", list(SHORT))
+    with noise(TAKEN, at_most_s=120):
+        cases = run(scenario, ProxyKind.PROCESS, tmp_path, Silent())["cases"]
+    assert len(cases) == len(scenario.cases)
+    for case in cases:
+        error, seen = abs(case["ratio"] - 1), case["fidelity"]
+        assert seen["lost"] > TAKEN / 2, "the noise was there, and it was seen"
+        assert seen["unobserved"] == 0
+        assert is_judged_right(error, seen["verdict"]), (case["case"], error, seen)
+        if seen["lost"] <= MOST_LOST:
+            assert error <= WITHIN, (case["case"], error, seen)
+            assert seen["verdict"] != "fail", (case["case"], seen)

@@ -1,0 +1,112 @@
+"""How often a case is executed, and which executions count."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.measurement import Repeat
+from model.pauses import NOT_WATCHED, Pause, PauseLog
+from results.statistics import median_interval
+from scenarios.repeating import AUTO, DISTURBED_ABOVE, Executions, Repeats, is_disturbed
+
+SECOND_NS = 10**9
+DEPTH_S = 0.01
+times = st.floats(0.1, 10)
+
+
+def executions(repeats: Repeats, disturbed: list[bool], warmup: int = 1) -> Executions:
+    """What there is after so many executions; how long they took is their number."""
+    done = Executions(warmup, repeats)
+    for number, bad in enumerate(disturbed):
+        if done.are_enough or len(done.all) == done.most:
+            break
+        done.add(Repeat(number, True, 1.0 + number, 0, 0, 0, (), ()), disturbed=bad)
+    return done
+
+
+@given(st.integers(1, 8), st.lists(st.booleans(), min_size=40, max_size=40), st.integers(0, 3))
+def test_a_disturbed_execution_is_replaced_up_to_a_limit(
+    count: int, disturbed: list[bool], warmup: int
+) -> None:
+    done = executions(Repeats.exactly(count), disturbed, warmup)
+    assert len(done.warmups) == warmup
+    assert len(done.all) <= warmup + 2 * count
+    if len(done.undisturbed) >= count:
+        assert done.counted == done.undisturbed
+        assert len(done.counted) == count
+    else:
+        assert done.counted == tuple(done.all[warmup:])
+        assert len(done.counted) == 2 * count
+    assert not done.numbers_disturbed & {repeat.number for repeat in done.undisturbed}
+
+
+def test_a_machine_that_disturbs_nothing_has_no_extra_executions() -> None:
+    done = executions(Repeats.exactly(5), [False] * 40)
+    assert len(done.all) == 6
+    assert done.numbers_disturbed == frozenset()
+
+
+def test_a_disturbed_warmup_is_a_warmup() -> None:
+    done = executions(Repeats.exactly(2), [True, False, False])
+    assert (len(done.all), done.numbers_disturbed) == (3, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "count", "disturbed"),
+    [(9, 50, False), (12, 5, False), (12, 6, True), (46, 1, True), (19, 1, False)],
+)
+def test_what_a_bucket_makes_good_disturbs_nothing(
+    length_ms: int, count: int, disturbed: bool
+) -> None:
+    """One second of two cores; the limit is 10 ms beyond the depth of 10 ms."""
+    ns = length_ms * 10**6
+    pauses = tuple(Pause(2 * ns * n, 2 * ns * n + ns, n % 2) for n in range(count))
+    log = PauseLog(2, 0, SECOND_NS, pauses)
+    assert DISTURBED_ABOVE == 0.01
+    assert is_disturbed(log, DEPTH_S) is disturbed
+    deeper = replace(log, pauses=tuple(pause for pause in pauses))
+    assert not is_disturbed(deeper, 1.0)
+
+
+def test_what_was_not_watched_is_not_known_to_be_disturbed() -> None:
+    assert not is_disturbed(NOT_WATCHED, DEPTH_S)
+
+
+@given(st.lists(times, min_size=1, max_size=60))
+def test_the_interval_holds_the_median_and_lies_among_the_values(values: list[float]) -> None:
+    found, ordered = median_interval(values), sorted(values)
+    assert (found is None) == (len(values) < 6)
+    if found is not None:
+        assert found.low in values
+        assert found.high in values
+        assert found.low <= ordered[(len(values) - 1) // 2] <= found.high
+        assert found.confidence >= 0.95
+
+
+@pytest.mark.parametrize("count", [6, 9, 17, 30])
+def test_the_interval_is_as_sure_as_it_says(count: int) -> None:
+    chance, trials = random.Random(count), 4000
+    holds = confidence = 0.0
+    for _ in range(trials):
+        found = median_interval([chance.expovariate(1) for _ in range(count)])
+        assert found is not None
+        holds += found.low <= 0.6931471805599453 <= found.high
+        confidence = found.confidence
+    assert holds / trials == pytest.approx(confidence, abs=0.012)
+
+
+def test_auto_goes_on_until_the_median_is_known_or_a_limit_is_reached() -> None:
+    assert not AUTO.are_enough([1.0] * 5)
+    assert AUTO.are_enough([1.0] * 6)
+    wide = [1.0, 1.1] * 20
+    assert not AUTO.are_enough(wide[:29])
+    assert AUTO.are_enough(wide[:30])
+    assert AUTO.are_enough([0.9, *[1.0] * 7, 1.2])
+
+
+@given(st.lists(times, max_size=12), st.integers(1, 10))
+def test_a_number_of_repeats_is_that_number(values: list[float], count: int) -> None:
+    assert Repeats.exactly(count).are_enough(values) == (len(values) >= count)
