@@ -19,6 +19,8 @@ from model.shaping import wire_bytes
 from model.topology import Hop, Topology
 
 SLICES = 400
+# What buckets let through at once takes no time in the model; a load needs some to be a rate.
+SHORTEST_S = 1e-6
 # Mean bytes of a packet, acknowledgements among them, by the rate of the flow in bit/s. From the
 # counters of collectives, the smallest of those that were looked at; the first is an assumption
 # (docs/measuring.md). TCP hands
@@ -99,7 +101,7 @@ def profile(
     """The profile of an execution; without arrivals, as if no two flows ever shared a link."""
     exact = arrival_s is not None
     spans = _spans(transfers, arrival_s) if arrival_s is not None else free_spans(transfers, paths)
-    completion_s = max(end for _, end in spans)
+    completion_s = max(SHORTEST_S, *(end for _, end in spans))
     tallies: dict[tuple[HopKind, float], _Tally] = {}
     count = _Tally(completion_s)
     for transfer, hops, span in zip(transfers, paths, spans, strict=True):

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from results.statistics import Interval
 
-HEADINGS = ("", "counted", "disturbed", "median known to", "cores lost", "longest pause")
+HEADINGS = ("", "counted", "disturbed", "median ±", "lost", "longest pause")
 LEGEND = (
-    "Disturbed: by pauses of the machine; others were executed in their place. Median known to: "
-    "with 95 % confidence, from six executions on. Cores lost: to pauses of 1 ms and more, in the "
+    "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with 95 % "
+    "confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more, in the "
     "worst execution."
 )
 
@@ -44,4 +44,4 @@ def _cells(name: str, case: dict[str, Any]) -> Iterator[str]:
 
 
 def _known_to(interval: dict[str, Any] | None) -> str:
-    return "-" if interval is None else f"± {Interval(**interval).half_width:.2%}"
+    return "-" if interval is None else f"{Interval(**interval).half_width:.2%}"

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from results.styles import VERDICT_STYLES
 
-HEADINGS = ("", "idle", "switch", "never done", "starved", "agents wait", "sent again", "")
+HEADINGS = ("", "idle", "switch", "no rest", "starved", "agents", "resent", "")
 LEGEND = (
-    "Idle: of all cores. Switch: the busiest one's share of a core; never done: in how much of the "
-    "time it never had done all its work; starved: it was behind, and waited for a core. Agents "
-    "wait: for a core. Of the worst execution."
+    "Idle: of all cores. Switch: the busiest one's share of a core; no rest: how much of the time "
+    "it never had done all its work; starved: it was behind, and waited for a core. Agents: waited "
+    "for a core. Resent: segments, by TCP. Of the worst execution."
 )
 
 

@@ -68,10 +68,40 @@ def test_a_more_capable_machine_is_never_slower(
 
 def test_auto_says_why_and_is_part_of_what_a_run_keeps() -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
-    (chosen,) = scenario.scales
-    assert chosen["key"] == "bandwidth_scale"
-    assert chosen["value"] == scenario.fabrics[0].bandwidth_scale
-    assert "of at most" in chosen["why"] or "no link above" in chosen["why"]
+    scale, depth = scenario.scales
+    assert scale["key"] == "bandwidth_scale"
+    assert scale["value"] == scenario.fabrics[0].bandwidth_scale
+    assert "of at most" in scale["why"] or "no link above" in scale["why"]
+    assert depth["key"] == "bucket_depth"
+    assert {spec.bucket_depth_s for spec in scenario.fabrics} == {depth["value"]}
+
+
+@pytest.mark.parametrize(
+    ("most_s", "depth_s"), [(0.0, 0.01), (0.003, 0.01), (0.0141, 0.015), (0.2, 0.02)]
+)
+def test_buckets_are_as_deep_as_pauses_are_long_within_bounds(
+    most_s: float, depth_s: float
+) -> None:
+    machine = replace(TWO_CORES, pauses=replace(TWO_CORES.pauses, most_s=most_s))
+    chosen = load(QUICKSTART, machine=machine).chosen["bucket_depth"]
+    assert chosen.value == depth_s
+    assert f"{most_s * 1e3:.2g} ms" in chosen.why
+    assert "not measured" in load(QUICKSTART).chosen["bucket_depth"].why
+    given = load(QUICKSTART, ["fabric.bucket_depth=0.002"], machine)
+    assert given.fabrics[0].bucket_depth_s == 0.002
+    assert "bucket_depth" not in given.chosen
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("0.0005", "must be at least 0.001, got 0.0005"),
+        ("1", "must be at most 0.02, got 1"),
+        ("deep", "must be a number or 'auto', got 'deep'"),
+    ],
+)
+def test_a_depth_out_of_bounds_is_refused(value: str, message: str) -> None:
+    assert refusal([f"fabric.bucket_depth={value}"]) == f"--set fabric.bucket_depth: {message}"
 
 
 def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
@@ -82,7 +112,7 @@ def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_can_be_run_on_two_cores(path: Path) -> None:
-    assert load(path, machine=TWO_CORES).chosen == {}
+    assert set(load(path, machine=TWO_CORES).chosen) == {"bucket_depth"}
 
 
 def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:
@@ -154,11 +184,11 @@ def test_automatic_time_dilation_is_the_shortest_execution_allowed(tmp_path: Pat
     scenario = load(tmp_path / "x.yaml", machine=TWO_CORES)
     (planned,) = plan(scenario, TWO_CORES)
     assert planned.completion_s == pytest.approx(SHORTEST_S, rel=0.06)
-    ((key, chosen),) = scenario.chosen.items()
-    assert key == "time_dilation of rail-only/all-to-all/two-step"
+    key = "time_dilation of rail-only/all-to-all/two-step"
+    chosen = scenario.chosen[key]
     assert chosen.value == pytest.approx(value)
     late = replace(TWO_CORES, timer_p99_s=0.01)
-    (longer,) = load(tmp_path / "x.yaml", machine=late).chosen.values()
+    longer = load(tmp_path / "x.yaml", machine=late).chosen[key]
     assert longer.value > chosen.value
     assert "late" in longer.why
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import io
+import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from model.topology import Hop, Topology, build_topology
 from model.vitals import Window
 from results.accounting import Carried, link_reasons, payload_reasons, spans
 from results.comparison import Measured, Thresholds, compare
+from results.executions_table import executions_table
 from results.fidelity import (
     LIMITS,
     Fidelity,
@@ -32,6 +34,7 @@ from results.fidelity import (
     summarized,
 )
 from results.fidelity_table import fidelity_table
+from results.statistics import summarize
 from results.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.collectives import build_schedule
@@ -43,7 +46,8 @@ DEPTH_S = 0.01
 
 def pauses(*lengths_s: float) -> PauseLog:
     """A second of two cores with such pauses, one after the other."""
-    found, now_ns = [], 0
+    found: list[Pause] = []
+    now_ns = 0
     for length_s in lengths_s:
         found.append(Pause(now_ns, now_ns + round(length_s * 1e9), len(found) % 2))
         now_ns = found[-1].end_ns
@@ -117,10 +121,10 @@ def test_steal_alone_fails_nothing() -> None:
 
 
 def test_what_agents_and_switch_wait_adds_up() -> None:
-    behind = (replace(QUIET, switch_delay=0.6, switch_behind_s=0.1),) * 10
+    behind = (replace(QUIET, switch_delay=0.6, switch_behind_s=0.06),) * 10
     assert verdict_on(observation(*behind, agents_delay_s=(0.01,))) is Verdict.PASS
     assert verdict_on(observation(*behind, agents_delay_s=(0.15,))) is Verdict.WARN
-    assert verdict_on(observation(*behind, agents_delay_s=(0.2,))) is Verdict.FAIL
+    assert verdict_on(observation(*behind, agents_delay_s=(0.201,))) is Verdict.FAIL
 
 
 def test_one_bad_execution_is_enough() -> None:
@@ -325,5 +329,28 @@ def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
     Console(file=text, width=80).print(fidelity_table(cases))
     lines = text.getvalue().splitlines()
     (line,) = [line for line in lines if "all-reduce/hierarchical" in line]
-    assert line.split()[1:] == ["80%", "20%", "0%", "3.5%", "0", "pass"]
+    assert line.split()[1:] == ["80%", "20%", "0%", "0%", "1.5%", "0", "pass"]
     assert not any("of-old" in line for line in lines)
+
+
+def test_the_table_of_executions_has_counts_and_the_interval() -> None:
+    seen = Fidelity((), summarized([observation(pauses=pauses(0.004))], 0)).plain()
+    name = "rail-only/all-reduce/hierarchical"
+    case = {
+        "case": name,
+        "fabric": {"kind": "rail-only"},
+        "fidelity": seen,
+        "measured_s": asdict(summarize([1.0, 1.0, 1.01, 1.0, 1.0, 1.0])),
+        "disturbed_s": [1.3, 1.4],
+        "disturbed_count": False,
+    }
+    kept = json.loads(json.dumps([case, {**case, "disturbed_count": True}]))
+    text = io.StringIO()
+    Console(file=text, width=80).print(executions_table([*kept, {"case": "a", **case_of_old()}]))
+    one, other = (line.split() for line in text.getvalue().splitlines() if "all-reduce" in line)
+    assert one[1:] == ["6", "2", "0.50%", "0.2%", "4.0", "ms"]
+    assert other[1:5] == ["6", "2,", "all", "count"]
+
+
+def case_of_old() -> dict[str, Any]:
+    return {"fabric": {"kind": "rail-only"}, "fidelity": {}}

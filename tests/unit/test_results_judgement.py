@@ -52,6 +52,8 @@ EXTRA_KEYS = [
     "real_s",
     "lower_bound_s",
     "warmup_s",
+    "disturbed_s",
+    "disturbed_count",
     "retransmits",
     "verdict",
     "reasons",
