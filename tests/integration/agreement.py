@@ -14,7 +14,7 @@ from scenarios.observing import observing
 from scenarios.repeating import Executions, Repeats, is_disturbed
 
 # The median of so many undisturbed executions, after a warm-up.
-REPEATS = 3
+REPEATS = 2
 ATTEMPTS = 4
 
 

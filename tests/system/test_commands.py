@@ -7,11 +7,11 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.machine import machine_state, wait_until
+from tests.results import assert_right, printed
 
 ROOT = Path(__file__).parents[2]
 RAILBED = str(ROOT / "railbed")
@@ -62,16 +62,11 @@ def _has_records(transfers: Path) -> bool:
     return len(transfers.read_text().splitlines()) > 1
 
 
-def result_of(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize("proxies", ["process", "container"])
 def test_a_run_gives_one_json_object_and_a_folder(folder: Path, proxies: str) -> None:
     size = ("--set", "workloads.0.size_scale=1600", "--set", "workloads.1.size_scale=16")
     limits = ("--set", "workloads.2.size_scale=16", "--set", "expect.ratio_limit=0.5")
-    result = result_of(
+    result = printed(
         railbed("run", "quickstart", "--json", *QUICK, "--proxies", proxies, *size, *limits)
     )
     assert result["schema"] == "railbed.run/1"
@@ -91,14 +86,14 @@ def test_a_run_gives_one_json_object_and_a_folder(folder: Path, proxies: str) ->
 
 
 def test_every_element_of_every_collective_is_right(folder: Path) -> None:
-    result = result_of(railbed("run", "verify", "--json", "--proxies", "process"))
+    result = printed(railbed("run", "verify", "--json", "--proxies", "process"))
     assert len(result["cases"]) == 16
-    assert {case["verdict"] for case in result["cases"]} == {"pass"}
+    assert_right(result)
 
 
 @pytest.mark.parametrize("proxies", ["process", "container"])
 def test_verify_finds_all_paths_as_intended(folder: Path, proxies: str) -> None:
-    result = result_of(railbed("verify", "quickstart", "--json", "--proxies", proxies))
+    result = printed(railbed("verify", "quickstart", "--json", "--proxies", proxies))
     assert (result["schema"], result["scenario"]) == ("railbed.verify/1", "quickstart")
     assert result["verdict"] == "pass"
     rail_only, rail_optimized = result["fabrics"]
@@ -120,8 +115,9 @@ def test_verify_prints_a_table(folder: Path) -> None:
 
 def test_a_run_checks_paths_on_request(folder: Path) -> None:
     done = railbed("run", "verify", "--json", *QUICK, "--set", "check_paths=true")
-    result = result_of(done)
-    assert result["verdict"] == "pass"
+    result = printed(done)
+    assert_right(result)
+    assert result["paths"]["verdict"] == "pass"
     assert [fabric["as_intended"] for fabric in result["paths"]["fabrics"]] == [132, 132]
     assert json.loads((Path(result["folder"]) / "paths.json").read_text()) == result["paths"]
     assert "The paths that packets took" in railbed("show", "latest").stdout

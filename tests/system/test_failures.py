@@ -1,6 +1,5 @@
 """Failure experiments through the command line, on small fabrics."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from results.failures import FAILURE_KEYS
+from tests.results import printed
 from tests.system.test_commands import folder, railbed
 
 __all__ = ["folder"]
@@ -24,8 +24,7 @@ SMALL = (
 
 def experiment(name: str, *more: str, proxies: str = "process") -> list[dict[str, Any]]:
     done = railbed("run", name, "--json", "--proxies", proxies, *SMALL, *more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    failures: list[dict[str, Any]] = json.loads(done.stdout)["failures"]
+    failures: list[dict[str, Any]] = printed(done)["failures"]
     return failures
 
 
@@ -77,7 +76,7 @@ def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:
 
 def test_the_table_names_the_fault(folder: Path) -> None:
     done = railbed("run", "uplink-down", "--proxies", "process", *SMALL)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 1), done.stderr
     assert "uplink down · rail0--spine0 · reroute" in done.stdout
     assert "blackout" in done.stdout
 
