@@ -357,8 +357,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="fidelity, startup, growth, capacity, gate, noise, buckets, mininet, agents, "
-            "routing or blackout"
+            help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, mininet, "
+            "agents, routing or blackout"
         ),
     ],
     as_json: AsJson = False,

@@ -70,5 +70,7 @@ class Bar:
         self._progress.update(self._task, description=what)
 
     def done(self, what: str) -> None:
-        """Move the bar."""
+        """Move the bar; executions in place of disturbed ones make it longer."""
         self._progress.advance(self._task)
+        (task,) = self._progress.tasks
+        self._progress.update(self._task, total=max(task.total or 0, task.completed))

@@ -11,6 +11,7 @@ from functools import cache
 
 from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
 from model.errors import EmulationError
 from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ACKNOWLEDGEMENT_SHARE, Shaper
@@ -98,22 +99,28 @@ def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) ->
     except NetlinkError as error:
         raise EmulationError(f"{name}: cannot read its shaper back: {error}") from error
     wanted = {
-        handle: (options["rate"], options["ceil"]) for handle, options in _classes(shaper).items()
+        handle: (
+            options["rate"],
+            options["ceil"],
+            calc_xmittime(options["ceil"], options["cburst"]),
+        )
+        for handle, options in _classes(shaper).items()
     }
     if found != wanted or not filters:
         raise EmulationError(
-            f"{name}: not shaped as asked: wanted classes with (rate, ceiling) in bytes/s "
-            f"{wanted}, found {found} and {len(filters)} filters; is another program changing "
+            f"{name}: not shaped as asked: wanted classes with (rate, ceiling, depth) in bytes/s "
+            f"and ticks {wanted}, found {found} and {len(filters)} filters; is another program changing "
             "this machine's traffic control?"
         )
 
 
-def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int]]:
+def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int, int]]:
+    """Rates and ceilings in bytes/s, and how deep the buckets are in the scheduler's ticks."""
     classes = {}
     for message in netlink.get_classes(index=interface):
         options = message.get_attr("TCA_OPTIONS")
         parameters = options.get_attr("TCA_HTB_PARMS")
         rate = options.get_attr("TCA_HTB_RATE64") or parameters["rate"]
         ceiling = options.get_attr("TCA_HTB_CEIL64") or parameters["ceil"]
-        classes[message["handle"]] = (rate, ceiling)
+        classes[message["handle"]] = (rate, ceiling, parameters["cbuffer"])
     return classes

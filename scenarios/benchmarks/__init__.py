@@ -6,6 +6,7 @@ from pathlib import Path
 from scenarios.benchmarks.agents import agents
 from scenarios.benchmarks.blackout import blackout
 from scenarios.benchmarks.buckets import buckets
+from scenarios.benchmarks.calibration import calibration
 from scenarios.benchmarks.capacity import capacity
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "gate": gate,
     "noise": noisy,
     "buckets": buckets,
+    "calibration": calibration,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

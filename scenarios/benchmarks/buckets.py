@@ -12,7 +12,7 @@ from scenarios.runner import run
 from testbed.noise import noise
 from testbed.proxies import ProxyKind
 
-DEPTHS_MS = (1, 2, 5, 10, 20)
+DEPTHS_MS = (1, 5, 10, 20)
 SHARES = (0.0, 0.2, 0.4)
 # Steps of 0.2 s, and of 10 to 50 ms, where what happens at their start shows.
 SCENARIOS = ("self-check", "short-steps")

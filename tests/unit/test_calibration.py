@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -149,6 +149,7 @@ def pause_logs(draw: st.DrawFn, most_ms: float) -> PauseLog:
     return replace(NO_PAUSES, pauses=tuple(pauses))
 
 
+@settings(max_examples=40)
 @given(RATES, DEPTHS_S, st.data())
 def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject) -> None:
     """Whatever the machine takes, a link that is right is right, or nothing is said of it."""
@@ -159,6 +160,7 @@ def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject)
         assert found.rate_error == pytest.approx(0, abs=0.006)
 
 
+@settings(max_examples=40)
 @given(RATES, st.sampled_from([0.97, 1.03]), st.data())
 def test_a_wrong_link_is_found_between_pauses(
     rate_bps: int, share: float, data: st.DataObject

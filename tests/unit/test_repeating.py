@@ -1,7 +1,6 @@
 """How often a case is executed, and which executions count."""
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -67,8 +66,7 @@ def test_what_a_bucket_makes_good_disturbs_nothing(
     log = PauseLog(2, 0, SECOND_NS, pauses)
     assert DISTURBED_ABOVE == 0.01
     assert is_disturbed(log, DEPTH_S) is disturbed
-    deeper = replace(log, pauses=tuple(pause for pause in pauses))
-    assert not is_disturbed(deeper, 1.0)
+    assert not is_disturbed(log, 1.0), "no pause is longer than such a bucket is deep"
 
 
 def test_what_was_not_watched_is_not_known_to_be_disturbed() -> None:
@@ -88,14 +86,14 @@ def test_the_interval_holds_the_median_and_lies_among_the_values(values: list[fl
 
 @pytest.mark.parametrize("count", [6, 9, 17, 30])
 def test_the_interval_is_as_sure_as_it_says(count: int) -> None:
-    chance, trials = random.Random(count), 4000
+    chance, trials = random.Random(count), 2000
     holds = confidence = 0.0
     for _ in range(trials):
         found = median_interval([chance.expovariate(1) for _ in range(count)])
         assert found is not None
         holds += found.low <= 0.6931471805599453 <= found.high
         confidence = found.confidence
-    assert holds / trials == pytest.approx(confidence, abs=0.012)
+    assert holds / trials == pytest.approx(confidence, abs=0.016)
 
 
 def test_auto_goes_on_until_the_median_is_known_or_a_limit_is_reached() -> None:

@@ -1,0 +1,68 @@
+"""What calibration says of links that are right, and of links that are a little too slow."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from model.calibration import DirectionCalibration, Outcome, representatives
+from model.fabric import FabricKind, FabricSpec
+from model.topology import Link, LinkKind
+from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.calibrating import calibrate
+from scenarios.experiment import Experiment, experiment
+from testbed.marks import marked_run
+from testbed.proxies import ProxyKind
+from testbed.shapers import reshape
+
+# Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
+NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)
+# What is left of the rate of links that are changed behind everyone's back, in percent.
+SLOWED_PERCENT = (100, 98, 97)
+
+
+def calibration(_store: Path) -> Iterator[Row]:
+    """Links of each class of a rail-optimized fabric, as they come up and slowed down."""
+    for rate in NIC_MBIT_PER_S:
+        scale = SIXTEEN.nic_rate_bps / rate / 1e6
+        spec = replace(SIXTEEN, kind=FabricKind.RAIL_OPTIMIZED, bandwidth_scale=scale)
+        with part(nic_mbit_per_s=rate) as found:
+            for row in _at(spec):
+                found.add(row)
+        yield from found.rows
+
+
+def _at(spec: FabricSpec) -> Iterator[Row]:
+    mark_id = f"bench-{os.getpid()}-calibration"
+    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        for percent in SLOWED_PERCENT:
+            for link in representatives(fabric.topology):
+                _slow_down(fabric, link, percent)
+            links = calibrate(fabric)
+            for kind in LinkKind:
+                alike = [each for each in links if each.counted.kind is kind]
+                yield {"kind": kind.value, "left_percent": percent, **_row(alike)}
+
+
+def _slow_down(fabric: Experiment, link: Link, percent: int) -> None:
+    """Change the shapers of both directions."""
+    wires = fabric.bed.wires
+    slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
+    for end in (link.lower, link.upper):
+        reshape(wires.netlink_of(end), wires.index_of(end), slower)
+
+
+def _row(found: list[DirectionCalibration]) -> Row:
+    trials = [each.counted for each in found]
+    gaps = [trial.gap_error_p95 for trial in trials if trial.gap_error_p95 is not None]
+    return {
+        "mbit_per_s": trials[0].nominal_bps / 1e6,
+        "rate_error_least": min(trial.rate_error for trial in trials),
+        "rate_error_most": max(trial.rate_error for trial in trials),
+        "probes": max(trial.others_bps / trial.nominal_bps for trial in trials),
+        "gaps_over_ms": 1e3 * trials[0].gap_s,
+        "gaps_off": max(gaps, default=0.0),
+        "latency_us": 1e6 * max(trial.latency_s for trial in trials),
+        "trials": max(len(each.trials) for each in found),
+        **{outcome.value: [e.outcome for e in found].count(outcome) for outcome in Outcome},
+    }
