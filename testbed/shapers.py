@@ -109,8 +109,8 @@ def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) ->
     if found != wanted or not filters:
         raise EmulationError(
             f"{name}: not shaped as asked: wanted classes with (rate, ceiling, depth) in bytes/s "
-            f"and ticks {wanted}, found {found} and {len(filters)} filters; is another program changing "
-            "this machine's traffic control?"
+            f"and ticks {wanted}, found {found} and {len(filters)} filters; is another program "
+            "changing this machine's traffic control?"
         )
 
 

@@ -13,7 +13,7 @@ from testbed.noise import noise
 from testbed.proxies import ProxyKind
 
 DEPTHS_MS = (1, 5, 10, 20)
-SHARES = (0.0, 0.2, 0.4)
+SHARES = (0.0, 0.3)
 # Steps of 0.2 s, and of 10 to 50 ms, where what happens at their start shows.
 SCENARIOS = ("self-check", "short-steps")
 

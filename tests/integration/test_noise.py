@@ -23,7 +23,7 @@ SHORT = (
     "workloads.0.size_scale=1000",
     "workloads.1.size_scale=8",
     "workloads.2.size_scale=8",
-    "repeats=3",
+    "repeats=2",
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -122,6 +122,7 @@ def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:
     return str(caught.value)
 
 
+@settings(max_examples=30)
 @given(st.floats(1, 300))
 def test_what_is_too_fast_is_refused_and_the_hint_works(scale: float) -> None:
     said = refusal([f"fabric.bandwidth_scale={scale}"])

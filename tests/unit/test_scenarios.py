@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
@@ -175,6 +175,7 @@ def test_overrides_are_named_in_the_message(write: Path, override: str, message:
     assert problems(GOOD + "repeats: 1\n", override)[0].startswith(message)
 
 
+@settings(max_examples=30)
 @given(domains=st.integers(2, 2048), size_scale=st.integers(1, 1000))
 def test_overrides_take_effect(
     tmp_path_factory: pytest.TempPathFactory, domains: int, size_scale: int

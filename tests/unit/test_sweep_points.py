@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -54,6 +54,7 @@ def test_a_list_holds_whatever_a_value_can_be(values: list[Any]) -> None:
     assert [value_of(setting.text) for setting in settings] == values
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.sampled_from(["fabric.domains", "fabric.domain_size", "repeats", "seed"]),
