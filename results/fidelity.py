@@ -208,10 +208,14 @@ def _is_saturated(window: Window) -> bool:
 
 
 def _beside(one: Observation) -> float:
-    """Cores that all others kept busy, but for those that were before all of ours."""
+    """Cores that all others kept busy of each core that the machine left us.
+
+    Those that were before all of ours are no others: they are among the pauses, as is steal.
+    """
     busy = _mean(window.beside_switch for window in one.windows)
     stolen = _mean(window.steal for window in one.windows)
-    return max(0.0, busy - one.pauses.cores * max(0.0, one.pauses.lost - stolen))
+    ours = busy - one.pauses.cores * max(0.0, one.pauses.lost - stolen)
+    return max(0.0, ours) / max(0.1, 1 - one.pauses.lost)
 
 
 def _never_done(one: Observation) -> float:

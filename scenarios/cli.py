@@ -384,7 +384,7 @@ def bench(
             print(json.dumps({"rows": rows}))
     if lost := [row for row in rows if FAILED in row]:
         raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
-    raise typer.Exit(0 if all(row.get("right", True) for row in rows) else EXIT_FAILED)
+    raise typer.Exit(0 if all(row.get("judged_right", True) for row in rows) else EXIT_FAILED)
 
 
 def _print_row(row: Mapping[str, Any]) -> None:

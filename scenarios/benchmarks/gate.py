@@ -34,5 +34,5 @@ def _at(share: float, rate: int, store: Path) -> list[Row]:
         scenario = load(LIBRARY / "self-check.yaml", [f"fabric.bandwidth_scale={scale}"])
         for case in run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]:
             right = is_judged_right(abs(case["ratio"] - 1), case["fidelity"]["verdict"])
-            found.add({"case": case["case"], **seen(case), "right": right})
+            found.add({"case": case["case"], **seen(case), "judged_right": right})
     return found.rows

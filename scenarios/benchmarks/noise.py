@@ -53,5 +53,5 @@ def noisy(store: Path) -> Iterator[Row]:
             for case in cases:
                 error = abs(case["ratio"] - 1)
                 right = is_judged_right(error, case["fidelity"]["verdict"])
-                found.add({"case": case["case"], **taken, **seen(case), "right": right})
+                found.add({"case": case["case"], **taken, **seen(case), "judged_right": right})
         yield from found.rows

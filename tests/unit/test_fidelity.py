@@ -114,6 +114,15 @@ def test_who_takes_cores_away_is_not_who_forwards() -> None:
     assert verdict_on(observation(*(stolen,) * 20, pauses=taken)) is Verdict.FAIL
 
 
+def test_what_others_do_counts_against_what_is_left_of_the_cores() -> None:
+    """The same work is more of a machine of which a third is taken away."""
+    looking = replace(NEVER_DONE, beside_switch=0.35 + 0.7)
+    left = observation(*(looking,) * 20, pauses=pauses(*[0.01] * 70))
+    assert verdict_on(left) is Verdict.FAIL
+    quiet = observation(*(replace(NEVER_DONE, beside_switch=0.35),) * 20)
+    assert verdict_on(quiet) is Verdict.PASS
+
+
 def test_steal_alone_fails_nothing() -> None:
     """What a hypervisor takes shows in what waits for it, and in pauses beyond the buckets."""
     stolen = (replace(QUIET, steal=0.5),) * 10
