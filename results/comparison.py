@@ -60,7 +60,7 @@ class CaseResult:
     """A case, compared. Times are emulated seconds; bandwidths are those of the real platform.
 
     `disturbed_s` are the executions that the machine disturbed; they are among the measured ones
-    only if `disturbed_count`, as there were too few others.
+    only if `disturbed_counted`, as there were too few others.
     """
 
     name: str
@@ -75,7 +75,7 @@ class CaseResult:
     lower_bound_s: float
     warmup_s: tuple[float, ...]
     disturbed_s: tuple[float, ...]
-    disturbed_count: bool
+    disturbed_counted: bool
     retransmits: int
     found: tuple[Reason, ...]
     fidelity: Fidelity
@@ -149,7 +149,7 @@ def compare(
         lower_bound_s=prediction.lower_bound_s,
         warmup_s=_complete_s(measured.warmups),
         disturbed_s=_complete_s(measured.disturbed),
-        disturbed_count=bool(measured.disturbed) and not measured.set_aside,
+        disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
         found=tuple(found),
         fidelity=fidelity,

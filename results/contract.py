@@ -73,7 +73,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
         "warmup_s": list(case.warmup_s),
         "disturbed_s": list(case.disturbed_s),
-        "disturbed_count": case.disturbed_count,
+        "disturbed_counted": case.disturbed_counted,
         "retransmits": case.retransmits,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),

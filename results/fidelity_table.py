@@ -1,15 +1,15 @@
 """What was observed of the machine, a line for each case, from the JSON object of a run."""
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from results.case_grid import Case, case_grid
 from results.styles import VERDICT_STYLES
 
-HEADINGS = ("", "idle", "switch", "no rest", "starved", "agents", "resent", "")
+HEADINGS = ("idle", "switch", "no rest", "starved", "agents", "resent", "")
 LEGEND = (
     "Idle: of all cores. Switch: the busiest one's share of a core; no rest: how much of the time "
     "it never had done all its work; starved: it was behind, and waited for a core. Agents: waited "
@@ -17,23 +17,14 @@ LEGEND = (
 )
 
 
-def fidelity_table(cases: list[dict[str, Any]]) -> Table:
+def fidelity_table(cases: list[Case]) -> Table:
     """The figures that the verdict by observation is made of; runs of old have none."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="fold")
-    for _ in HEADINGS[1:]:
-        table.add_column(justify="right", no_wrap=True)
-    table.add_row(*(Text(heading, "dim") for heading in HEADINGS))
-    for kind, together in groupby(cases, lambda case: case["fabric"]["kind"]):
-        table.add_row(Text(kind, "bold"))
-        for case in together:
-            if "windows" in case.get("fidelity", ()):
-                table.add_row(*_cells(case["case"].removeprefix(f"{kind}/"), case["fidelity"]))
-    return table
+    observed = [case for case in cases if "windows" in case.get("fidelity", ())]
+    return case_grid(HEADINGS, observed, _cells)
 
 
-def _cells(name: str, seen: dict[str, Any]) -> Iterator[str | Text]:
-    yield " " + name
+def _cells(case: Case) -> Iterator[str | Text]:
+    seen = case["fidelity"]
     yield f"{seen['idle_mean']:.0%}"
     yield f"{seen['switch_share_mean']:.0%}"
     yield _share(seen, "switch_never_done")

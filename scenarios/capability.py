@@ -28,12 +28,12 @@ from model.machine import (
     solve_threads,
     with_ports,
 )
-from model.pauses import NOT_WATCHED, profile
+from model.pauses import profile
 from model.shaping import wire_bytes
 from model.topology import LinkKind
 from scenarios.experiment import Experiment, experiment
 from testbed.marks import marked_run
-from testbed.pauses import watching_pauses
+from testbed.pauses import PauseWatch, watching_pauses
 from testbed.processor import busy_s, processes_s, timer_lateness_s
 from testbed.proxies import ProxyKind
 from traffic_gen.exchanges import streams
@@ -187,12 +187,11 @@ def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
 def measure(key: MachineKey) -> Machine:
     """Measure this machine, which must do nothing else meanwhile."""
     with watching_pauses() as watch:
-        found = _measured(key)
-        return replace(found, pauses=profile(watch.log()))
+        return _measured(key, watch)
 
 
-def _measured(key: MachineKey) -> Machine:
-    """All but the pauses, which are to be seen only while something wants to run."""
+def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
+    """Pauses come last: they are to be seen only while something wants to run."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
     with bench("hops", FABRIC, NEAR) as hops:
         near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
@@ -211,7 +210,7 @@ def _measured(key: MachineKey) -> Machine:
         transfer_s=max(0.0, exchanged.cpu_s - packets_s) / (len(HB) * TRANSFERS),
         timer_median_s=late_s[len(late_s) // 2],
         timer_p99_s=late_s[len(late_s) * 99 // 100],
-        pauses=profile(NOT_WATCHED),
+        pauses=profile(watch.log()),
     )
 
 

@@ -13,13 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
-from model.calibration import (
-    FRAME_BYTES,
-    Arrival,
-    LinkCalibration,
-    Train,
-    calibration,
-)
+from model.calibration import FRAME_BYTES, Arrival, LinkCalibration, Train, calibration
 from model.errors import EmulationError
 from model.shaping import Shaper
 from model.topology import Hop, Port

@@ -1,6 +1,7 @@
 """What the depth of the token buckets does, on a machine as it is and on a noisy one."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
@@ -21,12 +22,13 @@ SCENARIOS = ("self-check", "short-steps")
 def buckets(store: Path) -> Iterator[Row]:
     """The self-check, and rings with short steps, at each depth, without and with noise."""
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
-    for share in SHARES:
-        for depth_ms in DEPTHS_MS:
-            for name in SCENARIOS:
-                with part(**facts, asked=share, depth_ms=depth_ms) as found, noise(share):
-                    depth = [f"fabric.bucket_depth={depth_ms / 1e3}"]
-                    scenario = load(LIBRARY / f"{name}.yaml", depth)
-                    for case in run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]:
-                        found.add({"case": case["case"], **seen(case)})
-                yield from found.rows
+    for share, depth_ms, name in product(SHARES, DEPTHS_MS, SCENARIOS):
+        rows = _at(share, depth_ms, name, store)
+        yield from part(rows, **facts, asked=share, depth_ms=depth_ms)
+
+
+def _at(share: float, depth_ms: int, name: str, store: Path) -> Iterator[Row]:
+    scenario = load(LIBRARY / f"{name}.yaml", [f"fabric.bucket_depth={depth_ms / 1e3}"])
+    with noise(share):
+        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+    yield from map(seen, cases)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from model.calibration import DirectionCalibration, Outcome, representatives
 from model.fabric import FabricKind, FabricSpec
-from model.topology import Link, LinkKind
+from model.faults import How
+from model.topology import LinkKind
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.calibrating import calibrate
-from scenarios.experiment import Experiment, experiment
+from scenarios.experiment import experiment
+from testbed.faults import FaultInjector
 from testbed.marks import marked_run
 from testbed.proxies import ProxyKind
-from testbed.shapers import reshape
 
 # Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
 NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)
@@ -26,30 +27,21 @@ def calibration(_store: Path) -> Iterator[Row]:
     for rate in NIC_MBIT_PER_S:
         scale = SIXTEEN.nic_rate_bps / rate / 1e6
         spec = replace(SIXTEEN, kind=FabricKind.RAIL_OPTIMIZED, bandwidth_scale=scale)
-        with part(nic_mbit_per_s=rate) as found:
-            for row in _at(spec):
-                found.add(row)
-        yield from found.rows
+        yield from part(_at(spec), nic_mbit_per_s=rate)
 
 
 def _at(spec: FabricSpec) -> Iterator[Row]:
     mark_id = f"bench-{os.getpid()}-calibration"
     with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        faults = FaultInjector(fabric.bed)
         for percent in SLOWED_PERCENT:
+            # The lowest of the rates that were asked for holds.
             for link in representatives(fabric.topology):
-                _slow_down(fabric, link, percent)
+                faults.break_link(link, How.DEGRADE, link.rate_bps * percent // 100)
             links = calibrate(fabric)
             for kind in LinkKind:
                 alike = [each for each in links if each.counted.kind is kind]
                 yield {"kind": kind.value, "left_percent": percent, **_row(alike)}
-
-
-def _slow_down(fabric: Experiment, link: Link, percent: int) -> None:
-    """Change the shapers of both directions."""
-    wires = fabric.bed.wires
-    slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
-    for end in (link.lower, link.upper):
-        reshape(wires.netlink_of(end), wires.index_of(end), slower)
 
 
 def _row(found: list[DirectionCalibration]) -> Row:

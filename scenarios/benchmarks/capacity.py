@@ -50,13 +50,15 @@ AT_ONCE_TRIALS = 3
 
 def capacity(store: Path) -> Iterator[Row]:
     """Collectives on 64 containers and 256 processes; then, rings everywhere at once."""
-    with part(proxies=ProxyKind.PROCESS.value, gpus=AT_ONCE.gpus) as found:
-        for row in at_once():
-            found.add(row)
-    yield from found.rows
-    yield from _collectives(ProxyKind.CONTAINER, (), ALGORITHMS, store)
-    yield from _collectives(ProxyKind.PROCESS, LARGEST, ("ring", "two-step"), store)
-    yield from _collectives(ProxyKind.PROCESS, LARGEST_DIRECT, ("direct",), store)
+    container, process = ProxyKind.CONTAINER, ProxyKind.PROCESS
+    yield from part(at_once(), gpus=AT_ONCE.gpus, proxies=process.value)
+    for proxies, overrides, algorithms in (
+        (container, (), ALGORITHMS),
+        (process, LARGEST, ("ring", "two-step")),
+        (process, LARGEST_DIRECT, ("direct",)),
+    ):
+        rows = _collectives(proxies, overrides, algorithms, store)
+        yield from part(rows, proxies=proxies.value)
 
 
 def _collectives(
@@ -64,21 +66,18 @@ def _collectives(
 ) -> Iterator[Row]:
     scenario = load(LIBRARY / "capacity.yaml", list(overrides))
     cases = tuple(case for case in scenario.cases if case.algorithm in algorithms)
-    with part(proxies=proxies.value, gpus=scenario.fabrics[0].gpus) as found:
-        for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
-            found.add(
-                {
-                    "collective": case["collective"],
-                    "algorithm": case["algorithm"],
-                    "measured_s": case["measured_s"]["median"],
-                    "modeled_s": case["modeled_s"],
-                    "ratio": case["ratio"],
-                    "disturbed": len(case["disturbed_s"]),
-                    "verdict": case["verdict"],
-                    "reasons": case["reasons"],
-                }
-            )
-    yield from found.rows
+    for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
+        yield {
+            "gpus": case["gpus"],
+            "collective": case["collective"],
+            "algorithm": case["algorithm"],
+            "measured_s": case["measured_s"]["median"],
+            "modeled_s": case["modeled_s"],
+            "ratio": case["ratio"],
+            "disturbed": len(case["disturbed_s"]),
+            "verdict": case["verdict"],
+            "reasons": case["reasons"],
+        }
 
 
 @dataclass(frozen=True)

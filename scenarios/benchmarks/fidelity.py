@@ -14,27 +14,25 @@ from testbed.proxies import ProxyKind
 
 def fidelity(store: Path) -> Iterator[Row]:
     """Measured over modeled, for every case of the quickstart and of its DGX A100 variant."""
+    facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.CONTAINER.value}
     for name in ("quickstart", "moe-dgx-a100"):
-        facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.CONTAINER.value}
-        with part(**facts, scenario=name) as found:
-            scenario = load(LIBRARY / f"{name}.yaml", machine=known_machine())
-            result = run(scenario, ProxyKind.CONTAINER, store, Silent())
-            for case in result["cases"]:
-                found.add(
-                    {
-                        "case": case["case"],
-                        "measured_s": case["measured_s"]["median"],
-                        "modeled_s": case["modeled_s"],
-                        "ratio": case["ratio"],
-                        "verdict": case["verdict"],
-                    }
-                )
-            for slowdown in result["slowdowns"]:
-                found.add(
-                    {
-                        "case": slowdown["case"],
-                        "slowdown_measured_percent": 100 * slowdown["measured"],
-                        "slowdown_modeled_percent": 100 * slowdown["modeled"],
-                    }
-                )
-        yield from found.rows
+        yield from part(_scenario(name, store), **facts, scenario=name)
+
+
+def _scenario(name: str, store: Path) -> Iterator[Row]:
+    scenario = load(LIBRARY / f"{name}.yaml", machine=known_machine())
+    result = run(scenario, ProxyKind.CONTAINER, store, Silent())
+    for case in result["cases"]:
+        yield {
+            "case": case["case"],
+            "measured_s": case["measured_s"]["median"],
+            "modeled_s": case["modeled_s"],
+            "ratio": case["ratio"],
+            "verdict": case["verdict"],
+        }
+    for slowdown in result["slowdowns"]:
+        yield {
+            "case": slowdown["case"],
+            "slowdown_measured_percent": 100 * slowdown["measured"],
+            "slowdown_modeled_percent": 100 * slowdown["modeled"],
+        }

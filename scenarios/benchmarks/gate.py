@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.benchmarks.seen import is_judged_right, seen
+from scenarios.benchmarks.seen import judged
 from scenarios.library import LIBRARY
 from scenarios.loading import load
 from scenarios.progress import Silent
@@ -22,17 +22,16 @@ RATES: dict[float, tuple[int, ...]] = {
 
 def gate(store: Path) -> Iterator[Row]:
     """The self-check at ever higher rates: error against the model, and verdict without it."""
+    facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, rates in RATES.items():
         for rate in rates:
-            yield from _at(share, rate, store)
+            rows = _self_check(share, rate, store)
+            yield from part(rows, **facts, asked=share, nic_mbit_per_s=rate)
 
 
-def _at(share: float, rate: int, store: Path) -> list[Row]:
+def _self_check(share: float, rate: int, store: Path) -> Iterator[Row]:
     scale = SIXTEEN.nic_rate_bps / rate / 1e6
-    facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
-    with part(**facts, asked=share, nic_mbit_per_s=rate) as found, noise(share):
-        scenario = load(LIBRARY / "self-check.yaml", [f"fabric.bandwidth_scale={scale}"])
-        for case in run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]:
-            right = is_judged_right(abs(case["ratio"] - 1), case["fidelity"]["verdict"])
-            found.add({"case": case["case"], **seen(case), "judged_right": right})
-    return found.rows
+    scenario = load(LIBRARY / "self-check.yaml", [f"fabric.bandwidth_scale={scale}"])
+    with noise(share):
+        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+    yield from map(judged, cases)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scenarios.benchmarks.rows import Row, part
-from scenarios.benchmarks.seen import is_judged_right, seen
+from scenarios.benchmarks.seen import judged
 from scenarios.library import LIBRARY
 from scenarios.loading import load
 from scenarios.machine_file import known_machine
@@ -45,13 +45,13 @@ class Taken:
 def noisy(store: Path) -> Iterator[Row]:
     """The quickstart with processes, at ever more noise."""
     for share in SHARES:
-        with part(proxies=ProxyKind.PROCESS.value, asked=share) as found, noise(share) as made:
-            scenario = load(LIBRARY / "quickstart.yaml", machine=known_machine())
-            before = Taken.until_now(made)
-            cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
-            taken = Taken.until_now(made).shares_since(before)
-            for case in cases:
-                error = abs(case["ratio"] - 1)
-                right = is_judged_right(error, case["fidelity"]["verdict"])
-                found.add({"case": case["case"], **taken, **seen(case), "judged_right": right})
-        yield from found.rows
+        yield from part(_quickstart(share, store), proxies=ProxyKind.PROCESS.value, asked=share)
+
+
+def _quickstart(share: float, store: Path) -> Iterator[Row]:
+    scenario = load(LIBRARY / "quickstart.yaml", machine=known_machine())
+    with noise(share) as made:
+        before = Taken.until_now(made)
+        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+        taken = Taken.until_now(made).shares_since(before)
+    yield from ({**taken, **judged(case)} for case in cases)

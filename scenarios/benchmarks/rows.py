@@ -1,8 +1,7 @@
 """What all benchmarks have in common: a row of figures, and the fabric of sixteen GPUs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from model.errors import EmulationError
@@ -36,23 +35,13 @@ def sized(domains: int, domain_size: int) -> FabricSpec:
     )
 
 
-@dataclass
-class Part:
-    """A part of a benchmark: what holds for all its rows, and the rows."""
+def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:
+    """The rows of a part of a benchmark, with what holds for all of them.
 
-    facts: Row
-    rows: list[Row] = field(default_factory=list)
-
-    def add(self, row: Row) -> None:
-        """One row more."""
-        self.rows.append({**self.facts, **row})
-
-
-@contextmanager
-def part(**facts: Any) -> Iterator[Part]:
-    """A part whose early end costs no other part its rows: it becomes a row itself."""
-    found = Part(facts)
+    If it ends early, that is its last row, and costs no other part its own.
+    """
     try:
-        yield found
+        for row in rows:
+            yield {**facts, **row}
     except EmulationError as error:
-        found.add({FAILED: str(error).partition("\n")[0]})
+        yield {**facts, FAILED: str(error).partition("\n")[0]}

@@ -13,6 +13,7 @@ def seen(case: dict[str, Any]) -> Row:
     """A case of a run's JSON object: its times against the model, and what was observed."""
     measured, fidelity = case["measured_s"], case["fidelity"]
     return {
+        "case": case["case"],
         "ratio": case["ratio"],
         "spread": (measured["max"] - measured["min"]) / measured["median"],
         "counted": len(measured["values"]),
@@ -32,6 +33,12 @@ def seen(case: dict[str, Any]) -> Row:
         "verdict": case["verdict"],
         "reasons": fidelity["reasons"],
     }
+
+
+def judged(case: dict[str, Any]) -> Row:
+    """The same, with whether the verdict by observation alone was right about the error."""
+    right = is_judged_right(abs(case["ratio"] - 1), case["fidelity"]["verdict"])
+    return {**seen(case), "judged_right": right}
 
 
 def is_judged_right(error: float, verdict: str) -> bool:

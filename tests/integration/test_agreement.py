@@ -4,19 +4,18 @@ Each thing that the agreement rests on is then broken by 5 % on purpose, and mus
 broken so that executions take longer than modeled: no noise can hide that.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from model.fabric import FabricKind
+from model.faults import How
 from model.prediction import Prediction, predict
 from model.schedule import Collective, Schedule
 from model.topology import build_topology
 from scenarios.experiment import Experiment
+from testbed.faults import FaultInjector
 from testbed.proxies import ProxyKind
-from testbed.shapers import reshape
 from tests.integration.agreement import Attempt, undisturbed_attempt
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.collectives import build_schedule
@@ -57,15 +56,11 @@ def test_measured_agrees_with_modeled(
             assert agrees(found), (workload, found)
 
 
-@contextmanager
-def shaper_off(fabric: Experiment) -> Iterator[None]:
+def turn_shapers_down(fabric: Experiment) -> None:
     """Every link carries 5 % less than the fabric says."""
-    wires = fabric.bed.wires
+    faults = FaultInjector(fabric.bed)
     for link in fabric.topology.links:
-        slower = replace(link.shaper, rate_bps=link.rate_bps * 95 // 100)
-        for end in (link.lower, link.upper):
-            reshape(wires.netlink_of(end), wires.index_of(end), slower)
-    yield
+        faults.break_link(link, How.DEGRADE, link.rate_bps * 95 // 100)
 
 
 def model_of_faster_links(fabric: Experiment, schedule: Schedule) -> Prediction:
@@ -83,8 +78,8 @@ def test_five_percent_of_anything_is_found() -> None:
         right = fabric.predict(schedule)
         by_schedule = undisturbed_attempt(fabric, larger, right)
         by_model = undisturbed_attempt(fabric, schedule, model_of_faster_links(fabric, schedule))
-        with shaper_off(fabric):
-            by_shaper = undisturbed_attempt(fabric, schedule, right)
+        turn_shapers_down(fabric)
+        by_shaper = undisturbed_attempt(fabric, schedule, right)
     for found in (by_schedule, by_model, by_shaper):
         assert not agrees(found)
         assert found.ratio > 1

@@ -351,9 +351,9 @@ def test_the_table_of_executions_has_counts_and_the_interval() -> None:
         "fidelity": seen,
         "measured_s": asdict(summarize([1.0, 1.0, 1.01, 1.0, 1.0, 1.0])),
         "disturbed_s": [1.3, 1.4],
-        "disturbed_count": False,
+        "disturbed_counted": False,
     }
-    kept = json.loads(json.dumps([case, {**case, "disturbed_count": True}]))
+    kept = json.loads(json.dumps([case, {**case, "disturbed_counted": True}]))
     text = io.StringIO()
     Console(file=text, width=80).print(executions_table([*kept, {"case": "a", **case_of_old()}]))
     one, other = (line.split() for line in text.getvalue().splitlines() if "all-reduce" in line)

@@ -53,7 +53,7 @@ EXTRA_KEYS = [
     "lower_bound_s",
     "warmup_s",
     "disturbed_s",
-    "disturbed_count",
+    "disturbed_counted",
     "retransmits",
     "verdict",
     "reasons",
