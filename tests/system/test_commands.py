@@ -186,6 +186,7 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(
 def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -> None:
     before = machine_state().processes
     process = started("--proxies", "process")
+    wait_until_an_execution_begins(marked_process("d0g1", before))
     os.kill(marked_process(victim, before), signal.SIGKILL)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 4
@@ -196,6 +197,18 @@ def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -
     repeats = json.loads(next(Path("runs").glob("*/*/repeats.json")).read_text())
     assert repeats[-1]["complete"] is False
     assert unfinished_records(), "survivors' records of the broken execution are kept"
+
+
+def wait_until_an_execution_begins(agent: int) -> None:
+    """Between two executions, nobody sends: the agent receives when the next one is under way."""
+    so_far = received_bytes(agent)
+    wait_until(lambda: received_bytes(agent) > so_far + 100_000, "the next execution is under way")
+
+
+def received_bytes(process_id: int) -> int:
+    """Bytes that all interfaces in a process's network namespace have received."""
+    interfaces = Path(f"/proc/{process_id}/net/dev").read_text().splitlines()[2:]
+    return sum(int(line.split(":")[1].split()[0]) for line in interfaces)
 
 
 def unfinished_records() -> list[dict[str, str]]:
