@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
+from controller.ethertype_socket import ethertype_socket
 from controller.liveness import LOST_PROBES
 from controller.namespaces import entering
 from model.topology import Link, Topology
@@ -117,10 +118,9 @@ class LinkProbes:
 
 
 def _open_socket() -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+    sock = ethertype_socket(ETHERTYPE)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PRIORITY_CLASS)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-    sock.setblocking(False)
     return sock
 
 

@@ -13,6 +13,13 @@ class FabricKind(StrEnum):
     RAIL_OPTIMIZED = "rail-optimized"
 
 
+class Datapath(StrEnum):
+    """Where the rail and spine switches forward packets: both are Open vSwitch's."""
+
+    KERNEL = "kernel"
+    USER_SPACE = "user-space"
+
+
 @dataclass(frozen=True)
 class FabricSpec:
     """A fabric of `domains` HB domains with `domain_size` GPUs each.
@@ -27,7 +34,8 @@ class FabricSpec:
     each domain's GPUs are idle until they replace others. `spare_rail_switches` have ports for
     all domains, but no GPU until an optical switch moves NIC links to them.
 
-    `bucket_depth_s` is how many seconds of its rate each link's token bucket holds.
+    `bucket_depth_s` is how many seconds of its rate each link's token bucket holds. `datapath` is
+    the one asked for; without, it is the machine's default.
     """
 
     kind: FabricKind
@@ -45,6 +53,7 @@ class FabricSpec:
     spare_gpus: int = 0
     spare_rail_switches: int = 0
     bucket_depth_s: float = DEFAULT_DEPTH_S
+    datapath: Datapath | None = None
 
     @property
     def job_domains(self) -> int:

@@ -56,12 +56,17 @@ Overrides = Annotated[
 ]
 Proxies = Annotated[str, typer.Option(help="what stands in for a GPU: container or process")]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
+Datapath = Annotated[
+    str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
+]
 
 
 @app.command()
-def demo(as_json: AsJson = False, proxies: Proxies = "container") -> None:
+def demo(
+    as_json: AsJson = False, proxies: Proxies = "container", datapath: Datapath = None
+) -> None:
     """Run the quickstart: both fabrics, an AllReduce and an all-to-all, measured and modeled."""
-    _run(LIBRARY / "quickstart.yaml", [], as_json, proxies, DEFAULT_STORE)
+    _run(LIBRARY / "quickstart.yaml", _on(datapath), as_json, proxies, DEFAULT_STORE)
 
 
 @app.command()
@@ -71,9 +76,15 @@ def run(
     proxies: Proxies = "container",
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
     store: Store = DEFAULT_STORE,
+    datapath: Datapath = None,
 ) -> None:
     """Run one scenario."""
-    _run(scenario, overrides, as_json, proxies, store)
+    _run(scenario, [*overrides, *_on(datapath)], as_json, proxies, store)
+
+
+def _on(datapath: str | None) -> list[str]:
+    """The override that `--datapath` stands for."""
+    return [] if datapath is None else [f"fabric.datapath={datapath}"]
 
 
 def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: Path) -> None:
@@ -251,9 +262,10 @@ def verify(
     as_json: AsJson = False,
     proxies: Proxies = "container",
     overrides: Overrides = [],  # noqa: B006
+    datapath: Datapath = None,
 ) -> None:
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
-    loaded = load(_find(scenario), overrides, known_machine())
+    loaded = load(_find(scenario), [*overrides, *_on(datapath)], known_machine())
     kind = _ready(proxies)
     from scenarios.verifying import verify as verified
 
@@ -309,9 +321,10 @@ def up(
     scenario: ScenarioPath,
     proxies: Proxies = "container",
     overrides: Overrides = [],  # noqa: B006
+    datapath: Datapath = None,
 ) -> None:
     """Bring a scenario's first fabric up and open Mininet's command line."""
-    loaded = load(_find(scenario), overrides, known_machine())
+    loaded = load(_find(scenario), [*overrides, *_on(datapath)], known_machine())
     kind = _ready(proxies)
     from scenarios.shell import open_shell
 
@@ -325,7 +338,8 @@ def doctor(
 ) -> None:
     """Say what this machine can do, and what is missing; measure it if that was never done."""
     from model.errors import NotReady
-    from testbed.preflight import checks, datapath
+    from testbed.openvswitch import default_datapath
+    from testbed.preflight import checks, datapath_in_words
     from testbed.proxies import ProxyKind
 
     found = checks(ProxyKind(proxies))
@@ -333,7 +347,8 @@ def doctor(
         sign = "[green]ok     [/green]" if item.ready else "[red]missing[/red]"
         mend = "" if item.ready else f"; {item.mend}"
         out.print(f"{sign} {item.name}: {item.found}{mend}", highlight=False, soft_wrap=True)
-    out.print(f"        rail and spine switches: {datapath()}", highlight=False)
+    switches = datapath_in_words(default_datapath())
+    out.print(f"        rail and spine switches: {switches}", highlight=False)
     missing = [item for item in found if not item.ready]
     if missing:
         raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to mend it")

@@ -11,7 +11,7 @@ from typing import Any
 from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
 from model.pauses import PauseProfile
 from scenarios.environment import first_line
-from testbed.openvswitch import kernel_datapath_available
+from testbed.openvswitch import default_datapath
 
 PLACE = Path("/var/lib/railbed/machine.json")
 # Tests have machines of their own.
@@ -31,7 +31,7 @@ def this_machine() -> MachineKey:
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
         open_vswitch=_open_vswitch(),
-        datapath="kernel" if kernel_datapath_available() else "user space",
+        datapath=default_datapath().value,
     )
 
 

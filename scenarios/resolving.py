@@ -26,7 +26,12 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 def resolve(
     file: ScenarioFile, default_name: str, text: str, machine: Machine | None
 ) -> tuple[Scenario | None, list[Flaw]]:
-    """The scenario, or all that is wrong with it; `machine` is what was measured of this one."""
+    """The scenario, or all that is wrong with it; `machine` is what was measured of this one.
+
+    A machine that was measured with another datapath says nothing of this one.
+    """
+    if machine is not None and file.fabric.datapath not in ("auto", machine.key.datapath):
+        machine = None
     flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
     flaws += [*entry_flaws(file), *reaction_flaws(file)]
     if flaws:

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from model.fabric import FabricKind
+from model.fabric import Datapath, FabricKind
 from model.faults import How, What
 from model.platforms import PLATFORMS
 from model.schedule import Collective
@@ -152,6 +152,11 @@ class Fabric(Strict):
             description="seconds of its rate that a link makes good at once after a pause, "
             f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
         )
+    )
+    datapath: Datapath | Literal["auto"] = Field(
+        default="auto",
+        description="of the rail and spine switches: `kernel` or `user-space`; "
+        "`auto`: this machine's default",
     )
 
 

@@ -69,6 +69,7 @@ def fabric_spec(
         spare_gpus=fabric.spare_gpus,
         spare_rail_switches=fabric.spare_rail_switches,
         bucket_depth_s=depth_s,
+        datapath=None if fabric.datapath == "auto" else fabric.datapath,
     )
 
 

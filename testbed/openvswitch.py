@@ -4,6 +4,7 @@ The kernel's datapath is used where the module is, else the user-space one with 
 offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
 """
 
+import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.errors import EmulationError
+from model.errors import EmulationError, NotReady
+from model.fabric import Datapath
 from testbed.borrowed_sockets import borrowed_sockets, closing_together
+from testbed.kernel import kernel_has, load_module
 from testbed.marks import Mark
-from testbed.processes import BEFORE_PROXIES, Watch, output_of, running, start, wait_for
+from testbed.processes import (
+    BEFORE_PROXIES,
+    LAST_WORDS_LINES,
+    Watch,
+    output_of,
+    running,
+    start,
+    wait_for,
+)
 
 NAME = "Open vSwitch"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -24,6 +35,10 @@ RECONNECT_MS = 1000
 # Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
+DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
+SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
+TUN = Path("/dev/net/tun")
+COMPLAINT = re.compile(r"\|(WARN|ERR|EMER)\|")
 
 
 @dataclass(frozen=True)
@@ -40,7 +55,7 @@ class OpenVSwitch:
     """A running Open vSwitch; its daemon can be killed and started again on the same database."""
 
     folder: Path
-    datapath: str
+    datapath: Datapath
     environment: Mapping[str, str]
     watch: Watch
     _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -81,6 +96,11 @@ class OpenVSwitch:
         """What the switch daemon says."""
         return self.folder / "ovs-vswitchd.log"
 
+    def complaints(self) -> str:
+        """The last warnings and errors of the daemon; empty if there are none."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join([line for line in lines if COMPLAINT.search(line)][-LAST_WORDS_LINES:])
+
     def command(self, *arguments: str) -> str:
         """Run `ovs-vsctl` on this instance and return what it prints."""
         return output_of("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
@@ -107,7 +127,11 @@ class OpenVSwitch:
 
     def _bridge_words(self, bridge: Bridge) -> list[str]:
         words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
-        words += [f"datapath_type={self.datapath}", "fail_mode=secure", "protocols=OpenFlow13"]
+        words += [
+            f"datapath_type={DATAPATH_TYPES[self.datapath]}",
+            "fail_mode=secure",
+            "protocols=OpenFlow13",
+        ]
         words += [f"other_config:datapath-id={bridge.datapath_id:016x}"]
         words += ["other_config:disable-in-band=true"]
         words += ["--", f"--id=@{bridge.name}", "create", "controller", f'target="{CONTROLLER}"']
@@ -132,11 +156,11 @@ class OpenVSwitch:
 
 
 @contextmanager
-def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
+def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
     """Start Open vSwitch with its state in the run's folder, in the present network namespace."""
+    require(datapath)
     folder = mark.folder / "ovs"
     folder.mkdir()
-    datapath = "system" if kernel_datapath_available() else "netdev"
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
     environment = {**mark.environment, **places}
     database, remote = folder / "conf.db", folder / "db.sock"
@@ -145,7 +169,7 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
     with running(server, folder / "ovsdb-server.log", environment) as database_server:
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
-        settings = ["other_config:userspace-tso-enable=true"] if datapath == "netdev" else []
+        settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
         # The socket is there before the server listens at it.
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
         output_of(
@@ -166,6 +190,17 @@ def open_vswitch(mark: Mark, watch: Watch) -> Iterator[OpenVSwitch]:
             switch.kill_daemon()
 
 
-def kernel_datapath_available() -> bool:
-    """Whether the kernel's Open vSwitch datapath is loaded."""
-    return Path("/sys/module/openvswitch").exists()
+def default_datapath() -> Datapath:
+    """The kernel's datapath where it is loaded, or can be."""
+    return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+
+
+def require(datapath: Datapath) -> None:
+    """Load what a datapath needs of the kernel; raise `NotReady` if it cannot be had."""
+    if datapath is Datapath.KERNEL and not load_module("openvswitch"):
+        raise NotReady(
+            f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "
+            "loaded; boot a kernel that has it, or use `--datapath user-space`"
+        )
+    if datapath is Datapath.USER_SPACE and not TUN.exists():
+        load_module("tun")

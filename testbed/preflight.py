@@ -9,15 +9,18 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady, RailbedError
+from model.fabric import Datapath
 from model.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.namespace import private_namespace
-from testbed.openvswitch import kernel_datapath_available
+from testbed.openvswitch import TUN, default_datapath, require
 from testbed.proxies import ProxyKind, docker_client, proxy_image
-from testbed.shapers import check_shaped, shape
+from testbed.shapers import ROOT, check_shaped, shape
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
 PROBE_RATE_BPS = 10_000_000
+LOOPBACK = 1  # its index in every network namespace
+ETH_P_ALL = 0x0003
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,10 @@ def checks(kind: ProxyKind) -> list[Check]:
     root = _root()
     found = [root, *(_tool(name) for name in TOOLS)]
     if root.ready:
-        found += [
-            _attempt(
-                "traffic shaping (HTB, u32)",
-                _try_shaping,
-                "load the kernel's modules "
-                "with `modprobe -a sch_htb cls_u32 veth`, or boot a kernel with them",
-            )
-        ]
+        found += [_feature(*feature) for feature in FEATURES]
+        found += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
+        if default_datapath() is Datapath.USER_SPACE:
+            found += [_attempt("kernel's TUN/TAP device", _open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER:
         found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
     return found
@@ -58,9 +57,9 @@ def require_ready(kind: ProxyKind) -> None:
         raise NotReady("\n".join(str(check) for check in missing))
 
 
-def datapath() -> str:
-    """Which data path the rail and spine switches will have, in words."""
-    if kernel_datapath_available():
+def datapath_in_words(datapath: Datapath) -> str:
+    """The datapath of the rail and spine switches, for people."""
+    if datapath is Datapath.KERNEL:
         return "Open vSwitch in the kernel"
     return "Open vSwitch in user space with segmentation offload"
 
@@ -83,6 +82,44 @@ def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
     except (OSError, NetlinkError, RailbedError) as error:
         return Check(name, False, str(error), mend)
     return Check(name, True, "works", mend)
+
+
+def _feature(name: str, module: str, attempt: Callable[[IPRoute], object]) -> Check:
+    """Whether the kernel has a feature; a module that can be loaded is loaded by the attempt."""
+
+    def alone() -> None:
+        with private_namespace(), IPRoute() as netlink:
+            attempt(netlink)
+
+    return _attempt(f"kernel's {name}", alone, _load(module))
+
+
+def _load(module: str) -> str:
+    return f"load it with `sudo modprobe {module}`, or boot a kernel that has it"
+
+
+def _open_tun() -> None:
+    """Open vSwitch in user space makes a bridge's own port as a TAP device."""
+    require(Datapath.USER_SPACE)
+    os.close(os.open(TUN, os.O_RDWR))
+
+
+def _add_buckets(netlink: IPRoute) -> None:
+    netlink.tc("add", "htb", LOOPBACK, ROOT)
+
+
+def _add_classifier(netlink: IPRoute) -> None:
+    _add_buckets(netlink)
+    match = {"protocol": ETH_P_ALL, "target": ROOT | 1, "keys": ["0x0000/0xff80+2"]}
+    netlink.tc("add-filter", "u32", LOOPBACK, parent=ROOT, prio=1, **match)
+
+
+FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
+    ("veth pairs", "veth", lambda to: to.link("add", ifname="a", kind="veth", peer="b")),
+    ("bridges", "bridge", lambda to: to.link("add", ifname="a", kind="bridge")),
+    ("token buckets (HTB)", "sch_htb", _add_buckets),
+    ("u32 classifier", "cls_u32", _add_classifier),
+)
 
 
 def _try_shaping() -> None:

@@ -85,27 +85,36 @@ wanted_packages() {
   return 0
 }
 
-installed_packages() {
+# missing_of PACKAGE...: those of them that are not installed.
+missing_of() {
   # shellcheck disable=SC2016  # dpkg-query's own fields
-  wanted_packages | xargs dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null |
-    sed -n 's/^installed //p'
+  comm -23 <(printf '%s\n' "$@" | sort) \
+    <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+      sed -n 's/^installed //p' | sort)
 }
 
-missing_packages() { comm -23 <(wanted_packages | sort) <(installed_packages | sort); }
+missing_packages() {
+  local wanted
+  mapfile -t wanted < <(wanted_packages)
+  missing_of "${wanted[@]}"
+}
 
 provision_packages() {
   local missing
   mapfile -t missing < <(missing_packages)
-  ((${#missing[@]})) || return 0
+  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+}
+
+install_packages() {
   command -v apt-get >/dev/null ||
-    die "Debian packages: no apt-get here; Railbed installs itself on Debian 12. Missing: ${missing[*]}"
-  say "installing Debian packages: ${missing[*]}"
+    die "Debian packages: no apt-get here; Railbed installs itself on Debian 12. Missing: $*"
+  say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
   logged apt-get -q update ||
     die "Debian packages: 'apt-get update' failed, see $log. Mend the network or /etc/apt, then run this again."
   logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
-    -o Dpkg::Options::=--force-confold install "${missing[@]}" ||
-    die "Debian packages: 'apt-get install ${missing[*]}' failed, see $log. Run it by hand, then run this again."
+    -o Dpkg::Options::=--force-confold install "$@" ||
+    die "Debian packages: 'apt-get install $*' failed, see $log. Run it by hand, then run this again."
 }
 
 # --- The Python environment --------------------------------------------------

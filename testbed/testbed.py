@@ -9,13 +9,15 @@ from pathlib import Path
 from mininet.net import Mininet
 
 from model import addressing
+from model.errors import EmulationError
+from model.fabric import Datapath
 from model.topology import Gpu, Topology
 from testbed import controller_process
 from testbed.controller_process import ControllerProcess
 from testbed.marks import Mark
 from testbed.namespace import namespace_of, private_namespace
 from testbed.network import build_network, start_network
-from testbed.openvswitch import OpenVSwitch, open_vswitch
+from testbed.openvswitch import OpenVSwitch, default_datapath, open_vswitch
 from testbed.processes import Watch, wait_for
 from testbed.proxies import Proxy, ProxyKind, proxies
 from testbed.wiring import Counters, Wiring, wiring
@@ -54,19 +56,21 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
     """
     watch = Watch()
     names = [gpu.name for gpu in topology.gpus]
+    datapath = topology.spec.datapath or default_datapath()
     with (
         proxies(kind, names, agent, mark) as hosts,
         private_namespace(),
         wiring(hosts) as wires,
         controller_process.controller(topology, wires.process_ids, mark, watch) as controller,
-        open_vswitch(mark, watch) as switch,
+        open_vswitch(mark, watch, datapath) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-        network = build_network(topology, hosts, wires, switch)
-        controller_process.wait_until_listening(controller)
-        start_network(network, topology, wires)
-        controller_process.wait_until_ready(controller)
+        with explained_by(switch):
+            network = build_network(topology, hosts, wires, switch)
+            controller_process.wait_until_listening(controller)
+            start_network(network, topology, wires)
+            controller_process.wait_until_ready(controller)
         widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
             yield Testbed(topology, hosts, network, wires, switch, controller, watch)
@@ -76,9 +80,21 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
                 node.terminate()
 
 
+@contextmanager
+def explained_by(switch: OpenVSwitch) -> Iterator[None]:
+    """Add the complaints of Open vSwitch to the error of a start that failed."""
+    try:
+        yield
+    except EmulationError as error:
+        complaints = switch.complaints()
+        if not complaints:
+            raise
+        raise EmulationError(f"{error}; Open vSwitch complains:\n{complaints}") from error
+
+
 def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> None:
     """Open vSwitch makes its sending socket with the first packet: send it one."""
-    if switch.datapath != "netdev":
+    if switch.datapath is not Datapath.USER_SPACE:
         return
     before = switch.widen_send_buffers()
     with namespace_of(sender.process_id):

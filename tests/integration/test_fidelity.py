@@ -75,7 +75,7 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
 def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
     fast = replace(small_spec(FabricKind.RAIL_OPTIMIZED, 4, 4), bandwidth_scale=1000)
     with fabric_up(fast, ProxyKind.PROCESS) as fabric, hogs():
-        found = observed(fabric, tmp_path, 10_000_000)
+        found = observed(fabric, tmp_path, 5_000_000)
     assert found.verdict is not Verdict.PASS
     assert found.vitals is not None
     assert found.vitals.idle_mean < 0.1

@@ -37,6 +37,7 @@ ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 FACTOR = st.floats(0.1, 20)
 
 
+@settings(max_examples=40)
 @given(ALGORITHM, st.sampled_from(FabricKind), st.integers(2, 40), FACTOR)
 def test_auto_never_exceeds_the_budget(
     algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
@@ -54,6 +55,7 @@ def test_auto_never_exceeds_the_budget(
     assert max(rates) / chosen.value <= MAX_LINK_BPS * (1 + 1e-9)
 
 
+@settings(max_examples=40)
 @given(ALGORITHM, st.sampled_from(FabricKind), st.floats(1, 20))
 def test_a_more_capable_machine_is_never_slower(
     algorithm: tuple[Collective, str], kind: FabricKind, factor: float
@@ -122,7 +124,7 @@ def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:
     return str(caught.value)
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.floats(1, 300))
 def test_what_is_too_fast_is_refused_and_the_hint_works(scale: float) -> None:
     said = refusal([f"fabric.bandwidth_scale={scale}"])

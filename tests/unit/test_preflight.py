@@ -9,12 +9,12 @@ from testbed.proxies import ProxyKind
 
 
 def test_a_kernel_without_htb_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_qdisc() -> None:
+    def no_such_qdisc(_netlink: object) -> None:
         raise NetlinkError(2, "Specified qdisc kind is unknown")
 
-    monkeypatch.setattr(preflight, "_try_shaping", no_such_qdisc)
+    monkeypatch.setattr(preflight, "FEATURES", (("token buckets", "sch_htb", no_such_qdisc),))
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(NotReady, match=r"HTB.*unknown.*modprobe -a sch_htb cls_u32") as caught:
+    with pytest.raises(NotReady, match=r"buckets.*unknown.*modprobe sch_htb") as caught:
         preflight.require_ready(ProxyKind.PROCESS)
     assert caught.value.exit_code == 3
 
@@ -27,3 +27,23 @@ def test_everything_that_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPa
     said = str(caught.value).splitlines()
     assert said[0] == "root: no, user id 1000; run the command again with `sudo`"
     assert [line.split(":")[0] for line in said[1:]] == [f"tool {tool}" for tool in preflight.TOOLS]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("veth pairs", "veth"),
+        ("bridges", "bridge"),
+        ("token buckets (HTB)", "sch_htb"),
+        ("u32 classifier", "cls_u32"),
+    ],
+)
+def test_each_missing_feature_of_the_kernel_has_a_sentence(name: str, module: str) -> None:
+    def refused(_netlink: object) -> None:
+        raise NetlinkError(95, "Operation not supported")
+
+    check = preflight._feature(name, module, refused)
+    assert str(check) == (
+        f"kernel's {name}: (95, 'Operation not supported'); load it with `sudo modprobe {module}`, "
+        "or boot a kernel that has it"
+    )

@@ -175,7 +175,7 @@ def test_overrides_are_named_in_the_message(write: Path, override: str, message:
     assert problems(GOOD + "repeats: 1\n", override)[0].startswith(message)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(domains=st.integers(2, 2048), size_scale=st.integers(1, 1000))
 def test_overrides_take_effect(
     tmp_path_factory: pytest.TempPathFactory, domains: int, size_scale: int

@@ -54,7 +54,7 @@ def test_a_list_holds_whatever_a_value_can_be(values: list[Any]) -> None:
     assert [value_of(setting.text) for setting in settings] == values
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     st.dictionaries(
         st.sampled_from(["fabric.domains", "fabric.domain_size", "repeats", "seed"]),

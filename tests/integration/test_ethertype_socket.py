@@ -1,0 +1,62 @@
+"""Frames of one EtherType are heard at a port whose receive handler takes every frame."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from pyroute2 import IPRoute
+
+from controller.ethertype_socket import ethertype_socket
+from testbed.namespace import private_namespace
+from tests.machine import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+PROBE, OTHER = 0x88B5, 0x88B6
+# To one station: the port's bridge takes it, as Open vSwitch takes every frame.
+ADDRESSES = bytes.fromhex("020000000002 020000000001")
+
+
+@pytest.fixture
+def sender() -> Iterator[socket.socket]:
+    """A socket on the wire to a port of a bridge, all in the present namespace."""
+    with private_namespace(), IPRoute() as netlink:
+        netlink.link("add", ifname="wire", kind="veth", peer="port")
+        netlink.link("add", ifname="bridge", kind="bridge")
+        index = {name: netlink.link_lookup(ifname=name)[0] for name in ("wire", "port", "bridge")}
+        netlink.link("set", index=index["port"], master=index["bridge"])
+        for number in index.values():
+            netlink.link("set", index=number, state="up")
+        with closing(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)) as opened:
+            opened.bind(("wire", 0))
+            yield opened
+
+
+def heard(receiver: socket.socket) -> list[bytes]:
+    """Frames that have come."""
+    frames = []
+    while True:
+        try:
+            frames.append(receiver.recv(100))
+        except BlockingIOError:
+            return frames
+
+
+def frame(ethertype: int, text: bytes) -> bytes:
+    return ADDRESSES + ethertype.to_bytes(2, "big") + text.ljust(46, b".")
+
+
+def test_only_the_frames_of_the_ethertype_are_heard(sender: socket.socket) -> None:
+    with ethertype_socket(PROBE) as receiver:
+        for number in range(3):
+            sender.send(frame(OTHER, b"other %d" % number))
+            sender.send(frame(PROBE, b"probe %d" % number))
+        frames: list[bytes] = []
+
+        def all_have_come() -> bool:
+            frames.extend(heard(receiver))
+            return len(frames) >= 3
+
+        wait_until(all_have_come, "three probes come")
+    assert frames == [frame(PROBE, b"probe %d" % number) for number in range(3)]
