@@ -48,8 +48,8 @@ PSN_MASK = (1 << 8 * PSN_BYTES) - 1
 RECEIVE_EVERY_TICKS = 8
 MOST_TICKS_BEHIND = 10
 DRAIN_S = 0.3
-# Reading two clocks took longer: the difference is not to be trusted.
-CLOCKS_APART_NS = 20_000
+# Two clocks cannot be read at once: of so many readings the tightest is taken.
+CLOCK_READINGS = 5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -147,7 +147,6 @@ class Prober:
         self.worst_late_ns = self.left_out = self.refused = 0
         self._stopping = False
         self._mailbag = Mailbag()
-        self._clocks_apart_ns = time.time_ns() - time.monotonic_ns()
         self._receivers: dict[tuple[int, int], Receiver] = {}
         for entry, pair in zip(plan["pairs"], self.pairs, strict=True):
             end = entry["destination_pid"], int.from_bytes(pair.packet[22:24], "big")
@@ -197,8 +196,7 @@ class Prober:
 
     def _receive(self) -> None:
         """Take all that is there, the first if one probe arrives twice."""
-        self._compare_clocks()
-        apart_ns = self._clocks_apart_ns
+        apart_ns = clocks_apart_ns()
         for pair in self.pairs:
             pair.extend()
         for receiver in self._receivers.values():
@@ -208,11 +206,21 @@ class Prober:
                     arrived_ns = seconds * 1_000_000_000 + nanoseconds - apart_ns
                     _arrived(found, payload[found.psn_in_payload], arrived_ns)
 
-    def _compare_clocks(self) -> None:
-        """The kernel stamps with CLOCK_REALTIME, which may be set meanwhile."""
-        before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        if after_ns - before_ns < CLOCKS_APART_NS:
-            self._clocks_apart_ns = real_ns - before_ns
+
+def clocks_apart_ns() -> int:
+    """How far CLOCK_REALTIME, the kernel's stamps, is ahead of CLOCK_MONOTONIC just now.
+
+    The first may be set meanwhile. A probe within an HB domain arrives microseconds after it was
+    sent: a reading that was interrupted would have it arrive before.
+    """
+    readings = (_read_clocks() for _ in range(CLOCK_READINGS))
+    return min(readings)[1]
+
+
+def _read_clocks() -> tuple[int, int]:
+    """How long a reading took, and by how much the clocks differ."""
+    before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    return after_ns - before_ns, real_ns - (before_ns + after_ns) // 2
 
 
 def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
