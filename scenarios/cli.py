@@ -355,6 +355,18 @@ def doctor(
     print_machine(_measured(again=measure), out)
 
 
+@app.command(context_settings={"ignore_unknown_options": True})
+def vm(
+    command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
+    memory: Annotated[int, typer.Option(metavar="MIB", help="of the virtual machine")] = 4096,
+) -> None:
+    """Execute a command in this folder on a virtual machine with Debian's own kernel."""
+    from testbed.virtual_machine.guest import Guest
+    from testbed.virtual_machine.image import image
+
+    raise typer.Exit(Guest(image(), memory).execute(Path.cwd(), command))
+
+
 def _measured(*, again: bool) -> Machine:
     """What is known of this machine; measured now if it must be."""
     machine = None if again else known_machine()

@@ -4,6 +4,7 @@ The kernel's datapath is used where the module is, else the user-space one with 
 offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
 """
 
+import os
 import re
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.errors import EmulationError, NotReady
+from model.errors import EmulationError, InputError, NotReady, Problem
 from model.fabric import Datapath
 from testbed.borrowed_sockets import borrowed_sockets, closing_together
 from testbed.kernel import kernel_has, load_module
@@ -37,6 +38,8 @@ SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
+# Chooses the default for what has no option: failures, benchmarks, tests.
+VARIABLE = "RAILBED_DATAPATH"
 TUN = Path("/dev/net/tun")
 COMPLAINT = re.compile(r"\|(WARN|ERR|EMER)\|")
 
@@ -191,8 +194,18 @@ def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenV
 
 
 def default_datapath() -> Datapath:
-    """The kernel's datapath where it is loaded, or can be."""
+    """The datapath of the environment, or the kernel's where it is loaded or can be."""
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        return _named(asked)
     return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+
+
+def _named(datapath: str) -> Datapath:
+    if datapath not in list(Datapath):
+        what = f"must be {' or '.join(Datapath)}, got {datapath!r}"
+        raise InputError(Problem(VARIABLE, what))
+    return Datapath(datapath)
 
 
 def require(datapath: Datapath) -> None:

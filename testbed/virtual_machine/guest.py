@@ -1,0 +1,89 @@
+"""A virtual machine with stock Debian 12 and its kernel, for one command on a copy of a tree.
+
+QEMU counts instructions for a clock (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
+skipped), so that a slow processor breaks no deadline inside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from tempfile import TemporaryDirectory
+
+from model.errors import EmulationError
+from testbed.processes import dies_with_us, last_words
+from testbed.virtual_machine.exchange import Exchange
+from testbed.virtual_machine.image import Image
+
+QEMU = "qemu-system-x86_64"
+KERNEL_COMMAND_LINE = (
+    "console=ttyS0 quiet loglevel=3 panic=-1 rdinit=/sbin/railbed-init tsc=reliable clocksource=tsc"
+)
+STDERR = 2
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A machine that is not started yet."""
+
+    image: Image
+    memory_mib: int = 4096
+
+    def execute(self, tree: Path, command: Sequence[str]) -> int:
+        """Boot, execute a command in a copy of `tree`, print what it says; return its exit code.
+
+        The copy is at the same place inside; what is in its `runs` afterwards comes back. Raises
+        `EmulationError` if the machine ends before the command does.
+        """
+        with TemporaryDirectory(prefix="railbed-guest-") as folder:
+            exchange, console = Exchange(Path(folder)), Path(folder, "console.log")
+            exchange.put(self.image.system, tree, command)
+            # What the guest says goes through `cat`, which writes to whatever our streams are.
+            with (
+                Popen(["cat"], stdin=PIPE) as out,
+                Popen(["cat"], stdin=PIPE, stdout=STDERR) as err,
+            ):
+                streams = {"stdout": _descriptor(out), "stderr": _descriptor(err)}
+                self._boot(exchange, console, streams)
+            exit_code = exchange.take(tree)
+            if exit_code is None:
+                said = last_words(console)
+                raise EmulationError(f"virtual machine: it ended before its command did:\n{said}")
+            return exit_code
+
+    def _boot(self, exchange: Exchange, console: Path, streams: dict[str, int]) -> None:
+        """Start the machine and wait until it has ended itself."""
+        command = dies_with_us(self._qemu(exchange, console, streams))
+        with Popen(command, stdin=DEVNULL, pass_fds=streams.values()) as machine:
+            try:
+                machine.wait()
+            finally:
+                machine.kill()
+
+    def _qemu(self, exchange: Exchange, console: Path, streams: dict[str, int]) -> list[str]:
+        handed = (f"name=opt/railbed/{name},file={file}" for name, file in exchange.handed.items())
+        return [
+            QEMU,
+            *("-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1", "-cpu", "max"),
+            *("-m", str(self.memory_mib), "-no-reboot", "-nodefaults", "-no-user-config"),
+            *("-display", "none", "-nic", "none", "-serial", f"file:{console}"),
+            *("-kernel", str(self.image.kernel), "-initrd", str(exchange.initrd)),
+            *("-append", KERNEL_COMMAND_LINE),
+            *("-device", "virtio-serial"),
+            *(word for stream in streams.items() for word in _port(*stream)),
+            *("-drive", f"file={exchange.results},if=virtio,format=raw"),
+            *(word for file in handed for word in ("-fw_cfg", file)),
+        ]
+
+
+def _descriptor(process: "Popen[bytes]") -> int:
+    """The descriptor of a process's standard input."""
+    if process.stdin is None:
+        raise EmulationError("virtual machine: nobody reads what it says")
+    return process.stdin.fileno()
+
+
+def _port(stream: str, descriptor: int) -> tuple[str, ...]:
+    """A serial port of the guest, named for the stream that its bytes go to."""
+    back = f"file,id={stream},path=/dev/fd/{descriptor},append=on"
+    return "-chardev", back, "-device", f"virtserialport,chardev={stream},name={stream}"

@@ -1,0 +1,68 @@
+"""The virtual machine's system: stock Debian 12 with its own kernel, built once and kept.
+
+It is named by a digest of what it is built from, and built again when that changes.
+"""
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from model.errors import NotReady
+
+HERE = Path(__file__).parent
+BUILDER = HERE / "image.sh"
+SOURCES = (BUILDER, HERE / "init", HERE.parent / "provision.sh")
+CACHE = Path("/var/cache/railbed")
+# Tests and users without room in /var have caches of their own.
+VARIABLE = "RAILBED_CACHE"
+
+
+@dataclass(frozen=True)
+class Image:
+    """The files that a virtual machine starts from."""
+
+    folder: Path
+
+    @property
+    def kernel(self) -> Path:
+        """Debian's kernel."""
+        return self.folder / "kernel"
+
+    @property
+    def system(self) -> Path:
+        """The root file system, as a cpio archive that the kernel unpacks into memory."""
+        return self.folder / "system.cpio"
+
+
+def digest() -> str:
+    """Names all that the image is built from."""
+    whole = hashlib.sha256()
+    for source in SOURCES:
+        whole.update(source.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def image() -> Image:
+    """The image, built if it is not there; raises `NotReady` if that fails."""
+    cache = Path(os.environ.get(VARIABLE, CACHE))
+    cache.mkdir(parents=True, exist_ok=True)
+    built = cache / f"guest-{digest()}"
+    with (cache / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not built.exists():
+            _build(built)
+    return Image(built)
+
+
+def _build(target: Path) -> None:
+    """Build the image whole, or leave nothing."""
+    with TemporaryDirectory(dir=target.parent, prefix="unfinished-") as unfinished:
+        done = subprocess.run([BUILDER, unfinished], stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise NotReady("virtual machine: its system was not built; the lines above say why")
+        Path(unfinished).rename(target)
+        Path(unfinished).mkdir()
