@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model.shaping import DEFAULT_DEPTH_S
+from model.shaping import DEFAULT_DEPTH_S, Impairment
 
 
 class FabricKind(StrEnum):
@@ -35,7 +35,8 @@ class FabricSpec:
     all domains, but no GPU until an optical switch moves NIC links to them.
 
     `bucket_depth_s` is how many seconds of its rate each link's token bucket holds. `datapath` is
-    the one asked for; without, it is the machine's default.
+    the one asked for; without, it is the machine's default. Delays in seconds and losses as parts
+    of all packets are those of each direction of a link; uplinks have those of NIC links.
     """
 
     kind: FabricKind
@@ -54,6 +55,10 @@ class FabricSpec:
     spare_rail_switches: int = 0
     bucket_depth_s: float = DEFAULT_DEPTH_S
     datapath: Datapath | None = None
+    hb_delay_s: float = 0.0
+    hb_loss: float = 0.0
+    nic_delay_s: float = 0.0
+    nic_loss: float = 0.0
 
     @property
     def job_domains(self) -> int:
@@ -74,6 +79,16 @@ class FabricSpec:
     def has_spines(self) -> bool:
         """Whether there are spine switches, for the whole fabric or for each rail."""
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.rail_leaves > 1
+
+    @property
+    def hb_impairment(self) -> Impairment:
+        """What HB links do to packets besides their rate."""
+        return Impairment(self.hb_delay_s, self.hb_loss)
+
+    @property
+    def nic_impairment(self) -> Impairment:
+        """What NIC links and uplinks do to packets besides their rate."""
+        return Impairment(self.nic_delay_s, self.nic_loss)
 
     @property
     def emulated_hb_bps(self) -> float:

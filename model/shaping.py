@@ -25,6 +25,8 @@ SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
 # Here one full packet takes 24 ms: below, packets are no longer small against a step.
 MIN_RATE_BPS = 500_000
+# A link probe must arrive before the next one leaves, and chance must not lose three in a row.
+MOST_DELAY_S, MOST_LOSS = 0.01, 0.02
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,24 @@ class Shaper:
     def burst_bytes(self) -> int:
         """What may leave at once after idleness: the bucket's depth, but a few full packets."""
         return max(MIN_BURST_BYTES, round(self.rate_bps / 8 * self.depth_s))
+
+
+@dataclass(frozen=True)
+class Impairment:
+    """What a link does to packets of each direction besides its rate.
+
+    `delay_s` is how long each is held up, and `loss` the part of them that is lost.
+    """
+
+    delay_s: float = 0.0
+    loss: float = 0.0
+
+    def __bool__(self) -> bool:
+        """Whether it does anything."""
+        return self != UNIMPAIRED
+
+
+UNIMPAIRED = Impairment()
 
 
 def switch_depth_s(depth_s: float, rate_bps: int) -> float:

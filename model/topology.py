@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from model.fabric import FabricKind, FabricSpec
-from model.shaping import DEFAULT_DEPTH_S, Shaper, switch_depth_s
+from model.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
 
 
 class NodeKind(StrEnum):
@@ -50,6 +50,7 @@ class Link:
     upper: Port
     rate_bps: int
     depth_s: float = DEFAULT_DEPTH_S
+    impairment: Impairment = UNIMPAIRED
 
     @cached_property
     def shaper(self) -> Shaper:
@@ -308,6 +309,7 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
         Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}"),
         round(spec.emulated_hb_bps),
         spec.bucket_depth_s,
+        spec.hb_impairment,
     )
 
 
@@ -325,6 +327,7 @@ def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
         ),
         rate_bps,
         switch_depth_s(spec.bucket_depth_s, rate_bps),
+        spec.nic_impairment,
     )
 
 
@@ -347,4 +350,5 @@ def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Li
         Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
         rate_bps,
         switch_depth_s(spec.bucket_depth_s, rate_bps),
+        spec.nic_impairment,
     )

@@ -171,8 +171,25 @@ def failures(
 
 
 def require_possible(scenario: Scenario) -> None:
-    """Refuse faults that this kernel cannot make; only root can find out."""
-    if not scenario.has_faults or os.geteuid() != 0:
+    """Refuse what this kernel cannot do to links; only root can find out."""
+    if os.geteuid() == 0:
+        _require_netem(scenario)
+        _require_faults(scenario)
+
+
+def _require_netem(scenario: Scenario) -> None:
+    """Refuse delay and loss of links where the kernel has no netem."""
+    if not any(spec.hb_impairment or spec.nic_impairment for spec in scenario.fabrics):
+        return
+    from testbed.impairments import missing_netem
+
+    if (sentence := missing_netem()) is not None:
+        raise InputError(Problem(f"{scenario.name}: fabric", sentence))
+
+
+def _require_faults(scenario: Scenario) -> None:
+    """Refuse faults that this kernel cannot make."""
+    if not scenario.has_faults:
         return
     from testbed.faults import missing_for
 
@@ -364,7 +381,7 @@ def vm(
     from testbed.virtual_machine.guest import Guest
     from testbed.virtual_machine.image import image
 
-    raise typer.Exit(Guest(image(), memory).execute(Path.cwd(), command))
+    raise typer.Exit(Guest(image(), memory).execute(Path.cwd(), command, Path.cwd()))
 
 
 def _measured(*, again: bool) -> Machine:

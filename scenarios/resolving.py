@@ -15,7 +15,7 @@ from scenarios.overload import overload_flaws
 from scenarios.repeating import AUTO, Repeats
 from scenarios.scenario import Case, Chosen, Expectation, JobPlan, Scenario
 from scenarios.schema import Expect, Fabric, Job, ScenarioFile
-from scenarios.specs import bandwidth_scale, bucket_depth, fabric_spec, sized_case
+from scenarios.specs import asked_datapath, bandwidth_scale, bucket_depth, fabric_spec, sized_case
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
@@ -30,7 +30,7 @@ def resolve(
 
     A machine that was measured with another datapath says nothing of this one.
     """
-    if machine is not None and file.fabric.datapath not in ("auto", machine.key.datapath):
+    if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
     flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
     flaws += [*entry_flaws(file), *reaction_flaws(file)]

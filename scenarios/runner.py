@@ -70,6 +70,7 @@ class Run:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
+                fabric.bed.impair()
                 yield fabric
             finally:
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log

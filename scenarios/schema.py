@@ -20,7 +20,7 @@ from model.fabric import Datapath, FabricKind
 from model.faults import How, What
 from model.platforms import PLATFORMS
 from model.schedule import Collective
-from model.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
+from model.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
 from model.traffic import PUBLISHED_SIZES
 from scenarios.quantities import RATES, SIZES, parse
 from scenarios.reactions import Reaction
@@ -88,6 +88,16 @@ def _words(choices: type[StrEnum]) -> str:
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate)]
+Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+
+
+class DatapathChoice(StrEnum):
+    """A datapath of Open vSwitch, or the machine's default."""
+
+    AUTO = "auto"
+    KERNEL = Datapath.KERNEL
+    USER_SPACE = Datapath.USER_SPACE
 
 
 class Strict(BaseModel):
@@ -153,8 +163,12 @@ class Fabric(Strict):
             f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
         )
     )
-    datapath: Datapath | Literal["auto"] = Field(
-        default="auto",
+    hb_delay: Delay = Field(default=0.0, description="seconds that an HB link delays each packet")
+    hb_loss: Loss = Field(default=0.0, description="part of all packets that an HB link loses")
+    nic_delay: Delay = Field(default=0.0, description="the same of NIC links and uplinks")
+    nic_loss: Loss = Field(default=0.0, description="the same of NIC links and uplinks")
+    datapath: DatapathChoice = Field(
+        default=DatapathChoice.AUTO,
         description="of the rail and spine switches: `kernel` or `user-space`; "
         "`auto`: this machine's default",
     )

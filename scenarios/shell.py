@@ -15,4 +15,5 @@ def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
         marked_run(f"up-{scenario.name}-{os.getpid()}") as mark,
         experiment(scenario.fabrics[0], proxies, mark) as fabric,
     ):
+        fabric.bed.impair()
         open_command_line(fabric.bed.network)

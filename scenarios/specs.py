@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from model.fabric import FabricKind, FabricSpec
+from model.fabric import Datapath, FabricKind, FabricSpec
 from model.machine import Machine
 from model.platforms import PLATFORMS
 from model.shaping import DEFAULT_DEPTH_S
@@ -14,7 +14,7 @@ from scenarios.scaling import (
     auto_time_dilation,
 )
 from scenarios.scenario import Case, Chosen
-from scenarios.schema import Fabric, ScenarioFile, Workload, size_in_bytes
+from scenarios.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -69,8 +69,18 @@ def fabric_spec(
         spare_gpus=fabric.spare_gpus,
         spare_rail_switches=fabric.spare_rail_switches,
         bucket_depth_s=depth_s,
-        datapath=None if fabric.datapath == "auto" else fabric.datapath,
+        hb_delay_s=fabric.hb_delay,
+        hb_loss=fabric.hb_loss,
+        nic_delay_s=fabric.nic_delay,
+        nic_loss=fabric.nic_loss,
+        datapath=asked_datapath(fabric),
     )
+
+
+def asked_datapath(fabric: Fabric) -> Datapath | None:
+    """The datapath that a scenario asks for; none for the machine's default."""
+    choice = fabric.datapath
+    return None if choice is DatapathChoice.AUTO else Datapath(choice)
 
 
 def _real_rates(fabric: Fabric) -> tuple[float, float]:

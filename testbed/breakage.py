@@ -115,6 +115,7 @@ class Breakage:
             if self._dropping[end] <= 0:
                 with suppress(Gone), _explained(end, "cannot be made to send again"):
                     drop_no_more(*self._place(end))
+                    self._wires.impair_again(end)
 
     def slow_down(self, link: Link, rate_bps: int) -> None:
         """Give both directions of a link a lower rate, and read it back."""
@@ -143,6 +144,7 @@ class Breakage:
                 netlink.tc("del", "htb", index, ROOT)
             shape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
+            self._wires.impair_again(end)
             if self._dropping[end] > 0:
                 drop_all(netlink, index)
 

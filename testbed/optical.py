@@ -46,3 +46,4 @@ def _shape_again(bed: Testbed, link: Link) -> None:
     index, shaper = bed.wires.index_of(link.upper), link.shaper
     shape(bed.wires.switches, index, shaper)
     check_shaped(bed.wires.switches, index, link.name, shaper)
+    bed.wires.impair(link, link.upper)

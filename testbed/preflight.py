@@ -15,6 +15,7 @@ from testbed.namespace import private_namespace
 from testbed.openvswitch import TUN, default_datapath, require
 from testbed.proxies import ProxyKind, docker_client, proxy_image
 from testbed.shapers import ROOT, check_shaped, shape
+from testbed.wiring import BRIDGE_SETTINGS
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
@@ -43,6 +44,8 @@ def checks(kind: ProxyKind) -> list[Check]:
     if root.ready:
         found += [_feature(*feature) for feature in FEATURES]
         found += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
+        if BRIDGE_SETTINGS.exists():
+            found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
             found += [_attempt("kernel's TUN/TAP device", _open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER:

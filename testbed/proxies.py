@@ -7,6 +7,7 @@ socket on which the agent waits; a log. A proxy ends when the run's end of its s
 import json
 import os
 import select
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ START_DEADLINE_S = 30
 REMOVE_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
+DOCKER_SOCKET = "unix:///var/run/docker.sock"
 PARALLEL_STARTS = 8
 SYSTEM_PYTHON = "/usr/bin/python3"
 # What the agent and its folder are called inside a container.
@@ -176,14 +178,23 @@ def _start_container(
 def docker_client() -> docker.DockerClient:
     """The Docker Engine; raises `NotReady` with what to do if there is none."""
     try:
+        _require_listener()
         client = docker.from_env(timeout=60)
         client.ping()
-    except DockerException as error:
+    except (DockerException, OSError) as error:
         raise NotReady(
             f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
             "or use `--proxies process`, which needs none"
         ) from error
     return client
+
+
+def _require_listener() -> None:
+    """Raise `OSError` if nobody listens at the engine's socket; the SDK would leak its own."""
+    scheme, _, path = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
+    if scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
 
 
 def proxy_image(client: docker.DockerClient) -> str:

@@ -42,6 +42,12 @@ class Testbed:
         """What the controller has done, also before it was started again."""
         return self.controller.journal
 
+    def impair(self) -> None:
+        """From now on links delay and lose packets as the fabric says: calibration is over."""
+        for link in self.topology.links:
+            for end in (link.lower, link.upper):
+                self.wires.impair(link, end)
+
     def counters(self) -> dict[str, Counters]:
         """What every link has counted, by the link's name."""
         return self.wires.counters(self.topology.links)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPBatch, IPRoute
@@ -11,8 +12,9 @@ from pyroute2.netlink.rtnl import ndmsg
 
 from model import addressing
 from model.errors import EmulationError
-from model.shaping import MTU_BYTES
+from model.shaping import MTU_BYTES, Impairment
 from model.topology import Gpu, Link, LinkKind, Port
+from testbed.impairments import impair
 from testbed.namespace import namespace_of
 from testbed.netlink import NetlinkSocket, Request, split
 from testbed.processes import wait_for
@@ -25,6 +27,8 @@ QUEUE_PACKETS = 1000
 # their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
 FIRST_INDEX = 1000
 UP_DEADLINE_S = 10
+# A folder of br_netfilter's, which shows the namespace of who reads it.
+BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Wiring:
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
     _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
+    _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
@@ -185,6 +190,17 @@ class Wiring:
             netlink, index = self.netlink_of(port), self.index_of(port)
             check_shaped(netlink, index, name, link.shaper)
 
+    def impair(self, link: Link, end: Port) -> None:
+        """From now on what this end of a link sends has the link's delay and loss, if any."""
+        if link.impairment:
+            self._impairments[end] = link.impairment
+            self.impair_again(end)
+
+    def impair_again(self, end: Port) -> None:
+        """Give a shaped end its delay and loss back, if it had any: its queues are new."""
+        if end in self._impairments:
+            impair(self.netlink_of(end), self.index_of(end), self._impairments[end])
+
     def longest_queue_bytes(self) -> int:
         """What the longest queue of any end of a link holds now."""
         queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
@@ -252,12 +268,19 @@ def _hardware_address(kind: LinkKind, gpu: Gpu) -> str:
     return addressing.hb_mac(gpu) if kind is LinkKind.HB else addressing.nic_mac(gpu)
 
 
+def keep_bridges_from_netfilter() -> None:
+    """Where br_netfilter is loaded, keep the present namespace's bridged frames from iptables."""
+    for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
+        setting.write_text("0")
+
+
 @contextmanager
 def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
     """Open the netlink sockets; the present namespace is the switches'."""
     with ExitStack() as stack:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")
+        keep_bridges_from_netfilter()
         proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):

@@ -46,13 +46,13 @@ class Exchange:
         with self.results.open("wb") as results:
             results.truncate(RESULTS_BYTES)
 
-    def take(self, tree: Path) -> int | None:
-        """Bring the runs back to `tree`; return the exit code, or none if there is no result."""
+    def take(self, back: Path) -> int | None:
+        """Bring the runs to the folder `back`; return the exit code, or none without a result."""
         extract = ["tar", "--extract", "--warning=no-timestamp", "--file", str(self.results)]
         code = [*extract, "--directory", str(self.folder), "exit-code"]
         if subprocess.run(code, stderr=DEVNULL).returncode != 0:
             return None
-        subprocess.run([*extract, "--directory", str(tree), "runs"], check=True)
+        subprocess.run([*extract, "--directory", str(back), "runs"], check=True)
         return int((self.folder / "exit-code").read_text())
 
 

@@ -29,11 +29,11 @@ class Guest:
     image: Image
     memory_mib: int = 4096
 
-    def execute(self, tree: Path, command: Sequence[str]) -> int:
+    def execute(self, tree: Path, command: Sequence[str], back: Path) -> int:
         """Boot, execute a command in a copy of `tree`, print what it says; return its exit code.
 
-        The copy is at the same place inside; what is in its `runs` afterwards comes back. Raises
-        `EmulationError` if the machine ends before the command does.
+        The copy is at the same place inside; what is in its `runs` afterwards comes to the folder
+        `back`. Raises `EmulationError` if the machine ends before the command does.
         """
         with TemporaryDirectory(prefix="railbed-guest-") as folder:
             exchange, console = Exchange(Path(folder)), Path(folder, "console.log")
@@ -45,7 +45,7 @@ class Guest:
             ):
                 streams = {"stdout": _descriptor(out), "stderr": _descriptor(err)}
                 self._boot(exchange, console, streams)
-            exit_code = exchange.take(tree)
+            exit_code = exchange.take(back)
             if exit_code is None:
                 said = last_words(console)
                 raise EmulationError(f"virtual machine: it ended before its command did:\n{said}")

@@ -6,7 +6,7 @@ from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
 from model.pauses import PauseProfile
 
 TWO_CORES = Machine(
-    key=MachineKey("6.18", "some processor", 2, "ovs-vswitchd 3.1.0", "user space"),
+    key=MachineKey("6.18", "some processor", 2, "ovs-vswitchd 3.1.0", "user-space"),
     hops={
         HopKind.ENDS: HopCost(8e-6, 0.6e-9),
         HopKind.HB_SWITCH: HopCost(4e-6, 0.3e-9),

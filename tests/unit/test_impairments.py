@@ -1,0 +1,50 @@
+"""Delay and loss of links: which links have them, and what a kernel without netem is told."""
+
+import pytest
+
+from model.errors import InputError
+from model.shaping import Impairment
+from model.topology import LinkKind, build_topology
+from scenarios import cli
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from testbed import impairments
+
+QUICKSTART = LIBRARY / "quickstart.yaml"
+IMPAIRED = ["fabric.hb_delay=0.001", "fabric.nic_delay=0.005", "fabric.nic_loss=0.01"]
+
+
+def test_links_of_the_network_have_those_of_nics() -> None:
+    for spec in load(QUICKSTART, IMPAIRED).fabrics:
+        found = {(link.kind, link.impairment) for link in build_topology(spec).links}
+        nic = Impairment(0.005, 0.01)
+        assert found - {(LinkKind.UPLINK, nic)} == {
+            (LinkKind.HB, Impairment(0.001, 0.0)),
+            (LinkKind.NIC, nic),
+        }
+
+
+def test_links_are_unimpaired_unless_asked() -> None:
+    for spec in load(QUICKSTART).fabrics:
+        assert not any(link.impairment for link in build_topology(spec).links)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("nic_delay=0.02", "must be at most 0.01, got 0.02"),
+        ("hb_delay=-1", "must be at least 0, got -1"),
+        ("nic_loss=0.5", "must be at most 0.02, got 0.5"),
+    ],
+)
+def test_what_probes_would_take_for_a_failure_is_refused(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(QUICKSTART, [f"fabric.{override}"])
+
+
+def test_a_kernel_without_netem_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(impairments, "missing_netem", lambda: "no netem here")
+    cli.require_possible(load(QUICKSTART))
+    with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
+        cli.require_possible(load(QUICKSTART, IMPAIRED))
