@@ -96,6 +96,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.complete = False
         self.applied: tuple[Topology, Health] | None = None
         self.broken: frozenset[str] = frozenset()
+        self.connected = hub.Event()
         self.changed = hub.Event()
 
     def start(self) -> None:
@@ -122,6 +123,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.journal.write("connected", switch=name)
         self.switches[name] = SwitchState(datapath)
         self.first_connected_s = self.first_connected_s or time.monotonic()
+        self.connected.set()
         for request in (openflow.request_ports, openflow.request_groups, openflow.request_rules):
             datapath.send_msg(request(datapath))
 
@@ -181,8 +183,10 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         """The kernel tells of interfaces by netlink: of HB switches' ports, which only it knows.
 
         And of those of rail and spine switches: all of these share one process, which reports a
-        port up to 20 ms later when it is busy forwarding. A switch of its own would not.
+        port up to 20 ms later when it is busy forwarding. A switch of its own would not. Until the
+        first switch connects, links are still being made.
         """
+        self.connected.wait()
         carriers = LinkCarriers()
         for interface, up in carriers.present():
             self.fabric.interface(interface, up, time.monotonic())

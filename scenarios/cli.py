@@ -40,6 +40,8 @@ from scenarios.sweep_request import SweepRequest
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 1, 2, 4, 130
 
+ROOT = Path(__file__).resolve().parents[1]
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -377,11 +379,11 @@ def vm(
     command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
     memory: Annotated[int, typer.Option(metavar="MIB", help="of the virtual machine")] = 4096,
 ) -> None:
-    """Execute a command in this folder on a virtual machine with Debian's own kernel."""
+    """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
     from testbed.virtual_machine.guest import Guest
     from testbed.virtual_machine.image import image
 
-    raise typer.Exit(Guest(image(), memory).execute(Path.cwd(), command, Path.cwd()))
+    raise typer.Exit(Guest(image(), memory).execute(ROOT, command, Path.cwd()))
 
 
 def _measured(*, again: bool) -> Machine:
@@ -401,8 +403,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, mininet, "
-            "agents, routing or blackout"
+            help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
+            "datapaths, mininet, agents, routing or blackout"
         ),
     ],
     as_json: AsJson = False,

@@ -8,6 +8,7 @@ from scenarios.benchmarks.blackout import blackout
 from scenarios.benchmarks.buckets import buckets
 from scenarios.benchmarks.calibration import calibration
 from scenarios.benchmarks.capacity import capacity
+from scenarios.benchmarks.datapaths import datapaths
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
 from scenarios.benchmarks.growth import growth
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "noise": noisy,
     "buckets": buckets,
     "calibration": calibration,
+    "datapaths": datapaths,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

@@ -32,7 +32,7 @@ def growth(_store: Path) -> Iterator[Row]:
         with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
             hosts = fabric.bed.proxies.values()
             spent = run_bytes(mark, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
-            cpu_s, gbytes = _exchange(fabric)
+            cpu_s, gbytes = exchange_cost(fabric)
             up_s = median([*ups_s, fabric.up_s])
             yield {
                 "gpus": spec.gpus,
@@ -45,7 +45,7 @@ def growth(_store: Path) -> Iterator[Row]:
             }
 
 
-def _exchange(fabric: Experiment) -> tuple[float, float]:
+def exchange_cost(fabric: Experiment) -> tuple[float, float]:
     """Processor seconds of the whole machine, and 10^9 bytes of payload; connections are warm."""
     spec = fabric.topology.spec
     x, y = spec.domain_size, spec.domains

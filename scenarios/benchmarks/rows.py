@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from model.errors import EmulationError
+from model.errors import EmulationError, NotReady
 from model.fabric import FabricKind, FabricSpec
 from model.platforms import GBIT
 
@@ -43,5 +43,5 @@ def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:
     try:
         for row in rows:
             yield {**facts, **row}
-    except EmulationError as error:
+    except (EmulationError, NotReady) as error:
         yield {**facts, FAILED: str(error).partition("\n")[0]}

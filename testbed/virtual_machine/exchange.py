@@ -2,7 +2,7 @@
 
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
@@ -11,8 +11,8 @@ from typing import IO
 RESULTS_BYTES = 2**30
 # What a machine with udev loads by itself.
 MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
-# git ignores it, and the guest needs it.
-ENVIRONMENT = ".venv"
+# The Python environment goes along.
+NOT_PACKED = (".git", ".tools", "runs", ".*_cache", ".hypothesis")
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,19 @@ class Exchange:
 
 
 def pack(tree: Path, archive: IO[bytes]) -> None:
-    """Append a tree, at its own place, as a cpio archive, which the kernel takes one after another.
-
-    Of a tree it is what git knows or does not ignore, and the Python environment.
-    """
-    folders = [str(folder) for folder in reversed([tree, *tree.parents])]
-    environment = subprocess.run(
-        ["find", str(tree / ENVIRONMENT), "-print0"], capture_output=True, text=True, check=True
-    )
-    names = [*folders[1:], *environment.stdout.split("\0")[:-1], *_with_folders(tree)]
-    relative = "\0".join(name.removeprefix("/") for name in names)
+    """Append a tree, at its own place, as a cpio archive: the kernel takes one after another."""
+    above = "\0".join(str(folder) for folder in reversed(tree.parents) if folder != Path("/"))
+    names = f"{above}\0{_names_in(tree)}".split("\0")
+    relative = "\0".join(name.removeprefix("/") for name in names if name)
     copy = ["cpio", "--null", "--create", "--format=newc", "--quiet"]
     subprocess.run(copy, cwd="/", input=relative.encode(), stdout=archive, check=True)
 
 
-def _with_folders(tree: Path) -> Iterator[str]:
-    """Files that git knows or does not ignore, and the folders that they are in, folders first."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=tree, capture_output=True, text=True, check=True).stdout
-    files = [tree / name for name in names.split("\0") if name and (tree / name).exists()]
-    folders = {folder for file in files for folder in file.parents if folder.is_relative_to(tree)}
-    yield from map(str, sorted(folders - {tree}))
-    yield from map(str, files)
+def _names_in(tree: Path) -> str:
+    """The files and folders of a tree, the folder of each before it, with a NUL behind each."""
+    skipped = [word for name in NOT_PACKED for word in ("-o", "-name", name)]
+    find = ["find", str(tree), "(", *skipped[1:], ")", "-prune", "-o", "-print0"]
+    return subprocess.run(find, capture_output=True, text=True, check=True).stdout
 
 
 def job(command: Sequence[str]) -> str:

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from model.errors import EmulationError
 from testbed.processes import dies_with_us, last_words
 from testbed.virtual_machine.exchange import Exchange
-from testbed.virtual_machine.image import Image
+from testbed.virtual_machine.image import TOOLS, Image
 
-QEMU = "qemu-system-x86_64"
+QEMU = TOOLS[0]
 KERNEL_COMMAND_LINE = (
     "console=ttyS0 quiet loglevel=3 panic=-1 rdinit=/sbin/railbed-init tsc=reliable clocksource=tsc"
 )

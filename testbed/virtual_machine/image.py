@@ -5,6 +5,7 @@ It is named by a digest of what it is built from, and built again when that chan
 
 import hashlib
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
@@ -16,6 +17,7 @@ from model.errors import NotReady
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
 SOURCES = (BUILDER, HERE / "init", HERE.parent / "provision.sh")
+TOOLS = ("qemu-system-x86_64", "cpio")
 CACHE = Path("/var/cache/railbed")
 # Tests and users without room in /var have caches of their own.
 VARIABLE = "RAILBED_CACHE"
@@ -47,7 +49,7 @@ def digest() -> str:
 
 
 def image() -> Image:
-    """The image, built if it is not there; raises `NotReady` if that fails."""
+    """The image, built if it is not there; raises `NotReady` without it, or without a tool."""
     cache = Path(os.environ.get(VARIABLE, CACHE))
     cache.mkdir(parents=True, exist_ok=True)
     built = cache / f"guest-{digest()}"
@@ -55,6 +57,12 @@ def image() -> Image:
         flock(lock, LOCK_EX)
         if not built.exists():
             _build(built)
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise NotReady(
+            f"virtual machine: {', '.join(missing)}: not found; install Debian's packages "
+            "qemu-system-x86 and cpio"
+        )
     return Image(built)
 
 

@@ -1,0 +1,49 @@
+"""Open vSwitch's two datapaths side by side: start-up, processor time, and the quickstart's ratios.
+
+On a kernel without one of them its row says so. On a slow processor, all times are the clock's that
+runs there (docs/virtual-machine.md).
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from model.fabric import Datapath, FabricKind
+from scenarios.benchmarks.growth import exchange_cost
+from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.seen import seen
+from scenarios.benchmarks.startup import up_and_down
+from scenarios.experiment import experiment
+from scenarios.library import LIBRARY
+from scenarios.loading import load
+from scenarios.progress import Silent
+from scenarios.runner import run
+from testbed.marks import marked_run
+from testbed.proxies import ProxyKind
+
+TRIALS = 3
+
+
+def datapaths(store: Path) -> Iterator[Row]:
+    """Both fabrics in each datapath, then all cases of the quickstart."""
+    for datapath in Datapath:
+        facts = {"datapath": datapath.value, "proxies": ProxyKind.PROCESS.value}
+        for kind in FabricKind:
+            yield from part(_costs(datapath, kind), **facts, fabric=kind.value)
+        yield from part(_quickstart(datapath, store), **facts)
+
+
+def _costs(datapath: Datapath, kind: FabricKind) -> Iterator[Row]:
+    spec = replace(SIXTEEN, kind=kind, datapath=datapath)
+    up_s = median(up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS))
+    mark_id = f"bench-{os.getpid()}-datapath"
+    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        cpu_s, gbytes = exchange_cost(fabric)
+    yield {"gpus": spec.gpus, "up_s": up_s, "cpu_s_per_gbyte": cpu_s / gbytes}
+
+
+def _quickstart(datapath: Datapath, store: Path) -> Iterator[Row]:
+    scenario = load(LIBRARY / "quickstart.yaml", [f"fabric.datapath={datapath}"])
+    yield from map(seen, run(scenario, ProxyKind.PROCESS, store, Silent())["cases"])
