@@ -51,10 +51,10 @@ class FidelityLimits:
     """
 
     strain: Limit = Limit(0.85, 1.0)
-    agents_run_delay: Limit = Limit(0.205, 0.3)
+    agents_run_delay: Limit = Limit(0.16, 0.3)
     one_agent_run_delay: Limit = Limit(0.4, 0.6)
     lost_beyond: Limit = Limit(0.03, 0.25)
-    retransmits_per_s: Limit = Limit(130, 400)
+    retransmits_per_s: Limit = Limit(100, 400)
     start_skew: Limit = Limit(0.01, 0.05)
 
 

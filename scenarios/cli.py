@@ -33,6 +33,7 @@ from scenarios.loading import load
 from scenarios.machine_file import keep, known_machine, this_machine
 from scenarios.plan import plan as planned
 from scenarios.plan_table import print_chosen, print_machine, print_plan
+from scenarios.possible import require_possible
 from scenarios.progress import Bar, Lines
 from scenarios.scenario import Scenario
 from scenarios.sweep_progress import sweep_listener
@@ -170,35 +171,6 @@ def failures(
     else:
         print_failures(rows, out)
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
-
-
-def require_possible(scenario: Scenario) -> None:
-    """Refuse what this kernel cannot do to links; only root can find out."""
-    if os.geteuid() == 0:
-        _require_netem(scenario)
-        _require_faults(scenario)
-
-
-def _require_netem(scenario: Scenario) -> None:
-    """Refuse delay and loss of links where the kernel has no netem."""
-    if not any(spec.hb_impairment or spec.nic_impairment for spec in scenario.fabrics):
-        return
-    from testbed.impairments import missing_netem
-
-    if (sentence := missing_netem()) is not None:
-        raise InputError(Problem(f"{scenario.name}: fabric", sentence))
-
-
-def _require_faults(scenario: Scenario) -> None:
-    """Refuse faults that this kernel cannot make."""
-    if not scenario.has_faults:
-        return
-    from testbed.faults import missing_for
-
-    hows = {fault.how for faults in scenario.faults.values() for fault in faults}
-    missing = [sentence for how in sorted(hows) if (sentence := missing_for(how)) is not None]
-    if missing:
-        raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))
 
 
 def _kind(proxies: str) -> Any:

@@ -50,7 +50,7 @@ def missing_netem() -> str | None:
             impair(netlink, index, Impairment(delay_s=0.001, loss=0.01))
     except (OSError, NetlinkError, RailbedError) as error:
         return (
-            f"this kernel has no netem, which delay and loss of links need ({error}); load it with "
-            "`sudo modprobe sch_netem`, or boot a kernel that has it"
+            f"delay and loss of links need netem, which this kernel lacks ({error.args[-1]}); "
+            "load it with `sudo modprobe sch_netem`, or boot a kernel that has it"
         )
     return None

@@ -82,7 +82,9 @@ def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
     """A check that is made by doing it."""
     try:
         attempt()
-    except (OSError, NetlinkError, RailbedError) as error:
+    except NetlinkError as error:
+        return Check(name, False, f"the kernel says: {error.args[1]}", mend)
+    except (OSError, RailbedError) as error:
         return Check(name, False, str(error), mend)
     return Check(name, True, "works", mend)
 

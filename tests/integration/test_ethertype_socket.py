@@ -28,9 +28,16 @@ def sender() -> Iterator[socket.socket]:
         netlink.link("set", index=index["port"], master=index["bridge"])
         for number in index.values():
             netlink.link("set", index=number, state="up")
+        wait_until(lambda: is_up(netlink, index["wire"]), "the wire is up")
         with closing(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)) as opened:
             opened.bind(("wire", 0))
             yield opened
+
+
+def is_up(netlink: IPRoute, index: int) -> bool:
+    """Whether the kernel has found an interface to be up: it drops what is sent before."""
+    (message,) = netlink.get_links(index)
+    return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
 
 
 def heard(receiver: socket.socket) -> list[bytes]:

@@ -56,10 +56,16 @@ def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:
         assert row["modeled_faulty_s"] == pytest.approx(row["modeled_healthy_s"], rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["spare-rail-switch", "domain-lost", "gpu-lost-remote"])
-def test_a_job_goes_on_elsewhere(folder: Path, name: str) -> None:
-    small = ("--set", "workloads.0.size_scale=80") if name == "gpu-lost-remote" else ()
-    for row in experiment(name, *small):
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("spare-rail-switch", "fabric.kinds=rail-only"),
+        ("domain-lost", "fabric.kinds=rail-only"),
+        ("gpu-lost-remote", "workloads.0.size_scale=80"),
+    ],
+)
+def test_a_job_goes_on_elsewhere(folder: Path, name: str, change: str) -> None:
+    for row in experiment(name, "--set", change):
         assert row["struck_s"] > row["healthy_s"]
         assert row["faulty_s"] > 0
 

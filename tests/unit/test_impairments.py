@@ -5,9 +5,9 @@ import pytest
 from model.errors import InputError
 from model.shaping import Impairment
 from model.topology import LinkKind, build_topology
-from scenarios import cli
 from scenarios.library import LIBRARY
 from scenarios.loading import load
+from scenarios.possible import require_possible
 from testbed import impairments
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
@@ -45,6 +45,6 @@ def test_what_probes_would_take_for_a_failure_is_refused(override: str, message:
 def test_a_kernel_without_netem_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(impairments, "missing_netem", lambda: "no netem here")
-    cli.require_possible(load(QUICKSTART))
+    require_possible(load(QUICKSTART))
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
-        cli.require_possible(load(QUICKSTART, IMPAIRED))
+        require_possible(load(QUICKSTART, IMPAIRED))

@@ -4,9 +4,9 @@ import pytest
 
 from model.errors import InputError
 from model.faults import How
-from scenarios import cli
 from scenarios.library import LIBRARY
 from scenarios.loading import load
+from scenarios.possible import require_possible
 
 
 def lacks_blackholes(how: How) -> str | None:
@@ -23,15 +23,15 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("root")
 def test_what_the_kernel_lacks_is_bad_input() -> None:
     with pytest.raises(InputError, match="nic-link-blackhole: faults: this kernel has no sch"):
-        cli.require_possible(load(LIBRARY / "nic-link-blackhole.yaml"))
+        require_possible(load(LIBRARY / "nic-link-blackhole.yaml"))
 
 
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("name", ["nic-link-down", "quickstart"])
 def test_all_else_is_possible(name: str) -> None:
-    cli.require_possible(load(LIBRARY / f"{name}.yaml"))
+    require_possible(load(LIBRARY / f"{name}.yaml"))
 
 
 def test_nobody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    cli.require_possible(load(LIBRARY / "nic-link-blackhole.yaml"))
+    require_possible(load(LIBRARY / "nic-link-blackhole.yaml"))

@@ -44,6 +44,7 @@ def test_each_missing_feature_of_the_kernel_has_a_sentence(name: str, module: st
 
     check = preflight._feature(name, module, refused)
     assert str(check) == (
-        f"kernel's {name}: (95, 'Operation not supported'); load it with `sudo modprobe {module}`, "
+        f"kernel's {name}: the kernel says: Operation not supported; "
+        f"load it with `sudo modprobe {module}`, "
         "or boot a kernel that has it"
     )

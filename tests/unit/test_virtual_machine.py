@@ -1,0 +1,91 @@
+"""What goes into a virtual machine and what comes back; the machine itself is a system test."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from model.errors import NotReady
+from testbed.virtual_machine import image
+from testbed.virtual_machine.exchange import RESULTS_BYTES, Exchange, job
+from testbed.virtual_machine.guest import Guest
+
+
+def handed_back(exchange: Exchange, exit_code: int) -> None:
+    """Write results as the guest does."""
+    folder = exchange.folder / "guest"
+    (folder / "runs" / "one").mkdir(parents=True)
+    (folder / "runs" / "one" / "result.json").write_text("{}")
+    (folder / "exit-code").write_text(f"{exit_code}\n")
+    with exchange.results.open("r+b") as results:
+        words = ["tar", "--create", "--directory", str(folder), "runs", "exit-code"]
+        subprocess.run(words, stdout=results, check=True)
+
+
+@pytest.fixture
+def exchange(tmp_path: Path) -> Exchange:
+    """An exchange whose results disk is as the guest finds it."""
+    found = Exchange(tmp_path)
+    with found.results.open("wb") as results:
+        results.truncate(RESULTS_BYTES)
+    return found
+
+
+def test_runs_and_exit_code_come_back(exchange: Exchange, tmp_path: Path) -> None:
+    back = tmp_path / "back"
+    back.mkdir()
+    handed_back(exchange, 3)
+    assert exchange.take(back) == 3
+    assert (back / "runs" / "one" / "result.json").read_text() == "{}"
+    assert not (back / "exit-code").exists()
+
+
+def test_a_machine_that_handed_nothing_back_has_no_exit_code(
+    exchange: Exchange, tmp_path: Path
+) -> None:
+    assert exchange.take(tmp_path) is None
+
+
+def test_words_of_a_command_stay_words() -> None:
+    command = job(["printf", "%s;", "a b", "$HOME", "it's"]).splitlines()[-1]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "a b;$HOME;it's;"
+
+
+def test_an_image_is_named_by_what_it_is_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "init"
+    monkeypatch.setattr(image, "SOURCES", (source,))
+    source.write_text("one")
+    first = image.digest()
+    source.write_text("two")
+    assert image.digest() != first
+    source.write_text("one")
+    assert image.digest() == first
+
+
+def test_an_image_that_cannot_be_built_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(image.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(image, "BUILDER", "/bin/false")
+    with pytest.raises(NotReady, match="its system was not built"):
+        image.image()
+    assert [place.name for place in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(image.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(image, "BUILDER", "/bin/true")
+    monkeypatch.setattr(image, "TOOLS", ("qemu-system-nowhere",))
+    with pytest.raises(NotReady, match=r"qemu-system-nowhere: not found; install"):
+        image.image()
+
+
+def test_instructions_are_the_clock(tmp_path: Path) -> None:
+    exchange = Exchange(tmp_path)
+    words = Guest(image.Image(tmp_path))._qemu(exchange, tmp_path / "console", {"stdout": 7})
+    assert "shift=0,sleep=off" in words
+    assert words[words.index("-nic") + 1] == "none"
+    assert "file,id=stdout,path=/dev/fd/7,append=on" in words
