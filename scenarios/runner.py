@@ -30,7 +30,7 @@ from scenarios.progress import Listener
 from scenarios.scenario import Case, Scenario
 from scenarios.verifying import check_fabric
 from testbed.marks import marked_run
-from testbed.openvswitch import default_datapath
+from testbed.openvswitch import datapath_of
 from testbed.preflight import datapath_in_words
 from testbed.proxies import ProxyKind
 
@@ -108,8 +108,7 @@ class Run:
 def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     run_id = new_run_id(scenario.name)
-    datapath = scenario.fabrics[0].datapath or default_datapath()
-    facts = environment(proxies.value, datapath_in_words(datapath))
+    facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
     folder = RunFolder.create(store, run_id, scenario.text, facts)
     with _ending_recorded(folder):
         measuring = Measuring(scenario, folder, listener)

@@ -18,8 +18,7 @@ from model.errors import EmulationError
 from model.shaping import Shaper
 from model.topology import Link, LinkKind, Port
 from testbed.shapers import (
-    ACKNOWLEDGEMENT_CLASS,
-    DATA_CLASS,
+    LEAVES,
     ROOT,
     check_shaped,
     reshape,
@@ -28,7 +27,6 @@ from testbed.shapers import (
 from testbed.wiring import Wiring
 
 BLACKHOLE = "blackhole"
-LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 # No such interface, or a netlink socket that is closed.
 GONE = (errno.ENODEV, errno.EBADF)
 # The queue to be deleted is another, or the class is new.

@@ -6,6 +6,7 @@ Nothing of a fault outlives the fabric: interfaces go with its namespace, proces
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations
 
 from pyroute2 import IPRoute
@@ -13,18 +14,17 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError, RailbedError
 from model.faults import How
-from model.shaping import DEFAULT_DEPTH_S, Shaper
 from model.topology import Gpu, Link, Port
 from testbed.breakage import Breakage, Gone, check_dropping, drop_all, drop_no_more
 from testbed.controller_process import wait_until_listening, wait_until_ready
-from testbed.namespace import namespace_of, private_namespace
+from testbed.namespace import namespace_of
 from testbed.processes import kill
-from testbed.shapers import check_shaped, reshape, shape
+from testbed.shapers import check_shaped, reshape
 from testbed.testbed import Testbed, widen_send_buffers
+from testbed.trial_link import NAME, SHAPER, trial_link
 
 # Harmless when called twice, and when what was broken is gone.
 Undo = Callable[[], None]
-PROBE_RATE_BPS = 10_000_000
 
 
 # What is tried, to find out whether a fault can be made.
@@ -214,10 +214,7 @@ def missing_for(how: How) -> str | None:
     Found by making one, in a namespace that goes at once.
     """
     try:
-        with private_namespace(), IPRoute() as netlink:
-            netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
-            index = netlink.link_lookup(ifname="probe")[0]
-            shape(netlink, index, Shaper(PROBE_RATE_BPS, DEFAULT_DEPTH_S))
+        with trial_link() as (netlink, index):
             _attempt(how, netlink, index)
     except (OSError, NetlinkError, RailbedError) as error:
         return f"this kernel cannot make the fault '{how}': {NEEDS[how]} failed ({error})"
@@ -230,9 +227,9 @@ def _attempt(how: How, netlink: IPRoute, index: int) -> None:
         check_dropping(netlink, index)
         drop_no_more(netlink, index)
     elif how is How.DEGRADE:
-        slower = Shaper(PROBE_RATE_BPS // 2, DEFAULT_DEPTH_S)
+        slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
         reshape(netlink, index, slower)
-        check_shaped(netlink, index, "probe", slower)
+        check_shaped(netlink, index, NAME, slower)
     else:
         netlink.link("set", index=index, state="up")
         netlink.link("set", index=index, state="down")

@@ -7,16 +7,13 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError, RailbedError
-from model.shaping import DEFAULT_DEPTH_S, Impairment, Shaper
-from testbed.namespace import private_namespace
-from testbed.shapers import ACKNOWLEDGEMENT_CLASS, DATA_CLASS, shape
+from model.shaping import Impairment
+from testbed.shapers import LEAVES, QUEUE_PACKETS
+from testbed.trial_link import trial_link
 
 NETEM = "netem"
-LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
-# As many as an unimpaired class holds (txqueuelen), and what is held up besides.
-QUEUE_PACKETS = 1000
+# What is held up, besides what an unimpaired class holds.
 HELD_UP_PACKETS = 10_000
-PROBE = Shaper(10_000_000, DEFAULT_DEPTH_S)
 
 
 def impair(netlink: IPRoute, interface: int, impairment: Impairment) -> None:
@@ -43,10 +40,7 @@ def missing_netem() -> str | None:
     Found by trying, in a namespace that goes at once.
     """
     try:
-        with private_namespace(), IPRoute() as netlink:
-            netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
-            index = netlink.link_lookup(ifname="probe")[0]
-            shape(netlink, index, PROBE)
+        with trial_link() as (netlink, index):
             impair(netlink, index, Impairment(delay_s=0.001, loss=0.01))
     except (OSError, NetlinkError, RailbedError) as error:
         return (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model.errors import EmulationError, InputError, NotReady, Problem
-from model.fabric import Datapath
+from model.fabric import Datapath, FabricSpec
 from testbed.borrowed_sockets import borrowed_sockets, closing_together
 from testbed.kernel import kernel_has, load_module
 from testbed.marks import Mark
@@ -201,6 +201,11 @@ def default_datapath() -> Datapath:
     return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
 
 
+def datapath_of(spec: FabricSpec) -> Datapath:
+    """The datapath that a fabric asks for, or the default."""
+    return spec.datapath or default_datapath()
+
+
 def _named(datapath: str) -> Datapath:
     if datapath not in list(Datapath):
         what = f"must be {' or '.join(Datapath)}, got {datapath!r}"
@@ -215,5 +220,8 @@ def require(datapath: Datapath) -> None:
             f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "
             "loaded; boot a kernel that has it, or use `--datapath user-space`"
         )
-    if datapath is Datapath.USER_SPACE and not TUN.exists():
-        load_module("tun")
+    if datapath is Datapath.USER_SPACE and not (TUN.exists() or load_module("tun")):
+        raise NotReady(
+            f"{NAME}: its user-space datapath needs {TUN}, and the module tun cannot be loaded; "
+            "load it with `sudo modprobe tun`, or boot a kernel that has it"
+        )

@@ -10,16 +10,16 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady, RailbedError
 from model.fabric import Datapath
-from model.shaping import DEFAULT_DEPTH_S, Shaper
+from testbed.kernel import load_module
 from testbed.namespace import private_namespace
-from testbed.openvswitch import TUN, default_datapath, require
+from testbed.openvswitch import TUN, default_datapath
 from testbed.proxies import ProxyKind, docker_client, proxy_image
-from testbed.shapers import ROOT, check_shaped, shape
+from testbed.shapers import ROOT, check_shaped
+from testbed.trial_link import NAME, SHAPER, trial_link
 from testbed.wiring import BRIDGE_SETTINGS
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
-PROBE_RATE_BPS = 10_000_000
 LOOPBACK = 1  # its index in every network namespace
 ETH_P_ALL = 0x0003
 
@@ -105,7 +105,7 @@ def _load(module: str) -> str:
 
 def _open_tun() -> None:
     """Open vSwitch in user space makes a bridge's own port as a TAP device."""
-    require(Datapath.USER_SPACE)
+    load_module("tun")
     os.close(os.open(TUN, os.O_RDWR))
 
 
@@ -129,12 +129,8 @@ FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
 
 def _try_shaping() -> None:
     """Shape a link in a namespace that goes at once."""
-    with private_namespace(), IPRoute() as netlink:
-        netlink.link("add", ifname="probe", kind="veth", peer="probe-peer")
-        index = netlink.link_lookup(ifname="probe")[0]
-        shaper = Shaper(PROBE_RATE_BPS, DEFAULT_DEPTH_S)
-        shape(netlink, index, shaper)
-        check_shaped(netlink, index, "probe", shaper)
+    with trial_link() as (netlink, index):
+        check_shaped(netlink, index, NAME, SHAPER)
 
 
 def _try_docker() -> None:

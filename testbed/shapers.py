@@ -21,8 +21,11 @@ ROOT = 0x1_0000
 LINK_CLASS = ROOT | 1
 DATA_CLASS = ROOT | 2
 ACKNOWLEDGEMENT_CLASS = ROOT | 3
+LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 
 QUANTUM_BYTES = 16 * 1024
+# Each leaf holds as many as its interface (ip-link(8), txqueuelen).
+QUEUE_PACKETS = 1000
 ETHERTYPE_IPV4 = 0x0800
 # struct tcmsg (linux/rtnetlink.h): the family, padding, the interface.
 INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4

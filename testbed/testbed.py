@@ -17,7 +17,7 @@ from testbed.controller_process import ControllerProcess
 from testbed.marks import Mark
 from testbed.namespace import namespace_of, private_namespace
 from testbed.network import build_network, start_network
-from testbed.openvswitch import OpenVSwitch, default_datapath, open_vswitch
+from testbed.openvswitch import OpenVSwitch, datapath_of, open_vswitch
 from testbed.processes import Watch, wait_for
 from testbed.proxies import Proxy, ProxyKind, proxies
 from testbed.wiring import Counters, Wiring, wiring
@@ -62,7 +62,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
     """
     watch = Watch()
     names = [gpu.name for gpu in topology.gpus]
-    datapath = topology.spec.datapath or default_datapath()
+    datapath = datapath_of(topology.spec)
     with (
         proxies(kind, names, agent, mark) as hosts,
         private_namespace(),

@@ -20,9 +20,8 @@ from testbed.netlink import NetlinkSocket, Request, split
 from testbed.processes import wait_for
 from testbed.proxies import Proxy
 from testbed.queues import read_queues
-from testbed.shapers import check_shaped, shape_requests
+from testbed.shapers import QUEUE_PACKETS, check_shaped, shape_requests
 
-QUEUE_PACKETS = 1000
 # Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
 # their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
 FIRST_INDEX = 1000

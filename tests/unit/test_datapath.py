@@ -43,6 +43,14 @@ def test_what_cannot_be_had_is_said_with_what_can(without_module: None) -> None:
         require(Datapath.KERNEL)
 
 
+def test_user_space_needs_a_device(
+    without_module: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvswitch, "TUN", tmp_path / "tun")
+    with pytest.raises(NotReady, match=r"module tun cannot be loaded.*modprobe tun"):
+        require(Datapath.USER_SPACE)
+
+
 @pytest.mark.parametrize("datapath", Datapath)
 def test_a_scenario_chooses(datapath: Datapath) -> None:
     scenario = load(QUICKSTART, [f"fabric.datapath={datapath}"])
