@@ -50,7 +50,7 @@ class FidelityLimits:
     keep it busy: that counts only if all others work more than `BESIDE_BUSY_SWITCH` meanwhile.
     """
 
-    strain: Limit = Limit(0.85, 1.0)
+    strain: Limit = Limit(0.85, 1.05)
     agents_run_delay: Limit = Limit(0.16, 0.3)
     one_agent_run_delay: Limit = Limit(0.4, 0.6)
     lost_beyond: Limit = Limit(0.03, 0.25)

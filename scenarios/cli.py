@@ -350,12 +350,14 @@ def doctor(
 def vm(
     command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
     memory: Annotated[int, typer.Option(metavar="MIB", help="of the virtual machine")] = 4096,
+    docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
     from testbed.virtual_machine.guest import Guest
-    from testbed.virtual_machine.image import image
+    from testbed.virtual_machine.image import image, proxy_root
 
-    raise typer.Exit(Guest(image(), memory).execute(ROOT, command, Path.cwd()))
+    guest = Guest(image(), memory, proxy_root() if docker else None)
+    raise typer.Exit(guest.execute(ROOT, command, Path.cwd()))
 
 
 def _measured(*, again: bool) -> Machine:
@@ -376,7 +378,7 @@ def bench(
         str,
         typer.Argument(
             help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
-            "datapaths, mininet, agents, routing or blackout"
+            "datapaths, shapers, mininet, agents, routing or blackout"
         ),
     ],
     as_json: AsJson = False,

@@ -7,6 +7,7 @@
 #
 #   RAILBED_NO_DOCKER=1        neither start nor ask a Docker Engine
 #   RAILBED_REQUIRE_DOCKER=1   a missing engine or image is an error, not a warning
+#   RAILBED_PROXY_ROOT=FILE    the proxies' image is made of this tar file, built elsewhere
 #
 # All output goes to standard error: standard output belongs to the command that follows.
 set -euo pipefail
@@ -251,14 +252,23 @@ debian_root() {
 
 import_image() { docker import --change "LABEL $image_label" "$1" "$(image_name)"; }
 
-provision_image() {
-  image_ready && return
-  say "building the image $(image_name) from Debian packages"
+build_image() {
   local folder status=0
   folder=$(mktemp -d)
-  { logged debian_root "$folder/root.tar" "${image_recipe[@]}" && logged import_image "$folder/root.tar"; } ||
-    status=$?
+  { debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"; } || status=$?
   rm -rf "$folder"
+  return "$status"
+}
+
+provision_image() {
+  image_ready && return
+  local status=0
+  if [[ -n ${RAILBED_PROXY_ROOT-} ]]; then
+    logged import_image "$RAILBED_PROXY_ROOT" || status=$?
+  else
+    say "building the image $(image_name) from Debian packages"
+    logged build_image || status=$?
+  fi
   ((status == 0)) ||
     warn "proxy image: building $(image_name) failed, see $log." \
       "Mend it and run this again, or run scenarios with --proxies process."

@@ -39,6 +39,11 @@ def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
     netlink.tc("add", "htb", interface, ROOT, default=DATA_CLASS & 0xFFFF)
     for handle, options in _classes(shaper).items():
         netlink.tc("add-class", "htb", interface, handle, **options)
+    add_acknowledgement_filter(netlink, interface)
+
+
+def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
+    """Send packets too short for data to their class of the shaper at an interface."""
     netlink.tc(
         "add-filter",
         "u32",

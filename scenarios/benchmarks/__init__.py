@@ -16,6 +16,7 @@ from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.rows import Row
+from scenarios.benchmarks.shapers import shapers
 from scenarios.benchmarks.startup import startup
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "buckets": buckets,
     "calibration": calibration,
     "datapaths": datapaths,
+    "shapers": shapers,
     "agents": agents,
     "routing": routing,
     "blackout": blackout,

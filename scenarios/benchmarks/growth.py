@@ -49,7 +49,7 @@ def exchange_cost(fabric: Experiment) -> tuple[float, float]:
     """Processor seconds of the whole machine, and 10^9 bytes of payload; connections are warm."""
     spec = fabric.topology.spec
     x, y = spec.domain_size, spec.domains
-    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, _size(spec))
+    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec))
     executions = fabric.repeats(schedule, fabric.predict(schedule), 2, verify=False)
     next(executions)
     begun_s = busy_s()
@@ -58,7 +58,7 @@ def exchange_cost(fabric: Experiment) -> tuple[float, float]:
     return busy_s() - begun_s, sent / 1e9
 
 
-def _size(spec: FabricSpec) -> int:
-    """What every GPU holds, so that its NIC is busy for some seconds."""
+def exchange_size(spec: FabricSpec, busy_s: float = NIC_BUSY_S) -> int:
+    """What every GPU holds in bytes, so that its NIC is busy for so many seconds."""
     across = (spec.domains - 1) / spec.domains
-    return round(spec.emulated_nic_bps / 8 * NIC_BUSY_S / wire_bytes(1) / across)
+    return round(spec.emulated_nic_bps / 8 * busy_s / wire_bytes(1) / across)

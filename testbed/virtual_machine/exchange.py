@@ -36,13 +36,20 @@ class Exchange:
         """Small files by the names under which the guest reads them."""
         return {name: self.folder / name for name in ("job", "place")}
 
-    def put(self, system: Path, tree: Path, command: Sequence[str]) -> None:
-        """Write all that the guest needs to execute a command in a copy of `tree`."""
+    def put(
+        self, system: Path, tree: Path, command: Sequence[str], proxy_root: Path | None = None
+    ) -> None:
+        """Write all that the guest needs to execute a command in a copy of `tree`.
+
+        With the root of the proxies' image, a Docker Engine runs in the guest.
+        """
         with self.initrd.open("wb") as initrd:
             subprocess.run(["cat", str(system)], stdout=initrd, check=True)
             pack(tree, initrd)
+            if proxy_root is not None:
+                pack(proxy_root.parent, initrd)
         self.handed["place"].write_text(str(tree))
-        self.handed["job"].write_text(job(command))
+        self.handed["job"].write_text(job(command, proxy_root))
         with self.results.open("wb") as results:
             results.truncate(RESULTS_BYTES)
 
@@ -72,6 +79,11 @@ def _names_in(tree: Path) -> str:
     return subprocess.run(find, capture_output=True, text=True, check=True).stdout
 
 
-def job(command: Sequence[str]) -> str:
+def job(command: Sequence[str], proxy_root: Path | None = None) -> str:
     """The shell script that the guest executes in the tree."""
-    return f"modprobe -a {' '.join(MODULES)}\nexport RAILBED_NO_DOCKER=1\n{shlex.join(command)}\n"
+    docker = (
+        "export RAILBED_NO_DOCKER=1"
+        if proxy_root is None
+        else f"RAILBED_PROXY_ROOT={shlex.quote(str(proxy_root))} testbed/provision.sh"
+    )
+    return f"modprobe -a {' '.join(MODULES)}\n{docker}\n{shlex.join(command)}\n"

@@ -28,6 +28,8 @@ class Guest:
 
     image: Image
     memory_mib: int = 4096
+    # The root of the proxies' image, for a Docker Engine inside.
+    proxy_root: Path | None = None
 
     def execute(self, tree: Path, command: Sequence[str], back: Path) -> int:
         """Boot, execute a command in a copy of `tree`, print what it says; return its exit code.
@@ -37,7 +39,7 @@ class Guest:
         """
         with TemporaryDirectory(prefix="railbed-guest-") as folder:
             exchange, console = Exchange(Path(folder)), Path(folder, "console.log")
-            exchange.put(self.image.system, tree, command)
+            exchange.put(self.image.system, tree, command, self.proxy_root)
             # What the guest says goes through `cat`, which writes to whatever our streams are.
             with (
                 Popen(["cat"], stdin=PIPE) as out,

@@ -1,6 +1,6 @@
-"""The virtual machine's system: stock Debian 12 with its own kernel, built once and kept.
+"""What goes into the virtual machine: stock Debian 12 with its own kernel, built once and kept.
 
-It is named by a digest of what it is built from, and built again when that changes.
+Each part is named by a digest of what it is built from, and built again when that changes.
 """
 
 import hashlib
@@ -49,14 +49,8 @@ def digest() -> str:
 
 
 def image() -> Image:
-    """The image, built if it is not there; raises `NotReady` without it, or without a tool."""
-    cache = Path(os.environ.get(VARIABLE, CACHE))
-    cache.mkdir(parents=True, exist_ok=True)
-    built = cache / f"guest-{digest()}"
-    with (cache / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        if not built.exists():
-            _build(built)
+    """The system, built if it is not there; raises `NotReady` without it, or without a tool."""
+    built = _kept("system")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NotReady(
@@ -66,11 +60,28 @@ def image() -> Image:
     return Image(built)
 
 
-def _build(target: Path) -> None:
-    """Build the image whole, or leave nothing."""
+def proxy_root() -> Path:
+    """The root of the GPU proxies' image, a tar file, built if it is not there, or `NotReady`."""
+    return _kept("proxies") / "root.tar"
+
+
+def _kept(part: str) -> Path:
+    """The folder with a part, built if it is not there."""
+    cache = Path(os.environ.get(VARIABLE, CACHE))
+    cache.mkdir(parents=True, exist_ok=True)
+    built = cache / f"{part}-{digest()}"
+    with (cache / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not built.exists():
+            _build(part, built)
+    return built
+
+
+def _build(part: str, target: Path) -> None:
+    """Build a part whole, or leave nothing."""
     with TemporaryDirectory(dir=target.parent, prefix="unfinished-") as unfinished:
-        done = subprocess.run([BUILDER, unfinished], stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run([BUILDER, part, unfinished], stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
-            raise NotReady("virtual machine: its system was not built; the lines above say why")
+            raise NotReady(f"virtual machine: its {part} was not built; the lines above say why")
         Path(unfinished).rename(target)
         Path(unfinished).mkdir()

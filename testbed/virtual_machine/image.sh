@@ -1,8 +1,10 @@
 #!/bin/bash
-# Builds the system of the virtual machine from Debian packages: stock Debian 12, its own kernel,
-# and what Railbed runs on. Prints nothing; all output goes to the log of provisioning.
+# Builds what goes into the virtual machine from Debian packages. Prints nothing; all output goes to
+# the log of provisioning.
 #
-#   image.sh FOLDER     as root; makes FOLDER/kernel and FOLDER/system.cpio
+#   image.sh system FOLDER    as root; stock Debian 12, its own kernel, and what Railbed runs on:
+#                             makes FOLDER/kernel and FOLDER/system.cpio
+#   image.sh proxies FOLDER   as root; the root of the GPU proxies' image: makes FOLDER/root.tar
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -45,18 +47,19 @@ pack() {
     LC_ALL=C sort -z | cpio --null --create --format=newc --quiet) >"$2"
 }
 
-build_image() {
+build_system() {
   local folder=$1 work status=0
   work=$(mktemp -d)
   { build_root "$work/root" && cp "$work"/root/boot/vmlinuz-* "$folder/kernel" &&
     pack "$work/root" "$folder/system.cpio"; } || status=$?
   rm -rf "$work"
-  ((status == 0)) ||
-    die "virtual machine: building its system failed, see $log. Mend it and run this again."
+  return "$status"
 }
+
+build_proxies() { logged debian_root "$1/root.tar" "${image_recipe[@]}"; }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   ((EUID == 0)) || die "building the virtual machine's system needs root."
   install_host_packages
-  build_image "$1"
+  "build_$1" "$2" || die "virtual machine: building its $1 failed, see $log. Mend it and run this again."
 fi

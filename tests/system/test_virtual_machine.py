@@ -1,7 +1,7 @@
 """What a user of Debian's own kernel meets, in both datapaths of Open vSwitch.
 
-One virtual machine is booted for all checks; the whole integration suite in it is a command of its
-own (docs/virtual-machine.md).
+One virtual machine executes them all, beside the other tests (`tests/guest_checks.py`); the whole
+integration suite in it is a command of its own (docs/virtual-machine.md).
 """
 
 import json
@@ -10,22 +10,11 @@ from typing import Any
 
 import pytest
 
-from testbed.virtual_machine.guest import Guest
-from testbed.virtual_machine.image import image
 from tests.results import assert_right
 
-ROOT = Path(__file__).parents[2]
 WORDS = {"kernel": "in the kernel", "user-space": "in user space"}
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
-
-
-@pytest.fixture(scope="module")
-def checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what each check has said."""
-    back = tmp_path_factory.mktemp("guest")
-    assert Guest(image()).execute(ROOT, ["tests/system/virtual_machine_checks.sh"], back) == 0
-    return back / "runs" / "checks"
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 
 def said(checks: Path, name: str, exit_codes: tuple[int, ...] = (0,)) -> str:
@@ -36,26 +25,28 @@ def said(checks: Path, name: str, exit_codes: tuple[int, ...] = (0,)) -> str:
 
 
 @pytest.mark.parametrize("datapath", WORDS)
-def test_packets_take_the_intended_paths(checks: Path, datapath: str) -> None:
-    found: Any = json.loads(said(checks, f"verify-{datapath}"))
+def test_packets_take_the_intended_paths(guest_checks: Path, datapath: str) -> None:
+    found: Any = json.loads(said(guest_checks, f"verify-{datapath}"))
     assert found["verdict"] == "pass"
     assert [fabric["as_intended"] for fabric in found["fabrics"]] == [12]
 
 
 @pytest.mark.parametrize("datapath", WORDS)
-def test_a_run_ends_with_a_result(checks: Path, datapath: str) -> None:
-    result: Any = json.loads(said(checks, f"run-{datapath}", exit_codes=(0, 1)))
+def test_a_run_ends_with_a_result(guest_checks: Path, datapath: str) -> None:
+    result: Any = json.loads(said(guest_checks, f"run-{datapath}", exit_codes=(0, 1)))
     assert len(result["cases"]) == 3
     assert_right(result)
-    kept = checks.parent / Path(result["folder"]).name
+    kept = guest_checks.parent / Path(result["folder"]).name
     assert WORDS[datapath] in json.loads((kept / "environment.json").read_text())["datapath"]
 
 
-def test_frames_are_heard_and_silent_failures_found_in_the_kernels_datapath(checks: Path) -> None:
-    assert " passed" in said(checks, "faults-kernel")
+def test_frames_are_heard_and_silent_failures_found_in_the_kernels_datapath(
+    guest_checks: Path,
+) -> None:
+    assert " passed" in said(guest_checks, "faults-kernel")
 
 
 @pytest.mark.parametrize("module", ["sch_htb", "cls_u32", "tun", "bridge"])
-def test_what_the_kernel_lacks_is_named_with_what_to_do(checks: Path, module: str) -> None:
-    lines = said(checks, "doctor-lacking", exit_codes=(3,)).splitlines()
+def test_what_the_kernel_lacks_is_named_with_what_to_do(guest_checks: Path, module: str) -> None:
+    lines = said(guest_checks, "doctor-lacking", exit_codes=(3,)).splitlines()
     assert [line for line in lines if line.startswith("missing") and f"modprobe {module}`" in line]

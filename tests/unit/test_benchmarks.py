@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError, OutOfTolerance
-from scenarios.benchmarks.growth import _size
+from scenarios.benchmarks.growth import exchange_size
 from scenarios.benchmarks.rows import FAILED, SIXTEEN, Row, part, sized
 from scenarios.benchmarks.seen import is_judged_right
 from scenarios.library import LIBRARY
@@ -63,7 +63,7 @@ def test_the_growth_benchmark_keeps_nics_busy_for_as_long_in_every_size(
     size: tuple[int, int],
 ) -> None:
     spec = sized(*size)
-    across = _size(spec) * (spec.domains - 1) / spec.domains
+    across = exchange_size(spec) * (spec.domains - 1) / spec.domains
     assert across * 8 * 1514 / 1448 / spec.emulated_nic_bps == pytest.approx(10, rel=1e-3)
 
 

@@ -1,0 +1,63 @@
+"""HTB, with shallow and with default buckets, against HFSC: on a quiet and on a noisy machine."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from model.fabric import FabricSpec
+from model.prediction import Prediction
+from model.schedule import Collective, Schedule
+from model.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
+from scenarios.benchmarks.growth import exchange_size
+from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.experiment import Experiment, experiment
+from testbed.hfsc import shape_by_hfsc
+from testbed.marks import marked_run
+from testbed.noise import noise
+from testbed.proxies import ProxyKind
+from traffic_gen.collectives import build_schedule
+
+SHARES = (0.0, 0.2, 0.4)
+WARMUP, REPEATS = 1, 5
+NIC_BUSY_S = 2.0
+# HFSC lets nothing through at once, so that its model is the shallowest bucket's.
+SHALLOW = replace(SIXTEEN, bucket_depth_s=LEAST_DEPTH_S)
+SHAPERS = {
+    f"HTB, {LEAST_DEPTH_S * 1e3:g} ms": SHALLOW,
+    f"HTB, {DEFAULT_DEPTH_S * 1e3:g} ms": SIXTEEN,
+    "HFSC": SHALLOW,
+}
+
+
+def shapers(_store: Path) -> Iterator[Row]:
+    """Completion time against its model of a two-step all-to-all, by shaper and noise."""
+    for name, spec in SHAPERS.items():
+        facts = {"shaper": name, "proxies": ProxyKind.PROCESS.value}
+        yield from part(_with(name, spec), **facts)
+
+
+def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
+    mark_id = f"bench-{os.getpid()}-shapers"
+    x, y = spec.domain_size, spec.domains
+    schedule = build_schedule(
+        Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec, NIC_BUSY_S)
+    )
+    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        if name == "HFSC":
+            shape_by_hfsc(fabric.bed)
+        prediction = fabric.predict(schedule)
+        for share in SHARES:
+            yield {"asked": share, **_under(share, fabric, schedule, prediction)}
+
+
+def _under(share: float, fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Row:
+    with noise(share) as made:
+        begun_s = time.monotonic()
+        repeats = list(fabric.repeats(schedule, prediction, WARMUP + REPEATS, verify=False))
+        cores_s = len(os.sched_getaffinity(0)) * (time.monotonic() - begun_s)
+        taken = made.taken_s() / cores_s
+    ratios = [repeat.completion_s / prediction.completion_s for repeat in repeats[WARMUP:]]
+    return {"noise": taken, "ratio": median(ratios), "spread": max(ratios) - min(ratios)}

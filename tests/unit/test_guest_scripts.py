@@ -1,0 +1,65 @@
+"""What the Vagrantfile asks of this machine: whether KVM works, and the ways to packages."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "testbed" / "virtual_machine"
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """Put a shell script where a program of this name is looked for first."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def executed(script: str, folder: Path, *words: str, **variables: str) -> tuple[int, str]:
+    """The exit code and output of one of the scripts."""
+    environment = {"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin", **variables}
+    command = [str(SCRIPTS / script), *words]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("qemu", "exit_code"),
+    [("exit 33", 0), ("exec sleep 60", 1), ("exit 1", 1)],
+    ids=["a guest runs", "a guest hangs", "KVM is refused"],
+)
+def test_kvm_is_used_only_where_a_guest_runs(tmp_path: Path, qemu: str, exit_code: int) -> None:
+    device = tmp_path / "kvm"
+    device.touch()
+    program(tmp_path, "qemu-system-x86_64", qemu)
+    assert executed("kvm_works.sh", tmp_path, str(device)) == (exit_code, "")
+
+
+def test_there_is_no_kvm_without_its_device(tmp_path: Path) -> None:
+    assert executed("kvm_works.sh", tmp_path, str(tmp_path / "kvm")) == (1, "")
+
+
+@pytest.fixture
+def apt(tmp_path: Path) -> Path:
+    """A machine with a mirror of its own, and one on its loopback address."""
+    sources = "deb http://mirror.example/debian bookworm main\ndeb http://localhost/d bookworm main"
+    program(tmp_path, "apt-get", f"echo '{sources}'")
+    program(tmp_path, "apt-config", """echo 'Acquire::http::Proxy "http://proxy.example:3142";'""")
+    return tmp_path
+
+
+def test_a_guest_gets_this_machines_ways_to_packages(apt: Path) -> None:
+    ways = {"PIP_INDEX_URL": "https://index.example/simple", "https_proxy": "http://proxy.example"}
+    exit_code, script = executed("mirrors.sh", apt, **ways)
+    assert exit_code == 0
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=True).returncode == 0
+    assert "deb http://mirror.example/debian bookworm main" in script
+    assert 'Acquire::http::Proxy "http://proxy.example:3142";' in script
+    assert "index-url = https://index.example/simple" in script
+    assert "https_proxy=http://proxy.example" in script
+
+
+def test_a_guest_does_not_get_what_is_on_this_machines_loopback_address(apt: Path) -> None:
+    script = executed("mirrors.sh", apt, http_proxy="http://127.0.0.1:3128")[1]
+    assert "localhost" not in script
+    assert "127.0.0.1" not in script

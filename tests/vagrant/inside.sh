@@ -1,0 +1,70 @@
+#!/bin/bash
+# Started by prove.sh in namespaces of its own: turns the root folder with Vagrant into a machine
+# (an overlay keeps it as it was), and does what a user of Vagrant does.
+#
+#   inside.sh HOST BOX WORK
+set -euo pipefail
+host=$1 box=$2 work=$3 root=$3/root
+
+enter_host() {
+  mount --make-rprivate /
+  mkdir "$work/upper" "$work/scratch" "$root"
+  mount -t overlay overlay -o "lowerdir=$host,upperdir=$work/upper,workdir=$work/scratch" "$root"
+  mount -t proc proc "$root/proc"
+  mount -t sysfs sysfs "$root/sys"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs tmpfs "$root/run"
+  mkdir -p "$root/railbed" "$root/run/libvirt"
+  mount --bind "$work/tree" "$root/railbed"
+  touch "$root/box"
+  mount --bind "$box" "$root/box"
+  # slirp4netns answers names there.
+  echo nameserver 10.0.2.3 >"$root/etc/resolv.conf"
+}
+
+# This machine's own authorities: the Vagrantfile hands them on.
+copy_authorities() {
+  mkdir -p "$root/usr/local/share/ca-certificates"
+  cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates"
+}
+
+# There is no systemd here, and no control groups: libvirt's guests are processes of root.
+start_libvirt() {
+  cat >>"$root/etc/libvirt/qemu.conf" <<'END'
+user = "root"
+group = "root"
+security_driver = "none"
+cgroup_controllers = []
+namespaces = []
+stdio_handler = "file"
+END
+  echo 'auth_unix_rw = "none"' >>"$root/etc/libvirt/libvirtd.conf"
+  ip link set lo up
+  chroot "$root" libvirtd --daemon
+}
+
+in_tree() {
+  env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    "${ways[@]}" chroot "$root" sh -c 'cd /railbed && "$@"' sh "$@"
+}
+
+# step COMMAND...: what a user types, what it says, how long it took.
+step() {
+  local started=$SECONDS
+  printf '$ '
+  printf '%q ' "$@"
+  echo
+  in_tree "$@"
+  printf '[%d min %02d s]\n\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
+}
+
+mapfile -t ways < <(env | grep -iE '^((https?|no)_proxy|pip_index_url)=' || true)
+enter_host
+copy_authorities
+start_libvirt
+until ip -4 addr show tap0 2>/dev/null | grep -q inet; do sleep 0.1; done
+in_tree vagrant box add --name debian/bookworm64 --provider libvirt /box
+step vagrant up --provider libvirt
+step vagrant ssh -c 'uname -a; sudo ./railbed doctor' || true
+step vagrant ssh -c 'sudo ./railbed demo' || echo "[exit code $?]"
+step vagrant destroy --force
