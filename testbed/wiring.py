@@ -28,6 +28,7 @@ FIRST_INDEX = 1000
 UP_DEADLINE_S = 10
 # A folder of br_netfilter's, which shows the namespace of who reads it.
 BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
+IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,13 @@ def keep_bridges_from_netfilter() -> None:
         setting.write_text("0")
 
 
+def keep_ends_silent() -> None:
+    """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
+    for interfaces in ("all", "default"):
+        if (setting := IPV6_SETTINGS / interfaces / "disable_ipv6").exists():
+            setting.write_text("1")
+
+
 @contextmanager
 def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
     """Open the netlink sockets; the present namespace is the switches'."""
@@ -280,6 +288,7 @@ def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")
         keep_bridges_from_netfilter()
+        keep_ends_silent()
         proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from model.routing import path
 from model.schedule import Collective, Schedule
 from scenarios.experiment import Experiment
 from testbed.controller_process import read_journal
+from testbed.namespace import namespace_of
 from testbed.proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.collectives import ALGORITHMS, build_schedule
@@ -43,6 +45,14 @@ def test_every_collective_is_right_element_by_element(kind: FabricKind, proxies:
             (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
             assert repeat.complete
             assert repeat.errors == ()
+
+
+def test_the_kernel_sends_no_ipv6_into_links() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        assert Path("/proc/thread-self/net/if_inet6").read_text() == ""
+        for proxy in fabric.bed.proxies.values():
+            with namespace_of(proxy.process_id):
+                assert Path("/proc/thread-self/net/if_inet6").read_text() == ""
 
 
 @KINDS

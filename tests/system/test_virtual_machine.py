@@ -46,6 +46,10 @@ def test_frames_are_heard_and_silent_failures_found_in_the_kernels_datapath(
     assert " passed" in said(guest_checks, "faults-kernel")
 
 
+def test_links_delay_and_lose_packets(guest_checks: Path) -> None:
+    assert "1 passed" in said(guest_checks, "netem")
+
+
 @pytest.mark.parametrize("module", ["sch_htb", "cls_u32", "tun", "bridge"])
 def test_what_the_kernel_lacks_is_named_with_what_to_do(guest_checks: Path, module: str) -> None:
     lines = said(guest_checks, "doctor-lacking", exit_codes=(3,)).splitlines()

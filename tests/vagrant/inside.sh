@@ -48,14 +48,16 @@ in_tree() {
     "${ways[@]}" chroot "$root" sh -c 'cd /railbed && "$@"' sh "$@"
 }
 
-# step COMMAND...: what a user types, what it says, how long it took.
+# step COMMAND...: what a user types, what it says, how it ended and after how long.
 step() {
-  local started=$SECONDS
+  local started=$SECONDS status=0
   printf '$ '
   printf '%q ' "$@"
   echo
-  in_tree "$@"
-  printf '[%d min %02d s]\n\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
+  # What a terminal would overwrite is left out.
+  in_tree "$@" 2>&1 | sed -u 's/.*\r//' || status=$?
+  printf '[exit code %d after %d min %02d s]\n\n' $status $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60))
+  return $status
 }
 
 mapfile -t ways < <(env | grep -iE '^((https?|no)_proxy|pip_index_url)=' || true)
@@ -65,6 +67,6 @@ start_libvirt
 until ip -4 addr show tap0 2>/dev/null | grep -q inet; do sleep 0.1; done
 in_tree vagrant box add --name debian/bookworm64 --provider libvirt /box
 step vagrant up --provider libvirt
-step vagrant ssh -c 'uname -a; sudo ./railbed doctor' || true
-step vagrant ssh -c 'sudo ./railbed demo' || echo "[exit code $?]"
+# What the verdict on a slow processor is, is not this proof's to say: 0 and 1 are results.
+step vagrant ssh -c 'sudo ./railbed demo' || (($? == 1))
 step vagrant destroy --force
