@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 from controller.journal import Journal
-from model.fabric import FabricKind, FabricSpec
-from model.topology import Topology, build_topology
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Topology, build_topology
 
 OPENFLOW_PORT = 6653
 LOOPBACK = "127.0.0.1"

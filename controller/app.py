@@ -25,19 +25,19 @@ from ryu.controller.handler import (
 from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
-from controller import openflow
-from controller.desired import DesiredState, Planner
+from controller.detection.carrier import LinkCarriers
+from controller.detection.fabric_state import ObservedFabric
+from controller.detection.probes import LinkProbes
+from controller.detection.rates import LinkRates
+from controller.forwarding.planner import DesiredState, Planner
 from controller.journal import Journal
-from controller.link_carriers import LinkCarriers
-from controller.link_probes import LinkProbes
-from controller.link_rates import LinkRates
-from controller.observed import ObservedFabric
-from controller.routes import HostRoutes
-from controller.stages import Rules, Stages, at_once, nearest_first, routes_behind
-from controller.switch_state import SwitchState
-from model.distances import Distances, LiveLinks
-from model.health import Health
-from model.topology import Link, Topology
+from controller.rollout.update_plan import Rules, Stages, at_once, nearest_first, routes_behind
+from controller.southbound import openflow
+from controller.southbound.host_routes import HostRoutes
+from controller.southbound.switch_session import SwitchState
+from model.fabric.health import Health
+from model.fabric.topology import Link, Topology
+from model.routing.distances import Distances, LiveLinks
 
 # A switch that is dead need not be waited for.
 CONNECT_DEADLINE_S = 1.0

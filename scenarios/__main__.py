@@ -1,6 +1,6 @@
 """`python -m scenarios`: the command line, as the `railbed` script starts it."""
 
-from scenarios.cli import main
+from scenarios.cli.commands import main
 
 if __name__ == "__main__":
     main()

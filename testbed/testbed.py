@@ -8,19 +8,19 @@ from pathlib import Path
 
 from mininet.net import Mininet
 
-from model import addressing
+from linux.namespaces import namespace_of, private_namespace
+from linux.processes import Watch, wait_for
+from linux.run_lock import Mark
 from model.errors import EmulationError
-from model.fabric import Datapath
-from model.topology import Gpu, Topology
-from testbed import controller_process
-from testbed.controller_process import ControllerProcess
-from testbed.marks import Mark
-from testbed.namespace import namespace_of, private_namespace
-from testbed.network import build_network, start_network
-from testbed.openvswitch import OpenVSwitch, datapath_of, open_vswitch
-from testbed.processes import Watch, wait_for
-from testbed.proxies import Proxy, ProxyKind, proxies
-from testbed.wiring import Counters, Wiring, wiring
+from model.fabric import addressing
+from model.fabric.spec import Datapath
+from model.fabric.topology import Gpu, Topology
+from testbed.fabric.links import Counters, Wiring, wiring
+from testbed.fabric.mininet_network import build_network, start_network
+from testbed.nodes import controller_process
+from testbed.nodes.controller_process import ControllerProcess
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
+from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch
 
 DISCARD_PORT = 9  # RFC 863
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from testbed.cleaning import clean
+from testbed.host.cleanup import clean
 from tests.guest_checks import GuestChecks
 from tests.machine import untouched
 

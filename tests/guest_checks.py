@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from testbed.processes import dies_with_us
+from linux.processes import dies_with_us
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = "tests/system/virtual_machine_checks.sh"

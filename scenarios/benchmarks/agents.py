@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from model.schedule import Collective, Schedule
+from linux.run_lock import marked_run
+from model.workload.schedule import Collective, Schedule
+from scenarios.benchmarks.iperf3 import Hosts, bytes_by_pair, carry, no_meter, rounds
 from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.experiment import Experiment, experiment
-from scenarios.iperf_comparison import Hosts, bytes_by_pair, carry, no_meter, rounds
-from testbed.marks import marked_run
-from testbed.proxies import ProxyKind
-from traffic_gen.collectives import build_schedule
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.workloads.collectives import build_schedule
 
 
 def agents(_store: Path) -> Iterator[Row]:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from model.fabric import FabricKind
+from linux.run_lock import marked_run
+from model.fabric.spec import FabricKind
+from scenarios.benchmarks.blackout_trials import trials
 from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.blackout_trials import trials
-from scenarios.experiment import experiment
-from testbed.marks import marked_run
-from testbed.proxies import ProxyKind
+from scenarios.execution.emulation import experiment
+from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def blackout(_store: Path) -> Iterator[Row]:

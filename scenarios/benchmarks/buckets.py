@@ -6,12 +6,12 @@ from pathlib import Path
 
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.seen import seen
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.noise import noise
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import noise
 
 DEPTHS_MS = (1, 5, 10, 20)
 SHARES = (0.0, 0.3)

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from model.calibration import DirectionCalibration, Outcome, representatives
-from model.fabric import FabricKind, FabricSpec
-from model.faults import How
-from model.topology import LinkKind
+from linux.run_lock import marked_run
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import LinkKind
+from model.faults.faults import How
+from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.calibrating import calibrate
-from scenarios.experiment import experiment
-from testbed.faults import FaultInjector
-from testbed.marks import marked_run
-from testbed.proxies import ProxyKind
+from scenarios.execution.emulation import experiment
+from scenarios.execution.link_check import calibrate
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.gpu_proxies import ProxyKind
 
 # Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
 NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)

@@ -5,24 +5,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model.measurement import Repeat
-from model.platforms import GBIT
-from model.shaping import wire_bytes
-from model.topology import LinkKind
-from results.fidelity import machine_reasons, summarized
-from results.verdict import Reason, worst
+from linux.run_lock import marked_run
+from model.fabric.platforms import GBIT
+from model.fabric.shaping import wire_bytes
+from model.fabric.topology import LinkKind
+from model.measurement.records import Repeat
+from results.verdicts.fidelity import machine_reasons, summarized
+from results.verdicts.verdict import Reason, worst
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.experiment import Experiment, experiment
+from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.observer import Observer
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.observing import Observer
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.marks import marked_run
-from testbed.pauses import watching_pauses
-from testbed.proxies import ProxyKind
-from testbed.vitals import vitals
-from traffic_gen.exchanges import streams
+from scenarios.loader import load
+from testbed.instruments.cpu_monitor import vitals
+from testbed.instruments.pauses import watching_pauses
+from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.workloads.point_to_point import streams
 
 # 256 GPUs, at 1 and 9 Mbit/s: an execution takes one to two minutes.
 LARGEST = (

@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from model.fabric import Datapath, FabricKind
+from linux.run_lock import marked_run
+from model.fabric.spec import Datapath, FabricKind
 from scenarios.benchmarks.growth import exchange_cost
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.seen import seen
 from scenarios.benchmarks.startup import up_and_down
-from scenarios.experiment import experiment
+from scenarios.execution.emulation import experiment
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.marks import marked_run
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
 
 TRIALS = 3
 

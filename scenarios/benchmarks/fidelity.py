@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.machine_file import known_machine
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from scenarios.planning.machine_profile import known_machine
+from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def fidelity(store: Path) -> Iterator[Row]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.seen import judged
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.noise import noise
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import noise
 
 # NIC rates in Mbit/s by the share of the cores that noise takes: dense where errors are 1 to 8 %.
 RATES: dict[float, tuple[int, ...]] = {

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from model.fabric import FabricSpec
-from model.schedule import Collective
-from model.shaping import wire_bytes
+from linux.cpu_time import busy_s
+from linux.run_lock import marked_run
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricSpec
+from model.workload.schedule import Collective
 from scenarios.benchmarks.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down
-from scenarios.experiment import Experiment, experiment
-from testbed.marks import marked_run
-from testbed.memory import MIB, kernel_bytes, run_bytes
-from testbed.processor import busy_s
-from testbed.proxies import ProxyKind
-from traffic_gen.collectives import build_schedule
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.instruments.memory import MIB, kernel_bytes, run_bytes
+from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.workloads.collectives import build_schedule
 
 SIZES = ((2, 2), (4, 4), (8, 4), (8, 8), (16, 8), (32, 8))
 TRIALS = 3

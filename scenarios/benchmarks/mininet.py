@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from model.fabric import FabricSpec
-from model.measurement import Repeat
-from model.schedule import Collective, Schedule
-from model.topology import build_topology
+from linux.run_lock import marked_run
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import build_topology
+from model.measurement.records import Repeat
+from model.workload.placement import job_layout
+from model.workload.schedule import Collective, Schedule
+from scenarios.benchmarks.cpu_meter import CpuMeter, idle_share
+from scenarios.benchmarks.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.experiment import Experiment, experiment
-from scenarios.iperf_comparison import Hosts, bytes_by_pair, carry, rounds
-from scenarios.layout import job_layout
-from scenarios.processor_time import CpuMeter, idle_share
-from scenarios.side_by_side import (
+from scenarios.benchmarks.side_by_side import (
     MININET,
     RAILBED,
     Execution,
@@ -25,10 +25,10 @@ from scenarios.side_by_side import (
     rounds_execution,
     side_by_side,
 )
-from testbed.marks import marked_run
-from testbed.plain_mininet import PlainFabric, plain_mininet
-from testbed.proxies import ProxyKind
-from traffic_gen.collectives import build_schedule
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.plain_mininet.network import PlainFabric, plain_mininet
+from traffic_gen.workloads.collectives import build_schedule
 
 
 @dataclass(frozen=True)

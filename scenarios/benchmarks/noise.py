@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.cpu_time import stolen_s
 from scenarios.benchmarks.rows import Row, part
 from scenarios.benchmarks.seen import judged
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.machine_file import known_machine
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.noise import Noise, noise
-from testbed.processor import stolen_s
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from scenarios.planning.machine_profile import known_machine
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import Noise, noise
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from controller.desired import DesiredState, Planner, desired_state
-from model.fabric import FabricKind
-from model.health import HEALTHY, Health, without
-from model.topology import LinkKind, Topology, build_topology
+from controller.forwarding.planner import DesiredState, Planner, desired_state
+from model.fabric.health import HEALTHY, Health, without
+from model.fabric.spec import FabricKind
+from model.fabric.topology import LinkKind, Topology, build_topology
 from scenarios.benchmarks.rows import SIXTEEN, Row
 
 ROUTING_TRIALS = 5

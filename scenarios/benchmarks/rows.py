@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from model.errors import EmulationError, NotReady
-from model.fabric import FabricKind, FabricSpec
-from model.platforms import GBIT
+from model.fabric.platforms import GBIT
+from model.fabric.spec import FabricKind, FabricSpec
 
 Row = dict[str, Any]
 # A row has it if its part of a benchmark ended early, with the cause.

@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from model.fabric import FabricSpec
-from model.prediction import Prediction
-from model.schedule import Collective, Schedule
-from model.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
+from linux.run_lock import marked_run
+from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
+from model.fabric.spec import FabricSpec
+from model.prediction.fluid import Prediction
+from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.growth import exchange_size
 from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.experiment import Experiment, experiment
-from testbed.hfsc import shape_by_hfsc
-from testbed.marks import marked_run
-from testbed.noise import noise
-from testbed.proxies import ProxyKind
-from traffic_gen.collectives import build_schedule
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.fabric.hfsc import shape_by_hfsc
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import noise
+from traffic_gen.workloads.collectives import build_schedule
 
 SHARES = (0.0, 0.2, 0.4)
 WARMUP, REPEATS = 1, 5

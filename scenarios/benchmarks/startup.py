@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from model.fabric import FabricKind, FabricSpec
+from linux.run_lock import marked_run
+from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.benchmarks.rows import Row, sized
-from scenarios.experiment import experiment
-from testbed.marks import marked_run
-from testbed.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
-from testbed.proxies import ProxyKind
+from scenarios.execution.emulation import experiment
+from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
+from testbed.nodes.gpu_proxies import ProxyKind
 
 # (domains, domain size), trials
 PROCESSES = (((4, 4), 5), ((8, 8), 3), ((32, 8), 2))

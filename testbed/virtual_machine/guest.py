@@ -10,8 +10,8 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
 
+from linux.processes import dies_with_us, last_words
 from model.errors import EmulationError
-from testbed.processes import dies_with_us, last_words
 from testbed.virtual_machine.exchange import Exchange
 from testbed.virtual_machine.image import TOOLS, Image
 

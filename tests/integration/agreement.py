@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from model.prediction import Prediction
-from model.schedule import Schedule
-from results.fidelity import Fidelity, machine_reasons, summarized
-from results.verdict import Verdict
-from scenarios.experiment import Experiment
-from scenarios.observing import observing
-from scenarios.repeating import Executions, Repeats, is_disturbed
+from model.prediction.fluid import Prediction
+from model.workload.schedule import Schedule
+from results.verdicts.fidelity import Fidelity, machine_reasons, summarized
+from results.verdicts.verdict import Verdict
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.observer import observing
+from scenarios.execution.repeats import Executions, Repeats, is_disturbed
 
 # The median of so many undisturbed executions, after a warm-up.
 REPEATS = 2

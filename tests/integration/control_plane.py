@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from controller.desired import Route, Rule, desired_state
-from controller.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
-from controller.rtnetlink import PROTOCOL
-from model.health import HEALTHY, Health
-from scenarios.experiment import Experiment
-from testbed.controller_process import read_journal
+from controller.forwarding.planner import Route, Rule, desired_state
+from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
+from controller.southbound.route_messages import PROTOCOL
+from model.fabric.health import HEALTHY, Health
+from scenarios.execution.emulation import Experiment
+from testbed.nodes.controller_process import read_journal
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from model.fabric import FabricKind, FabricSpec
-from scenarios.experiment import Experiment, experiment
-from testbed.marks import marked_run
-from testbed.proxies import ProxyKind
+from linux.run_lock import marked_run
+from model.fabric.spec import FabricKind, FabricSpec
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.fabrics import spec
 
 _numbers = itertools.count()

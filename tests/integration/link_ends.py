@@ -8,10 +8,10 @@ import socket
 import time
 from contextlib import nullcontext, suppress
 
-from model import addressing
-from model.topology import Link, Port
-from scenarios.experiment import Experiment
-from testbed.namespace import namespace_of
+from linux.namespaces import namespace_of
+from model.fabric import addressing
+from model.fabric.topology import Link, Port
+from scenarios.execution.emulation import Experiment
 
 ALL_PROTOCOLS = 3  # ETH_P_ALL: what a bridge takes from its ports is seen by nothing less
 OUTGOING = 4  # PACKET_OUTGOING

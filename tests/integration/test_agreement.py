@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from model.fabric import FabricKind
-from model.faults import How
-from model.prediction import Prediction, predict
-from model.schedule import Collective, Schedule
-from model.topology import build_topology
-from scenarios.experiment import Experiment
-from testbed.faults import FaultInjector
-from testbed.proxies import ProxyKind
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.faults.faults import How
+from model.prediction.fluid import Prediction, predict
+from model.workload.schedule import Collective, Schedule
+from scenarios.execution.emulation import Experiment
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import Attempt, undisturbed_attempt
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from model.calibration import Direction, DirectionCalibration, Outcome, representatives
 from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.faults import How
-from model.topology import Hop, Link, LinkKind
-from scenarios.calibrating import calibrate, require_calibrated
-from scenarios.experiment import Experiment
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Link, LinkKind
+from model.faults.faults import How
+from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.link_check import calibrate, require_calibrated
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.calibration import measure
-from testbed.controller_process import read_journal
-from testbed.faults import FaultInjector
-from testbed.pauses import watching_pauses
-from testbed.proxies import ProxyKind
-from testbed.shapers import reshape
+from scenarios.loader import load
+from testbed.fabric.shaping import reshape
+from testbed.faults.injector import FaultInjector
+from testbed.instruments.link_calibration import measure
+from testbed.instruments.pauses import watching_pauses
+from testbed.nodes.controller_process import read_journal
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -120,7 +120,7 @@ def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
         slow_down(fabric, one_of_each_class(fabric)[0], 90)
         return calibrate(fabric)
 
-    monkeypatch.setattr("scenarios.runner.calibrate", tampered)
+    monkeypatch.setattr("scenarios.execution.run.calibrate", tampered)
     scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", "fabric.domains=2"])
     with pytest.raises(EmulationError, match=r"carries 162\.?\d* Mbit/s instead of 180") as raised:
         run(scenario, ProxyKind.PROCESS, tmp_path, Silent())

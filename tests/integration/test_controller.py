@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from controller.liveness import HOLD_S
-from model import addressing
-from model.fabric import FabricKind
-from model.faults import How
-from model.health import Health, without
-from model.topology import Gpu, Link, LinkKind
-from scenarios.experiment import Experiment
-from scenarios.probing import probing
-from testbed.faults import FaultInjector
-from testbed.namespace import namespace_of
-from testbed.proxies import ProxyKind
+from controller.detection.liveness import HOLD_S
+from linux.namespaces import namespace_of
+from model.fabric import addressing
+from model.fabric.health import Health, without
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, Link, LinkKind
+from model.faults.faults import How
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.prober_process import probing
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.control_plane import (
     desired,
     events,
@@ -33,7 +33,7 @@ from tests.integration.control_plane import (
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import wait_until
-from traffic_gen.blackout import longest, lost
+from traffic_gen.probes.blackout import longest, lost
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

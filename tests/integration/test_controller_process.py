@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from model.fabric import FabricKind, FabricSpec
-from testbed.controller_process import read_journal
-from testbed.namespace import private_namespace
-from testbed.processes import last_words, running
+from linux.namespaces import private_namespace
+from linux.processes import last_words, running
+from model.fabric.spec import FabricKind, FabricSpec
+from testbed.nodes.controller_process import read_journal
 from tests.integration.control_plane import output
 from tests.machine import wait_until
 from tests.unit.fabrics import spec

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from model import addressing
-from model.fabric import FabricKind
-from model.faults import How
-from model.topology import Link, LinkKind
-from scenarios.experiment import Experiment
-from testbed.controller_process import read_journal
-from testbed.faults import FaultInjector
-from testbed.proxies import ProxyKind
+from model.fabric import addressing
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Link, LinkKind
+from model.faults.faults import How
+from scenarios.execution.emulation import Experiment
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.controller_process import read_journal
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import untouched, wait_until

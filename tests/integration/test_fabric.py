@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from linux.namespaces import namespace_of
 from model.errors import EmulationError
-from model.fabric import FabricKind, FabricSpec
-from model.prediction import Prediction
-from model.routing import path
-from model.schedule import Collective, Schedule
-from scenarios.experiment import Experiment
-from testbed.controller_process import read_journal
-from testbed.namespace import namespace_of
-from testbed.proxies import ProxyKind
+from model.fabric.spec import FabricKind, FabricSpec
+from model.prediction.fluid import Prediction
+from model.routing.paths import path
+from model.workload.schedule import Collective, Schedule
+from scenarios.execution.emulation import Experiment
+from testbed.nodes.controller_process import read_journal
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.collectives import ALGORITHMS, build_schedule
-from traffic_gen.fleet import Incomplete
+from traffic_gen.agents.client import Incomplete
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -145,7 +145,7 @@ def test_a_fabric_that_cannot_come_up_leaves_nothing(monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise EmulationError("no rules today")
 
-    monkeypatch.setattr("testbed.controller_process.wait_until_ready", fail)
+    monkeypatch.setattr("testbed.nodes.controller_process.wait_until_ready", fail)
     spec: FabricSpec = small_spec(FabricKind.RAIL_OPTIMIZED)
     with pytest.raises(EmulationError, match="no rules today"), fabric_up(spec, ProxyKind.PROCESS):
         pytest.fail("it must not come up")

@@ -11,13 +11,13 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.faults import How
-from model.topology import Link, LinkKind
-from scenarios.experiment import Experiment
-from testbed.controller_process import read_journal
-from testbed.faults import FaultInjector, missing_for
-from testbed.proxies import ProxyKind
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Link, LinkKind
+from model.faults.faults import How
+from scenarios.execution.emulation import Experiment
+from testbed.faults.injector import FaultInjector, missing_for
+from testbed.nodes.controller_process import read_journal
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import carrier, carriers, datagram_arrives, works
 from tests.machine import untouched, wait_until
@@ -61,7 +61,7 @@ def test_this_kernel_can_make_every_fault(how: How) -> None:
 
 
 def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.breakage.BLACKHOLE", "whitehole")
+    monkeypatch.setattr("testbed.faults.injector.link_faults.BLACKHOLE", "whitehole")
     found = missing_for(How.BLACKHOLE)
     assert found is not None
     assert "cannot make the fault 'blackhole'" in found

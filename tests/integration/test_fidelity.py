@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from model.fabric import FabricKind
-from model.schedule import Collective
-from model.topology import Hop
-from results.accounting import Carried, link_reasons, payload_reasons
-from results.fidelity import Fidelity, machine_reasons, summarized
-from results.verdict import Verdict
-from scenarios.experiment import Experiment
-from scenarios.observing import carried, observing
-from testbed.netlink import NetlinkSocket
-from testbed.proxies import ProxyKind
-from testbed.queues import read_queues
+from linux.netlink import NetlinkSocket
+from linux.qdisc_stats import read_queues
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop
+from model.workload.schedule import Collective
+from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
+from results.verdicts.fidelity import Fidelity, machine_reasons, summarized
+from results.verdicts.verdict import Verdict
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.observer import carried, observing
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

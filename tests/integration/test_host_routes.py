@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.desired import Route
-from controller.routes import HostRoutes
-from model.addressing import GATEWAY, nic_address
-from model.topology import Gpu
-from testbed.processes import running
+from controller.forwarding.planner import Route
+from controller.southbound.host_routes import HostRoutes
+from linux.processes import running
+from model.fabric.addressing import GATEWAY, nic_address
+from model.fabric.topology import Gpu
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

@@ -8,18 +8,18 @@ from statistics import median
 import pytest
 
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.shaping import Impairment
-from model.topology import Gpu
+from model.fabric.shaping import Impairment
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu
+from scenarios.execution.prober_process import probing
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.possible import require_possible
-from scenarios.probing import probing
-from testbed.impairments import missing_netem
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from scenarios.planning.kernel_support import require_possible
+from testbed.fabric.impairments import missing_netem
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
-from traffic_gen.blackout import PairRecord
+from traffic_gen.probes.blackout import PairRecord
 
 NIC = Impairment(delay_s=0.005, loss=0.02)
 ACROSS, WITHIN = (Gpu(0, 0), Gpu(1, 0)), (Gpu(0, 0), Gpu(0, 1))

@@ -3,9 +3,9 @@
 import pytest
 from pyroute2 import IPBatch, IPRoute
 
+from linux.namespaces import private_namespace
+from linux.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, split
 from model.errors import EmulationError
-from testbed.namespace import private_namespace
-from testbed.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, split
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

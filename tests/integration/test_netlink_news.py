@@ -5,11 +5,11 @@ import socket
 import pytest
 from pyroute2 import IPRoute
 
-from controller.link_carriers import LinkCarriers
-from controller.link_rates import LinkRates
-from model.shaping import DEFAULT_DEPTH_S, Shaper
-from testbed.namespace import private_namespace
-from testbed.shapers import reshape, shape
+from controller.detection.carrier import LinkCarriers
+from controller.detection.rates import LinkRates
+from linux.namespaces import private_namespace
+from model.fabric.shaping import DEFAULT_DEPTH_S, Shaper
+from testbed.fabric.shaping import reshape, shape
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

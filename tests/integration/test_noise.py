@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from scenarios.benchmarks.seen import is_judged_right
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.progress import Silent
-from scenarios.runner import run
-from testbed.noise import noise
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import noise
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from model.fabric import FabricKind
-from model.faults import Fault, How, What
-from model.schedule import Collective
-from scenarios.reactions import Reaction, layout_after
-from scenarios.settling import wait_until_settled
-from testbed.optical import set_circuits
-from testbed.proxies import ProxyKind
+from model.fabric.spec import FabricKind
+from model.faults.faults import Fault, How, What
+from model.faults.recovery import Reaction, layout_after
+from model.workload.schedule import Collective
+from scenarios.execution.convergence import wait_until_settled
+from testbed.faults.optical_switch import set_circuits
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from model.errors import NotReady
-from model.pauses import PauseLog
-from testbed.noise import noise
-from testbed.pauses import PauseWatch, watching_pauses
+from model.measurement.pauses import PauseLog
+from testbed.instruments.pauses import PauseWatch, watching_pauses
+from testbed.noise.noise import noise
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration]
@@ -21,8 +21,8 @@ SPAN_NS = 1_000_000_000
 CORES = len(os.sched_getaffinity(0))
 HOLDER = """\
 import sys
-from testbed.noise import noise
-from testbed.pauses import watching_pauses
+from testbed.noise.noise import noise
+from testbed.instruments.pauses import watching_pauses
 with noise(0.1) as made, watching_pauses() as watch:
     print(*made.process_ids, *watch.process_ids, flush=True)
     sys.stdin.read()

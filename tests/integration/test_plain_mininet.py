@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from linux.run_lock import marked_run
 from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.topology import build_topology
-from scenarios.iperf_comparison import Hosts, carry, no_meter
-from scenarios.layout import job_layout
-from testbed.cleaning import clean
-from testbed.marks import marked_run
-from testbed.plain_mininet import plain_mininet
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.workload.placement import job_layout
+from scenarios.benchmarks.iperf3 import Hosts, carry, no_meter
+from testbed.host.cleanup import clean
+from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
 
@@ -30,8 +30,8 @@ TOPOLOGY = build_topology(SPEC)
 DEADLINE_S = 60
 HOLD_A_FABRIC = """
 import signal
-from testbed.marks import marked_run
-from testbed.plain_mininet import plain_mininet
+from linux.run_lock import marked_run
+from testbed.plain_mininet.network import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
 with marked_run("test-plain-killed") as mark, plain_mininet(TOPOLOGY, mark, 60):
     print("up", flush=True)

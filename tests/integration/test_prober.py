@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from model import addressing
+from linux.namespaces import namespace_of
 from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.topology import Gpu, LinkKind
-from scenarios.experiment import Experiment
-from scenarios.probing import pair_name, probing
-from testbed.namespace import namespace_of
-from testbed.proxies import ProxyKind
+from model.fabric import addressing
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, LinkKind
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.prober_process import pair_name, probing
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
-from traffic_gen.blackout import PairRecord, blackouts, longest, lost
+from traffic_gen.probes.blackout import PairRecord, blackouts, longest, lost
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

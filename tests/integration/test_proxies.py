@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from linux.processes import kill
+from linux.run_lock import marked_run
 from model.errors import EmulationError
-from scenarios.experiment import AGENT
-from testbed.marks import marked_run
-from testbed.processes import kill
-from testbed.proxies import ProxyKind, proxies
+from scenarios.execution.emulation import AGENT
+from testbed.nodes.gpu_proxies import ProxyKind, proxies
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

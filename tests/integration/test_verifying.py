@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from model.addressing import GATEWAY, hb_address, nic_address, nic_mac
-from model.fabric import FabricKind, FabricSpec
-from model.topology import Gpu, LinkKind
-from results.paths import FabricCheck, verify_object
-from scenarios.experiment import Experiment
+from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Gpu, LinkKind
+from results.verdicts.path_check import FabricCheck, verify_object
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.path_check import check_fabric
+from scenarios.execution.path_tracer import SOURCE_PORTS
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.path_probes import SOURCE_PORTS
-from scenarios.progress import Silent
-from scenarios.runner import run
-from scenarios.verifying import check_fabric
-from testbed.proxies import ProxyKind
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.results import assert_right
@@ -201,7 +201,7 @@ def test_a_run_whose_packets_go_astray_fails(
         add_rule(fabric, "rail0", f"{HIGHEST},{from_to(SOURCE, SAME_RAIL)},actions=drop")
         return check_fabric(fabric)
 
-    monkeypatch.setattr("scenarios.runner.check_fabric", tampered)
+    monkeypatch.setattr("scenarios.execution.run.check_fabric", tampered)
     changes = ["check_paths=true", "fabric.kinds=rail-only", "fabric.domains=2"]
     result = run(load(LIBRARY / "verify.yaml", changes), ProxyKind.PROCESS, tmp_path, Silent())
     assert_right(result)

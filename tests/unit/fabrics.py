@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from model.fabric import FabricKind, FabricSpec
-from model.health import Health, without
-from model.platforms import GBIT
-from model.topology import Topology, build_topology
+from model.fabric.health import Health, without
+from model.fabric.platforms import GBIT
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Topology, build_topology
 
 
 def spec(

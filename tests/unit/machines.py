@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from model.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
-from model.pauses import PauseProfile
+from model.measurement.pauses import PauseProfile
+from model.prediction.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
 
 TWO_CORES = Machine(
     key=MachineKey("6.18", "some processor", 2, "ovs-vswitchd 3.1.0", "user-space"),

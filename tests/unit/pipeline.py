@@ -3,10 +3,10 @@
 from ipaddress import IPv4Address
 from itertools import pairwise
 
-from controller.desired import DesiredState, Route, Rule, desired_state
-from model import addressing
-from model.health import HEALTHY, Health
-from model.topology import Gpu, Topology
+from controller.forwarding.planner import DesiredState, Route, Rule, desired_state
+from model.fabric import addressing
+from model.fabric.health import HEALTHY, Health
+from model.fabric.topology import Gpu, Topology
 
 
 class Dropped(Exception):

@@ -11,9 +11,9 @@ from scenarios.benchmarks.growth import exchange_size
 from scenarios.benchmarks.rows import FAILED, SIXTEEN, Row, part, sized
 from scenarios.benchmarks.seen import is_judged_right
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from traffic_gen.exchanges import streams
-from traffic_gen.program import programs_of
+from scenarios.loader import load
+from traffic_gen.agents.program import programs_of
+from traffic_gen.workloads.point_to_point import streams
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
-from traffic_gen.blackout import (
+from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
+from traffic_gen.probes.blackout import (
     ALWAYS_NS,
     Blackout,
     PairRecord,
@@ -19,7 +19,7 @@ from traffic_gen.blackout import (
     milliseconds,
     read_records,
 )
-from traffic_gen.roce import PSN_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import PSN_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
 
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 INTERVAL_NS = 1_000_000

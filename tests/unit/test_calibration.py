@@ -11,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.calibration import (
+from model.errors import EmulationError
+from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, Shaper
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Link, LinkKind, Port, Topology, build_topology
+from model.measurement.link_quality import (
     FRAME_BYTES,
     LATENCY_TOLERANCE_S,
     LINKS_OF_A_CLASS,
@@ -25,16 +29,12 @@ from model.calibration import (
     calibration,
     representatives,
 )
-from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.pauses import NOT_WATCHED, Pause, PauseLog
-from model.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, Shaper
-from model.topology import Hop, Link, LinkKind, Port, Topology, build_topology
-from results.calibration import calibration_objects
-from results.contract import run_object
-from results.table import print_run
-from results.verdict import Verdict
-from scenarios.calibrating import decided, require_calibrated, undecided
+from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
+from results.documents.link_calibration import calibration_objects
+from results.documents.run import run_object
+from results.tables.run import print_run
+from results.verdicts.verdict import Verdict
+from scenarios.execution.link_check import decided, require_calibrated, undecided
 from tests.unit.fabrics import spec, topologies
 
 RATES = st.integers(MIN_RATE_BPS, 1_000_000_000)

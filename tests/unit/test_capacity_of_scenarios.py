@@ -9,27 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.budget import CPU_BUDGET, THREAD_BUDGET
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.machine import Machine
-from model.schedule import Collective
-from model.shaping import MIN_RATE_BPS
+from model.fabric.shaping import MIN_RATE_BPS
+from model.fabric.spec import FabricKind
+from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
+from model.prediction.machine import Machine
+from model.workload.schedule import Collective
 from scenarios.library import LIBRARY, library
-from scenarios.loading import load
-from scenarios.plan import plan
-from scenarios.plan_table import print_chosen, print_machine, print_plan
-from scenarios.profiles import work
-from scenarios.scaling import (
+from scenarios.loader import load
+from scenarios.planning.auto_scale import (
     MAX_LINK_BPS,
     SHORTEST_S,
     auto_bandwidth_scale,
     auto_time_dilation,
     peak,
 )
+from scenarios.planning.load_estimate import work
+from scenarios.planning.plan import plan
+from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
-from traffic_gen.collectives import ALGORITHMS
+from traffic_gen.workloads.collectives import ALGORITHMS
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
 AUTO = "fabric.bandwidth_scale=auto"

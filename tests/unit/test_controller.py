@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.desired import Planner, desired_state
-from controller.reconcile import difference
-from model import addressing
-from model.fabric import FabricKind
-from model.health import HEALTHY, Health
-from model.routing import Routing, Unreachable
-from model.topology import Topology, build_topology
+from controller.forwarding.diff import difference
+from controller.forwarding.planner import Planner, desired_state
+from model.fabric import addressing
+from model.fabric.health import HEALTHY, Health
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec, topologies
 from tests.unit.pipeline import Pipeline
 

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import openflow
-from controller.desired import Rule, desired_state
-from controller.reconcile import Difference, difference
-from model import addressing
-from model.topology import Gpu, Topology
+from controller.forwarding.diff import Difference, difference
+from controller.forwarding.planner import Rule, desired_state
+from controller.southbound import openflow
+from model.fabric import addressing
+from model.fabric.topology import Gpu, Topology
 from tests.unit.fabrics import topologies
 
 with warnings.catch_warnings():  # what Ryu's age brings

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from model.errors import InputError, NotReady
-from model.fabric import Datapath
+from model.fabric.spec import Datapath
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from testbed import openvswitch
-from testbed.openvswitch import VARIABLE, default_datapath, require
+from scenarios.loader import load
+from testbed.nodes import openvswitch
+from testbed.nodes.openvswitch import VARIABLE, default_datapath, require
 from tests.unit.machines import TWO_CORES
 
 QUICKSTART = LIBRARY / "quickstart.yaml"

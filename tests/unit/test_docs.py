@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from model.schedule import Collective
-from traffic_gen.collectives import algorithms_of
+from model.workload.schedule import Collective
+from traffic_gen.workloads.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

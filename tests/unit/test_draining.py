@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from model.draining import drain
-from model.fabric import FabricKind
-from model.faults import Fault, How, What, health_under
-from model.health import HEALTHY, Health, without
-from model.routing import Routing, Unreachable
-from model.topology import Gpu, Link, LinkKind, Topology, build_topology
+from model.fabric.health import HEALTHY, Health, without
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
+from model.faults.faults import Fault, How, What, health_under
+from model.routing.drain import drain
+from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 from tests.unit.test_stages import assert_nobody_is_lost, some_switches
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.faults import Fault, How, What
+from model.fabric.spec import FabricKind
+from model.faults.faults import Fault, How, What
+from model.faults.recovery import Reaction
 from scenarios.library import library
-from scenarios.loading import load
-from scenarios.reactions import Reaction
-from scenarios.scenario import Scenario
+from scenarios.loader import load
+from scenarios.spec.scenario import Scenario
 
 FABRIC = """\
 fabric:

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.fabric import FabricKind
-from model.health import without
-from model.measurement import Repeat
-from model.pauses import NOT_WATCHED, Pause, PauseLog
-from model.prediction import Epoch, link_loads, path_class, predict, transfer_paths
-from model.schedule import Collective, Schedule
-from model.topology import Hop, Topology, build_topology
-from model.vitals import Window
-from results.accounting import Carried, link_reasons, payload_reasons, spans
-from results.comparison import Measured, Thresholds, compare
-from results.executions_table import executions_table
-from results.fidelity import (
+from model.fabric.health import without
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Topology, build_topology
+from model.measurement.cpu_windows import Window
+from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
+from model.measurement.records import Repeat
+from model.prediction.fluid import Epoch, link_loads, path_class, predict, transfer_paths
+from model.workload.schedule import Collective, Schedule
+from results.tables.executions import executions_table
+from results.tables.fidelity import fidelity_table
+from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
+from results.verdicts.fidelity import (
     LIMITS,
     Fidelity,
     Limit,
@@ -33,11 +33,11 @@ from results.fidelity import (
     machine_reasons,
     summarized,
 )
-from results.fidelity_table import fidelity_table
-from results.statistics import summarize
-from results.verdict import Verdict, worst
+from results.verdicts.model_comparison import Measured, Thresholds, compare
+from results.verdicts.summary import summarize
+from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None, 0.5, 0.001)
 NEVER_DONE = replace(QUIET, switch_busy=1.0, switch_delay=0.06, switch_behind_s=0.1)

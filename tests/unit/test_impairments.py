@@ -3,12 +3,12 @@
 import pytest
 
 from model.errors import InputError
-from model.shaping import Impairment
-from model.topology import LinkKind, build_topology
+from model.fabric.shaping import Impairment
+from model.fabric.topology import LinkKind, build_topology
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.possible import require_possible
-from testbed import impairments
+from scenarios.loader import load
+from scenarios.planning.kernel_support import require_possible
+from testbed.fabric import impairments
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
 IMPAIRED = ["fabric.hb_delay=0.001", "fabric.nic_delay=0.005", "fabric.nic_loss=0.01"]

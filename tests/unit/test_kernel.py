@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import kernel
+from linux import modules as kernel
 
 
 @pytest.fixture(autouse=True)

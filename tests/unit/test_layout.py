@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric import FabricKind, FabricSpec
-from model.faults import POSSIBLE, Fault, How, What, broken_links, health_under, parts
-from model.routing import path
-from model.topology import Gpu, LinkKind, build_topology
-from scenarios.layout import Layout, job_layout, probed_pairs
-from scenarios.reactions import Reaction, layout_after
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Gpu, LinkKind, build_topology
+from model.faults.faults import POSSIBLE, Fault, How, What, broken_links, health_under, parts
+from model.faults.recovery import Reaction, layout_after
+from model.routing.paths import path
+from model.workload.placement import Layout, job_layout, probed_pairs
 from tests.unit.fabrics import spec
 
 KINDS = pytest.mark.parametrize("kind", FabricKind)

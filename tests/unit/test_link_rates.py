@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.link_rates import root_rates
-from controller.observed import ObservedFabric
-from controller.rtnetlink import messages_in
-from model.fabric import FabricKind
-from model.topology import Topology, build_topology
+from controller.detection.fabric_state import ObservedFabric
+from controller.detection.rates import root_rates
+from controller.southbound.route_messages import messages_in
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
 from tests.unit.fabrics import spec
 
 # As Linux 6.18 sent them, of interface 3; statistics behind the options are left out.

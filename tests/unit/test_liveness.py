@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.liveness import FLAP_WINDOW_S, HOLD_S, LONGEST_HOLD_S, LOST_PROBES, Liveness
+from controller.detection.liveness import (
+    FLAP_WINDOW_S,
+    HOLD_S,
+    LONGEST_HOLD_S,
+    LOST_PROBES,
+    Liveness,
+)
 
 LINK, ENDS = "to-d0g0", ("lower", "upper")
 SOON_S = 1e-6

@@ -4,17 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.closed_forms import Grid, steps, transfers
-from model.fabric import FabricKind
-from model.load import Profile, crossed, crossed_paths, longest_chain, packet_bytes, profile
-from model.machine import HopKind
-from model.prediction import path_class, predict
-from model.schedule import Collective
-from model.shaping import wire_bytes
-from model.topology import build_topology
-from scenarios.profiles import estimate, work
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.prediction.closed_forms import Grid, steps, transfers
+from model.prediction.fluid import path_class, predict
+from model.prediction.load import (
+    Profile,
+    crossed,
+    crossed_paths,
+    longest_chain,
+    packet_bytes,
+    profile,
+)
+from model.prediction.machine import HopKind
+from model.workload.schedule import Collective
+from scenarios.planning.load_estimate import estimate, work
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.collectives import ALGORITHMS, build_schedule, build_transfers
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule, build_transfers
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(FabricKind)

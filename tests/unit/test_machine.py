@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.machine import (
+from model.prediction.machine import (
     HopCost,
     HopKind,
     SwitchThreads,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from model.machine import Machine
-from scenarios.machine_file import VARIABLE, keep, known_machine, this_machine
+from model.prediction.machine import Machine
+from scenarios.planning.machine_profile import VARIABLE, keep, known_machine, this_machine
 from tests.unit.machines import TWO_CORES
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import marks
+from linux import run_lock as marks
 
 
 @pytest.fixture(autouse=True)

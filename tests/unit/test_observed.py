@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.liveness import HOLD_S, LOST_PROBES
-from controller.observed import ObservedFabric
-from model.fabric import FabricKind
-from model.health import HEALTHY
-from model.topology import Gpu, LinkKind, build_topology
+from controller.detection.fabric_state import ObservedFabric
+from controller.detection.liveness import HOLD_S, LOST_PROBES
+from model.fabric.health import HEALTHY
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, LinkKind, build_topology
 from tests.unit.fabrics import spec
 
 # Two rails and a spare one.

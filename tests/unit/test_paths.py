@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.addressing import nic_address, rail_network
-from model.fabric import FabricKind
-from model.routing import path
-from model.topology import Gpu, NodeKind, Topology, build_topology
-from results.contract import run_object
-from results.paths import (
+from model.fabric.addressing import nic_address, rail_network
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
+from model.routing.paths import path
+from results.documents.run import run_object
+from results.tables.run import print_run
+from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     PairCheck,
@@ -28,15 +29,14 @@ from results.paths import (
     print_verify,
     verify_object,
 )
-from results.table import print_run
-from results.verdict import Verdict
-from scenarios.cli import app
-from scenarios.verifying import judge_isolation, rails_of
-from testbed.port_capture import Flow, parse_flow
-from testbed.proxies import ProxyKind
-from testbed.rule_counters import RuleCount, parse_rules
+from results.verdicts.verdict import Verdict
+from scenarios.cli.commands import app
+from scenarios.execution.path_check import judge_isolation, rails_of
+from testbed.instruments.flow_counters import RuleCount, parse_rules
+from testbed.instruments.port_capture import Flow, parse_flow
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.fabrics import spec, topologies
-from traffic_gen.roce import ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
 SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)
@@ -168,8 +168,8 @@ def test_the_command_ends_as_its_verdict_says(
     def verified(*_: object) -> Iterator[FabricCheck]:
         yield found
 
-    monkeypatch.setattr("scenarios.cli._ready", ProxyKind)
-    monkeypatch.setattr("scenarios.verifying.verify", verified)
+    monkeypatch.setattr("scenarios.cli.commands._ready", ProxyKind)
+    monkeypatch.setattr("scenarios.execution.path_check.verify", verified)
     command = ["verify", "quickstart", "--proxies", "process", *arguments]
     assert app(command, standalone_mode=False) == exit_code
     said = capsys.readouterr().out

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.pauses import NOT_WATCHED, Pause, PauseLog, profile
+from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog, profile
 
 SECOND_NS = 10**9
 MS_NS = 10**6

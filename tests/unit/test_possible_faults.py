@@ -3,10 +3,10 @@
 import pytest
 
 from model.errors import InputError
-from model.faults import How
+from model.faults.faults import How
 from scenarios.library import LIBRARY
-from scenarios.loading import load
-from scenarios.possible import require_possible
+from scenarios.loader import load
+from scenarios.planning.kernel_support import require_possible
 
 
 def lacks_blackholes(how: How) -> str | None:
@@ -17,7 +17,7 @@ def lacks_blackholes(how: How) -> str | None:
 def root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only root can find out what a kernel can do."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("testbed.faults.missing_for", lacks_blackholes)
+    monkeypatch.setattr("testbed.faults.injector.missing_for", lacks_blackholes)
 
 
 @pytest.mark.usefixtures("root")

@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.closed_forms import Grid, completion_s, two_step_slowdown
-from model.fabric import FabricKind
-from model.health import Health, without
-from model.platforms import PLATFORMS
-from model.prediction import (
+from model.fabric.health import Health, without
+from model.fabric.platforms import PLATFORMS
+from model.fabric.shaping import (
+    MIN_BURST_BYTES,
+    SWITCH_BURST_BYTES,
+    Shaper,
+    switch_depth_s,
+    wire_bytes,
+)
+from model.fabric.spec import FabricKind
+from model.fabric.topology import LinkKind, Topology, build_topology
+from model.prediction.closed_forms import Grid, completion_s, two_step_slowdown
+from model.prediction.fluid import (
     Epoch,
     PathClass,
     Prediction,
@@ -21,18 +29,10 @@ from model.prediction import (
     predict_through,
     transfer_paths,
 )
-from model.routing import Unreachable
-from model.schedule import Collective, Schedule
-from model.shaping import (
-    MIN_BURST_BYTES,
-    SWITCH_BURST_BYTES,
-    Shaper,
-    switch_depth_s,
-    wire_bytes,
-)
-from model.topology import LinkKind, Topology, build_topology
+from model.routing.paths import Unreachable
+from model.workload.schedule import Collective, Schedule
 from tests.unit.fabrics import fabrics_with_failures, spec, topologies
-from traffic_gen.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 LARGE = 40_000_000

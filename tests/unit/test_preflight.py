@@ -4,8 +4,8 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady
-from testbed import preflight
-from testbed.proxies import ProxyKind
+from testbed.host import preflight
+from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def test_a_kernel_without_htb_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

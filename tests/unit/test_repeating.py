@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.measurement import Repeat
-from model.pauses import NOT_WATCHED, Pause, PauseLog
-from results.statistics import median_interval
-from scenarios.repeating import AUTO, DISTURBED_ABOVE, Executions, Repeats, is_disturbed
+from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
+from model.measurement.records import Repeat
+from results.verdicts.summary import median_interval
+from scenarios.execution.repeats import AUTO, DISTURBED_ABOVE, Executions, Repeats, is_disturbed
 
 SECOND_NS = 10**9
 DEPTH_S = 0.01

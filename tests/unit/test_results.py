@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.measurement import Repeat, TransferRecord
-from model.prediction import Epoch, Prediction, path_class, predict, transfer_paths
-from model.schedule import Collective, Schedule
-from model.topology import Topology, build_topology
-from results.comparison import CaseResult, Measured, Mismatch, Thresholds, compare
-from results.contract import run_object
-from results.statistics import summarize
-from results.store import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
-from results.table import human_bytes, human_seconds, print_run
-from results.verdict import Verdict, worst
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Epoch, Prediction, path_class, predict, transfer_paths
+from model.workload.schedule import Collective, Schedule
+from results.documents.run import run_object
+from results.store.runs import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
+from results.tables.run import human_bytes, human_seconds, print_run
+from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, Thresholds, compare
+from results.verdicts.summary import summarize
+from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 

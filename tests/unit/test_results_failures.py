@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from results.failures import (
+from results.verdicts.fault_impact import (
     FAILURE_KEYS,
     Failure,
     FaultTimes,
@@ -16,8 +16,8 @@ from results.failures import (
     lost_experiment,
     print_failures,
 )
-from results.fidelity import Fidelity
-from results.verdict import Verdict
+from results.verdicts.fidelity import Fidelity
+from results.verdicts.verdict import Verdict
 from tests.unit.test_results import result
 
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.measurement import Repeat
-from model.prediction import Epoch, path_class, predict, transfer_paths
-from model.schedule import Collective
-from model.topology import build_topology
-from results.comparison import CaseResult, Measured, Thresholds, compare
-from results.contract import run_object
-from results.store import RunFolder, find_run
-from results.table import print_run
-from results.verdict import Verdict
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.measurement.records import Repeat
+from model.prediction.fluid import Epoch, path_class, predict, transfer_paths
+from model.workload.schedule import Collective
+from results.documents.run import run_object
+from results.store.runs import RunFolder, find_run
+from results.tables.run import print_run
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))

@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import addressing
-from model.fabric import FabricKind
-from model.routing import Routing, path
-from model.topology import Gpu, LinkKind, Topology, build_topology
+from model.fabric import addressing
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
+from model.routing.paths import Routing, path
 from tests.unit.fabrics import spec, topologies
 
 MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1

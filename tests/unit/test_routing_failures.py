@@ -7,11 +7,11 @@ from itertools import pairwise, permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
-from model.fabric import FabricKind
-from model.health import Health, without
-from model.routing import Routing, Unreachable
-from model.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
+from model.fabric.health import Health, without
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
+from model.routing.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
+from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from controller import rtnetlink
-from controller.desired import Route
+from controller.forwarding.planner import Route
+from controller.southbound import route_messages as rtnetlink
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
-from results.contract import run_object
-from results.run_comparison import (
+from results.documents.run import run_object
+from results.documents.run_diff import (
     Difference,
     StoredRun,
     comparison_object,
     difference,
     differing,
 )
-from results.run_comparison_table import print_comparison
-from results.store import RunFolder
-from scenarios.comparing import compared
+from results.store.runs import RunFolder
+from results.tables.run_diff import print_comparison
+from scenarios.cli.compare import compared
 from tests.unit.test_results import both_fabrics, result
 
 MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from scenarios.loading import load
+from scenarios.loader import load
 
 GOOD = """\
 fabric:

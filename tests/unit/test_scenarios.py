@@ -8,14 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.fabric import FabricKind
-from model.schedule import Collective
+from model.fabric.spec import FabricKind
+from model.workload.schedule import Collective
 from scenarios.library import library
-from scenarios.loading import load
-from scenarios.profiles import work
-from scenarios.quantities import RATES, SIZES, parse
-from scenarios.reference import SECTIONS, reference
-from scenarios.scaling import MAX_HB_BPS, TOTAL_HB_BPS, TOTAL_NIC_BPS, auto_bandwidth_scale
+from scenarios.loader import load
+from scenarios.planning.auto_scale import (
+    MAX_HB_BPS,
+    TOTAL_HB_BPS,
+    TOTAL_NIC_BPS,
+    auto_bandwidth_scale,
+)
+from scenarios.planning.load_estimate import work
+from scenarios.spec.reference import SECTIONS, reference
+from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import spec as fabric_spec
 
 GOOD = """\

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.schedule import Collective, Schedule, ScheduleError, Transfer
-from traffic_gen.collectives import ALGORITHMS, ELEMENT_BYTES, build_schedule
+from model.workload.schedule import Collective, Schedule, ScheduleError, Transfer
+from traffic_gen.workloads.collectives import ALGORITHMS, ELEMENT_BYTES, build_schedule
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)

@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric import FabricKind
-from model.measurement import FaultRecord
-from scenarios.layout import job_layout
-from scenarios.settling import epochs_of, fault_times, is_settled
+from model.fabric.spec import FabricKind
+from model.measurement.records import FaultRecord
+from model.workload.placement import job_layout
+from scenarios.execution.convergence import epochs_of, fault_times, is_settled
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
-from model.fabric import FabricKind
-from model.prediction import lower_bound_s
-from model.schedule import Collective
-from model.shaping import wire_bytes
-from model.topology import build_topology
-from scenarios.iperf_comparison import Flow, bytes_by_pair, rounds
-from scenarios.layout import job_layout
-from scenarios.side_by_side import (
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.prediction.fluid import lower_bound_s
+from model.workload.placement import job_layout
+from model.workload.schedule import Collective
+from scenarios.benchmarks.iperf3 import Flow, bytes_by_pair, rounds
+from scenarios.benchmarks.side_by_side import (
     Execution,
     Figures,
     medians,
@@ -21,7 +21,7 @@ from scenarios.side_by_side import (
     side_by_side,
 )
 from tests.unit.fabrics import spec
-from traffic_gen.collectives import build_schedule
+from traffic_gen.workloads.collectives import build_schedule
 
 FABRIC = spec(FabricKind.RAIL_ONLY, 2, 2)
 MEGABYTE = 1_000_000

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.desired import DesiredState, desired_state
-from controller.stages import at_once, nearest_first, routes_behind
-from model.distances import Distances, LiveLinks
-from model.fabric import FabricKind
-from model.health import Health
-from model.routing import Routing, Unreachable
-from model.topology import Gpu, Topology, build_topology
+from controller.forwarding.planner import DesiredState, desired_state
+from controller.rollout.update_plan import at_once, nearest_first, routes_behind
+from model.fabric.health import Health
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu, Topology, build_topology
+from model.routing.distances import Distances, LiveLinks
+from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 from tests.unit.pipeline import Pipeline
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric import FabricKind
-from model.faults import Fault, How, What
-from model.prediction import Epoch, path_class, predict, transfer_paths
-from model.schedule import Collective
-from model.topology import build_topology
-from scenarios.strike import WATCH_EVERY_S, Strike, moment_s
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.faults.faults import Fault, How, What
+from model.prediction.fluid import Epoch, path_class, predict, transfer_paths
+from model.workload.schedule import Collective
+from scenarios.execution.fault_timeline import WATCH_EVERY_S, Strike, moment_s
 from tests.unit.fabrics import spec
-from traffic_gen.collectives import build_schedule
-from traffic_gen.fleet import Aborted
+from traffic_gen.agents.client import Aborted
+from traffic_gen.workloads.collectives import build_schedule
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 3))
 

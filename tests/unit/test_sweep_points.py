@@ -12,11 +12,11 @@ from ruamel.yaml import YAML
 
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.axes import MAX_POINTS, axes, axis
 from scenarios.library import library
-from scenarios.loading import load, value_of
-from scenarios.scenario import Scenario
-from scenarios.sweep_points import check_again, planned
+from scenarios.loader import load, value_of
+from scenarios.spec.scenario import Scenario
+from scenarios.sweep.axes import MAX_POINTS, axes, axis
+from scenarios.sweep.points import check_again, planned
 from tests.unit.test_scenarios import GOOD
 
 SIMPLE = st.one_of(st.integers(), st.booleans(), st.none(), st.text("ab ,:#[]{}'\"-\n", max_size=9))

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
-from results.store import RunFolder, find_run
-from results.sweep_report import print_sweep, short_names, sweep_object
-from results.sweep_store import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
-from scenarios.executor import Order
-from scenarios.sweep_progress import SweepLines, human_remaining, remaining, sweep_listener
-from scenarios.sweep_request import SweepRequest
-from scenarios.sweeping import Sweeping
+from results.documents.sweep import print_sweep, short_names, sweep_object
+from results.store.runs import RunFolder, find_run
+from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
+from scenarios.sweep.executor import Order
+from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
+from scenarios.sweep.request import SweepRequest
+from scenarios.sweep.runner import Sweeping
 from tests.unit.test_scenarios import GOOD
 
 CASE = {

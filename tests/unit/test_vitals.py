@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.vitals import Reading, ThreadTime, Window, window, within
-from testbed.netlink import HEADER
-from testbed.procfs import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
-from testbed.queues import STATISTICS, TCMSG, Queue, parsed
+from linux.netlink import HEADER
+from linux.procfs import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
+from linux.qdisc_stats import STATISTICS, TCMSG, Queue, parsed
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, within
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 SECOND_NS = 10**9

@@ -1,0 +1,133 @@
+"""The fabric as the controller sees it: where NIC links lead, which links work, and how fast."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from controller.detection.liveness import Liveness
+from model.fabric.health import Health
+from model.fabric.topology import (
+    Circuits,
+    Link,
+    LinkKind,
+    Topology,
+    build_topology,
+    exchanged,
+    slot_at,
+    straight_circuits,
+)
+from model.routing.drain import drain
+
+Facts = dict[str, object]
+
+# What a shaper has of a link's rate is rounded to whole bytes per second, at least.
+NOMINAL_WITHIN = 0.01
+
+
+class ObservedFabric:
+    """Collects what ports, probes and processes tell; each returns what is new about links.
+
+    Links are known by the interface at their upper end: an optical switch may move a NIC link to
+    another switch, and it is the same link still.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._circuits: Circuits = straight_circuits(topology.spec)
+        self._liveness = Liveness()
+        self._failed: frozenset[str] = frozenset()
+        # By link, then by the interface of the end that sends so fast.
+        self._rates_bps: defaultdict[str, dict[str, int]] = defaultdict(dict)
+
+    def _link(self, interface: str) -> Link | None:
+        return self.topology.link_by_interface.get(interface)
+
+    def port(self, switch: str, interface: str, number: int, up: bool, now_s: float) -> list[Facts]:
+        """A port of a rail or spine switch."""
+        link = self._link(interface)
+        if link is None:
+            return []
+        if link.kind is LinkKind.NIC and (switch, number) != _place(link):
+            if not up:  # it has moved, and its former port is heard after its new one
+                return []
+            self._move(link, switch, number)
+        self._liveness.carrier(link.upper.interface, interface, up, now_s)
+        return self.look(now_s)
+
+    def _move(self, link: Link, switch: str, number: int) -> None:
+        """An optical switch has moved a NIC link: it has come up at another port."""
+        rail = self.topology.switch_by_name[switch].rail
+        if rail is not None:
+            gpu = self.topology.gpu_by_name[link.lower.node]
+            self._circuits = exchanged(self._circuits, gpu, slot_at(rail, number))
+            self.topology = build_topology(self.topology.spec, self._circuits)
+
+    def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
+        """An interface of any switch, as the kernel sees it."""
+        link = self._link(interface)
+        if link is None:
+            return []
+        self._liveness.carrier(link.upper.interface, f"{interface} (kernel)", up, now_s)
+        return self.look(now_s)
+
+    def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:
+        """The last probe of one direction of a link has arrived, or has not."""
+        self._liveness.probed(link.upper.interface, sender, arrived, now_s)
+        return [] if arrived else self.look(now_s)
+
+    def rate(self, interface: str, rate_bps: int) -> list[Facts]:
+        """How fast a port sends now, in bit/s. A link is as slow as the slower of its ends.
+
+        Unlike carrier, a rate is believed at once, back to nominal, too: the link works all along.
+        """
+        link = self._link(interface)
+        if link is None:
+            return []
+        before = self._present_bps(link)
+        self._rates_bps[link.upper.interface][interface] = rate_bps
+        now = self._present_bps(link)
+        if now == before:
+            return []
+        state = "degraded" if now < link.rate_bps else "usable"
+        return [{"link": link.name, state: "rate", "rate_bps": now}]
+
+    def _present_bps(self, link: Link) -> int:
+        """A link's rate: its nominal one if it is near that, or nothing else is known."""
+        slowest = min(self._rates_bps[link.upper.interface].values(), default=link.rate_bps)
+        return slowest if slowest < (1 - NOMINAL_WITHIN) * link.rate_bps else link.rate_bps
+
+    def dead(self, gpu: str, now_s: float) -> list[Facts]:
+        """A GPU's proxy has died, and both its links with it."""
+        for link in self.topology.links_of(gpu):
+            self._liveness.carrier(link.upper.interface, gpu, False, now_s)
+        return self.look(now_s)
+
+    def look(self, now_s: float) -> list[Facts]:
+        """What has failed or can be used again since the last look."""
+        failed = self._liveness.failed(now_s)
+        if failed == self._failed:
+            return []
+        news = [*self._news(failed - self._failed, "failed")]
+        news += self._news(self._failed - failed, "usable")
+        self._failed = failed
+        return news
+
+    def _news(self, links: frozenset[str], state: str) -> Iterator[Facts]:
+        for interface in sorted(links):
+            how = "probes" if self._liveness.silent(interface) else "carrier"
+            yield {"link": self.topology.link_by_interface[interface].name, state: how}
+
+    def health(self, now_s: float) -> Health:
+        """The fabric's health, with links given up that are too slow to be used."""
+        links = self.topology.link_by_interface
+        failed = frozenset(links[key].name for key in self._liveness.failed(now_s))
+        return drain(self.topology, Health(failed, self._slow_bps()))
+
+    def _slow_bps(self) -> dict[str, int]:
+        """The rates of degraded links, by their names."""
+        links = (self.topology.link_by_interface[key] for key in self._rates_bps)
+        rates = ((link, self._present_bps(link)) for link in links)
+        return {link.name: bps for link, bps in rates if bps < link.rate_bps}
+
+
+def _place(link: Link) -> tuple[str, int]:
+    return link.upper.node, link.upper.number

@@ -1,0 +1,74 @@
+"""The rates of links, as the kernel's traffic control has them in the present namespace.
+
+A real switch tells of the present speed of a port (OpenFlow 1.3, section 7.2.1, `curr_speed`).
+Here it is the rate of the HTB class that nothing is above: what an interface sends passes it. The
+kernel tells of every change at once (rtnetlink(7), RTM_NEWTCLASS; linux/pkt_sched.h).
+"""
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from controller.southbound.route_messages import GroupReader, Message, attributes_in
+
+CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
+HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
+RATE64 = struct.Struct("=Q")
+RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
+RTMGRP_TC = 8
+TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
+TC_H_ROOT = 0xFFFF_FFFF
+HTB = b"htb\0"
+
+# An interface, and how fast it sends, in bit/s.
+Rate = tuple[str, int]
+
+
+class LinkRates(GroupReader):
+    """What interfaces send at most; those without a shaper are not told of."""
+
+    def __init__(self) -> None:
+        super().__init__(RTMGRP_TC)
+
+    def present(self) -> list[Rate]:
+        """The rates of all shaped interfaces."""
+        names = {index: name for name, (index, _) in self._reader.interfaces().items()}
+        return [
+            (names[index], rate_bps)
+            for asked in names
+            for index, rate_bps in root_rates(
+                self._reader.dump(RTM_GETTCLASS, CLASS.pack(socket.AF_UNSPEC, asked, 0, 0, 0))
+            )
+        ]
+
+    def changed(self) -> list[Rate]:
+        """Rates that were set meanwhile; waits for the first."""
+        news = self._news.news()
+        return self.present() if news is None else list(_named(root_rates(news)))
+
+
+def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:
+    """Interfaces, by index, and their rates in bit/s: those of the HTB classes at the root."""
+    for kind, payload in messages:
+        if kind == RTM_NEWTCLASS:
+            _family, index, _handle, parent, _info = CLASS.unpack_from(payload)
+            found = attributes_in(payload[CLASS.size :])
+            if parent == TC_H_ROOT and found[TCA_KIND] == HTB:
+                yield index, _rate_bps(attributes_in(found[TCA_OPTIONS]))
+
+
+def _rate_bps(options: dict[int, bytes]) -> int:
+    """From bytes per second, which take 64 bits from 34 Gbit/s on."""
+    if TCA_HTB_RATE64 in options:
+        (rate,) = RATE64.unpack(options[TCA_HTB_RATE64])
+    else:
+        (rate,) = HTB_OPTIONS.unpack_from(options[TCA_HTB_PARMS])
+    return 8 * int(rate)
+
+
+def _named(rates: Iterable[tuple[int, int]]) -> Iterator[Rate]:
+    for index, rate_bps in rates:
+        with suppress(OSError):  # it went meanwhile
+            yield socket.if_indextoname(index), rate_bps

@@ -1,0 +1,353 @@
+"""What should be installed: rules on the switches and host routes of the proxies.
+
+A pure function of topology and health, derived from `model.routing.Routing` alone. It is put
+together from parts, each a pure function of what `Routing` says of a GPU or switch and a rail. A
+planner remembers them: after a failure only the parts are worked out of which it says otherwise.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from itertools import permutations
+from typing import NamedTuple
+
+from controller.forwarding.memo import Memory
+from model.fabric import addressing
+from model.fabric.health import HEALTHY, Health
+from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.routing.ecmp import Choice, Exits, Ports, Step
+from model.routing.paths import Routing, bits
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An OpenFlow rule: IPv4 packets to `destination` leave by `port`.
+
+    `hardware_address` is what the last switch before a GPU writes into the Ethernet header.
+    When `port` has no link, the switch takes `backup` by itself (a fast-failover group). With
+    `in_port`, the rule is for what came in there alone.
+    """
+
+    destination: IPv4Network
+    port: int
+    hardware_address: str | None = None
+    backup: int | None = None
+    in_port: int | None = None
+
+    @property
+    def place(self) -> tuple[IPv4Network, int | None]:
+        """What a rule is for: a switch has one rule for each place."""
+        return self.destination, self.in_port
+
+
+@dataclass(frozen=True)
+class Route:
+    """A host route of a proxy: packets to `destination` go to `gateway` over `interface`.
+
+    Without a gateway the destination is cut off: the proxy says so to whoever sends.
+    """
+
+    destination: IPv4Network
+    gateway: IPv4Address | None = None
+    interface: str = ""
+    source: IPv4Address | None = None
+
+    @property
+    def place(self) -> IPv4Network:
+        """What a route is for: a proxy has one route for each place."""
+        return self.destination
+
+
+@dataclass(frozen=True)
+class DesiredState:
+    """All rules by switch, all routes by GPU, and the pairs of GPUs that have no way."""
+
+    rules: dict[str, frozenset[Rule]]
+    routes: dict[str, frozenset[Route]]
+    cut_off: tuple[tuple[str, str], ...]
+
+
+def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
+    """What should be installed on a fabric of this health."""
+    return Planner(topology).state(health)
+
+
+class Way(NamedTuple):
+    """A rule but for its destination."""
+
+    port: int
+    hardware_address: str | None
+    backup: int | None
+    in_port: int | None
+
+    @property
+    def suits_many(self) -> bool:
+        """Whether it could be the way to many GPUs, from wherever."""
+        return self.hardware_address is None and self.in_port is None
+
+    def rule(self, destination: IPv4Network) -> Rule:
+        """The rule for a destination."""
+        return Rule(destination, *self)
+
+
+# The routing's word on a GPU and a rail: exits with the set of domains they are for, bit d for
+# domain d; and the exits to the rail's GPU in the own domain, if that is another one.
+HostInputs = tuple[tuple[tuple[Exits, int], ...], Exits | None]
+# The same for a switch and a rail: only the domains whose GPUs the switch has to know.
+SwitchInputs = tuple[tuple[Ports, int], ...]
+# By switch and rail: the domains whose GPUs the switch has to know.
+Needs = defaultdict[tuple[str, int], int]
+
+# Parts of the rules of switches, and of the routes of GPUs, by name.
+RuleSets = defaultdict[str, list[frozenset[Rule]]]
+RouteSets = defaultdict[str, list[frozenset[Route]]]
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """What a GPU does with packets for a rail; those to the domains `by_nic` leave by its NIC."""
+
+    routes: frozenset[Route]
+    cut_off: tuple[tuple[str, str], ...]
+    by_nic: int
+
+
+@dataclass(frozen=True)
+class SwitchPart:
+    """What a switch does with packets for a rail, and which domains' it hands to which switch."""
+
+    rules: frozenset[Rule]
+    onward: dict[str, int]
+
+
+class Planner:
+    """Works out the desired states of one topology, and remembers the parts of the last."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._rails = range(topology.spec.domain_size)
+        self._domains = topology.spec.domains
+        self._choice = Choice(topology)
+        self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
+        self._host_part = Memory(self._plan_host)
+        self._switch_part = Memory(self._plan_switch)
+        self._routes = Memory(_union_of_routes)
+        self._rules = Memory(_union_of_rules)
+
+    def state(self, health: Health) -> DesiredState:
+        """What should be installed: first on the hosts, then on those that they hand packets to."""
+        routing = Routing(self.topology, health)
+        hosts = {gpu: self._host_parts(routing, gpu) for gpu in self.topology.gpus}
+        rules, routes = self._detours(routing)
+        for (switch, _), part in self._switch_parts(routing, hosts).items():
+            rules[switch].append(part.rules)
+        for gpu, parts in hosts.items():
+            routes[gpu.name] += [part.routes for part in parts]
+        return DesiredState(
+            {
+                name: self._rules(name, tuple(rules[name]))
+                for name in self.topology.openflow_switches
+            },
+            {
+                gpu.name: self._routes(gpu.name, tuple(routes[gpu.name]))
+                for gpu in self.topology.gpus
+            },
+            tuple(pair for parts in hosts.values() for part in parts for pair in part.cut_off),
+        )
+
+    # Hosts
+
+    def _host_parts(self, routing: Routing, gpu: Gpu) -> list[HostPart]:
+        """One for each rail."""
+        parts = []
+        for rail in self._rails:
+            peer = self.topology.gpu(gpu.domain, rail)
+            within = None if peer is gpu else routing.exits(gpu, peer)
+            parts.append(self._host_part((gpu, rail), (routing.exits_to_rail(gpu, rail), within)))
+        return parts
+
+    def _plan_host(self, place: tuple[Gpu, int], inputs: HostInputs) -> HostPart:
+        """One route for the whole rail, and one for each GPU that is reached otherwise."""
+        gpu, rail = place
+        dealt = self._deal(gpu, rail, inputs)
+        if not dealt:
+            return HostPart(frozenset(), (), 0)
+        most = max(dealt, key=lambda chosen: dealt[chosen].bit_count())
+        routes = {self._route(gpu, addressing.rail_network(rail), most)}
+        for chosen in dealt.keys() - {most}:
+            for domain in bits(dealt[chosen]):
+                network = self._networks[self.topology.gpu(domain, rail)]
+                routes.add(self._route(gpu, network, chosen))
+        lost = (self.topology.gpu(domain, rail).name for domain in bits(dealt.get(None, 0)))
+        cut_off = tuple((gpu.name, name) for name in lost)
+        return HostPart(frozenset(routes), cut_off, dealt.get(gpu.rail, 0))
+
+    def _deal(self, gpu: Gpu, rail: int, inputs: HostInputs) -> dict[int | None, int]:
+        """For every chosen exit the domains it is for; `None` is for those that are cut off."""
+        outside, within = inputs
+        own = 1 << gpu.domain
+        sets = [(exits, domains & ~own) for exits, domains in outside]
+        dealt: defaultdict[int | None, int] = defaultdict(int)
+        for exits, domains in sets if within is None else [*sets, (within, own)]:
+            if len(exits) < 2 and domains:
+                dealt[exits[0] if exits else None] |= domains
+                continue
+            for domain in bits(domains):
+                dealt[self._choice.exit(gpu, self.topology.gpu(domain, rail), exits)] |= 1 << domain
+        return dealt
+
+    def _route(self, gpu: Gpu, destination: IPv4Network, chosen: int | None) -> Route:
+        """The route by one of the exits."""
+        if chosen is None:
+            return Route(destination)
+        by_nic = chosen == gpu.rail
+        link = self.topology.link_of(gpu, LinkKind.NIC if by_nic else LinkKind.HB)
+        peer = self.topology.gpu(gpu.domain, chosen)
+        gateway = addressing.GATEWAY if by_nic else addressing.hb_address(peer)
+        return Route(
+            destination, gateway, link.lower.interface, self._networks[gpu].network_address
+        )
+
+    # Switches
+
+    def _switch_parts(
+        self, routing: Routing, hosts: dict[Gpu, list[HostPart]]
+    ) -> dict[tuple[str, int], SwitchPart]:
+        """Plan what is needed, and what that needs of further switches, until nothing is new."""
+        needs = self._first_needs(routing, hosts)
+        planned: Needs = defaultdict(int)
+        parts: dict[tuple[str, int], SwitchPart] = {}
+        while planned != needs:
+            for place in [place for place in needs if needs[place] != planned[place]]:
+                planned[place] = needs[place]
+                inputs = tuple(routing.ports_to_rail(*place, planned[place]))
+                parts[place] = self._switch_part(place, inputs)
+                for switch, domains in parts[place].onward.items():
+                    needs[switch, place[1]] |= domains
+        return parts
+
+    def _first_needs(self, routing: Routing, hosts: dict[Gpu, list[HostPart]]) -> Needs:
+        """What hosts hand to rail switches; and spine switches know all GPUs below them.
+
+        So when a spine switch takes over what another had, nothing is new to it.
+        """
+        needs: Needs = defaultdict(int)
+        for gpu, parts in hosts.items():
+            switch = self.topology.link_of(gpu, LinkKind.NIC).upper.node
+            for rail, part in enumerate(parts):
+                if part.by_nic:
+                    needs[switch, rail] |= part.by_nic
+        for switch in self.topology.spine_switches:
+            for rail in self._rails:
+                if below := routing.below(switch, rail):
+                    needs[switch, rail] |= below
+        return needs
+
+    def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
+        """Choose a way for each domain, and for each origin that has to be told apart."""
+        switch, rail = place
+        ways: defaultdict[Way, int] = defaultdict(int)
+        onward: defaultdict[str, int] = defaultdict(int)
+        for ports, domains in inputs:
+            for some in _dealt(ports, domains):
+                gpu = self.topology.gpu(next(bits(some)), rail)
+                for origin in (None, *self._origins(switch, gpu, ports)):
+                    steps = self._steps(switch, gpu, ports, origin)
+                    ways[self._way(steps, origin)] |= some
+                    for (hop,) in steps:
+                        onward[hop.receiver] |= some
+        handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
+        return SwitchPart(frozenset(self._rules_of_rail(rail, ways)), handed)
+
+    def _rules_of_rail(self, rail: int, ways: dict[Way, int]) -> Iterator[Rule]:
+        """One rule for each GPU; or one for the whole rail and those that are reached otherwise."""
+        most = max(ways, key=lambda way: ways[way].bit_count(), default=None)
+        for way, domains in ways.items():
+            if way is most and way.suits_many and 2 * domains.bit_count() > self._domains:
+                yield way.rule(addressing.rail_network(rail))
+                continue
+            for domain in bits(domains):
+                yield way.rule(self._networks[self.topology.gpu(domain, rail)])
+
+    def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
+        """The NIC links of the other GPUs, if the switch spreads by origin."""
+        if not ports.by_origin:
+            return []
+        nics = (link for link in self.topology.links_of(switch) if link.kind is LinkKind.NIC)
+        return [link for link in nics if link.lower.node != gpu.name]
+
+    def _steps(self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None) -> tuple[Step, ...]:
+        """The chosen step, and its backup if both lead to switches: those rewrite no address."""
+        came_from = origin.lower.node if origin else ""
+        chosen = self._choice.port(switch, gpu, ports, came_from)
+        backup = self._choice.backup(switch, gpu, ports, came_from)
+        steps = tuple(step for step in (chosen, backup) if step is not None)
+        to_gpu = any(step[0].receiver in self.topology.gpu_by_name for step in steps)
+        return steps[:1] if to_gpu else steps
+
+    def _way(self, steps: tuple[Step, ...], origin: Link | None) -> Way:
+        port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in steps)
+        last = self.topology.gpu_by_name.get(steps[0][0].receiver)
+        return Way(
+            port,
+            addressing.nic_mac(last) if last else None,
+            backup[0] if backup else None,
+            origin.upper.number if origin else None,
+        )
+
+    # Pairs of a domain whose HB links are not all well: their HB addresses are routed, too.
+
+    def _detours(self, routing: Routing) -> tuple[RuleSets, RouteSets]:
+        """The rules and routes for HB addresses, along the ways of all such pairs."""
+        rules: RuleSets = defaultdict(list)
+        routes: RouteSets = defaultdict(list)
+        for source, destination in self._detoured_pairs(routing):
+            address = addressing.hb_address(destination)
+            for node, came_from, _ in routing.walk(source, destination):
+                gpu = self.topology.gpu_by_name.get(node)
+                if gpu is None:
+                    rule = self._detour_rule(routing, node, came_from, destination)
+                    rules[node].append(frozenset({rule}))
+                elif not self._is_direct(routing, gpu, destination):
+                    chosen = self._choice.exit(gpu, destination, routing.exits(gpu, destination))
+                    route = self._route(gpu, IPv4Network(address), chosen)
+                    routes[gpu.name].append(frozenset({route}))
+        return rules, routes
+
+    def _detoured_pairs(self, routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
+        for domain in range(self._domains):
+            gpus = self.topology.domain(domain)
+            if all(routing.live.hb[gpu] for gpu in gpus):
+                continue
+            for source, destination in permutations(gpus, 2):
+                if not self._is_direct(routing, source, destination):
+                    yield source, destination
+
+    def _is_direct(self, routing: Routing, source: Gpu, destination: Gpu) -> bool:
+        """Whether the destination is on the source's own HB link."""
+        links = routing.live.hb[source], routing.live.hb[destination]
+        return source.domain == destination.domain and None not in links
+
+    def _detour_rule(self, routing: Routing, switch: str, came_from: str, destination: Gpu) -> Rule:
+        ports = routing.ports(switch, destination)
+        origins = self._origins(switch, destination, ports)
+        origin = next((link for link in origins if link.lower.node == came_from), None)
+        steps = self._steps(switch, destination, ports, origin)
+        return self._way(steps, origin).rule(IPv4Network(addressing.hb_address(destination)))
+
+
+def _dealt(ports: Ports, domains: int) -> Iterator[int]:
+    """Sets of domains that get the same: all if there is one port, else each its own."""
+    if len(ports.steps) == 1:
+        yield domains
+    elif ports.steps:
+        yield from (1 << domain for domain in bits(domains))
+
+
+def _union_of_routes(_gpu: str, parts: tuple[frozenset[Route], ...]) -> frozenset[Route]:
+    return frozenset().union(*parts)
+
+
+def _union_of_rules(_switch: str, parts: tuple[frozenset[Rule], ...]) -> frozenset[Rule]:
+    return frozenset().union(*parts)

@@ -1,0 +1,36 @@
+"""Host routes of the proxies: one netlink socket in each proxy's namespace."""
+
+from controller.forwarding.diff import difference, vacated
+from controller.forwarding.planner import Route
+from controller.southbound.namespaces import entering
+from controller.southbound.route_messages import Netlink
+
+
+class HostRoutes:
+    """The routes of one proxy. What is there is read once; others do not change our routes."""
+
+    def __init__(self, process_id: int) -> None:
+        with entering(process_id):
+            self._netlink = Netlink()
+        self._index = self._interfaces()
+        self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
+
+    def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
+        """Make our routes the desired ones; return how many were added and removed."""
+        if desired is self.installed:
+            return 0, 0
+        change = difference(self.installed, desired)
+        removals = vacated(change)
+        # The controller may have been here before the proxy got its links.
+        if not {route.interface for route in change.additions} - {""} <= self._index.keys():
+            self._index = self._interfaces()
+        self._netlink.change(change.additions, removals, self._index)
+        self.installed = desired
+        return len(change.additions), len(removals)
+
+    def _interfaces(self) -> dict[str, int]:
+        return {name: index for name, (index, _) in self._netlink.interfaces().items()}
+
+    def close(self) -> None:
+        """Let go of the proxy's namespace."""
+        self._netlink.close()

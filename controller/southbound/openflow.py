@@ -1,0 +1,240 @@
+"""Rules as OpenFlow 1.3 messages (ONF TS-006) and back."""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Network
+from typing import Any
+
+from controller.forwarding.diff import Difference, vacated
+from controller.forwarding.planner import Rule
+
+# The upper half of a cookie marks rules as ours, the lower is the controller's generation.
+COOKIE_MARK = 0x5241494C << 32  # "RAIL"
+COOKIE_MASK = 0xFFFFFFFF << 32
+# Longer prefixes win, as in a routing table: while a rail's rule and rules for single GPUs of it
+# are both installed, no packet takes the wrong one (OpenFlow leaves ties open, section 5.3).
+BASE_PRIORITY = 100
+# A rule for what came in by one port wins over the one for the rest.
+IN_PORT_PRIORITY = 1
+ETHERTYPE_IPV4 = 0x0800
+PERMANENT = 0
+APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
+# No switch has this port, so a rule that leads there is never desired.
+NO_PORT = 0
+BACKUP_BITS = 16  # port numbers are below 0xff00 (section 7.2.1)
+
+# The ports of a fast-failover group: the first that is live is taken (section 5.6.1).
+Buckets = tuple[int, ...]
+# Its number and its buckets.
+Group = tuple[int, Buckets]
+Groups = Difference[Group]
+
+
+def cookie(generation: int) -> int:
+    """The cookie of rules of a generation."""
+    return COOKIE_MARK | generation
+
+
+def priority(rule: Rule) -> int:
+    """The priority of a rule."""
+    from_one_port = 0 if rule.in_port is None else IN_PORT_PRIORITY
+    return BASE_PRIORITY + 2 * rule.destination.prefixlen + from_one_port
+
+
+def group_id(port: int, backup: int) -> int:
+    """The number of the fast-failover group of two ports: it says what is in it."""
+    return port << BACKUP_BITS | backup
+
+
+def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
+    """The groups that rules refer to, with their numbers."""
+    pairs = {(rule.port, rule.backup) for rule in rules if rule.backup is not None}
+    return frozenset((group_id(port, backup), (port, backup)) for port, backup in pairs)
+
+
+def additions(
+    datapath: Any, change: Difference[Rule], groups: Groups, generation: int
+) -> list[Any]:
+    """The messages that install what is new: groups before the rules that refer to them.
+
+    A group of ours that is not as its number says is in the removals, too: it is modified.
+    """
+    protocol = datapath.ofproto
+    spoilt = {number for number, _ in groups.removals}
+    commands = [
+        (protocol.OFPGC_MODIFY if number in spoilt else protocol.OFPGC_ADD, number, buckets)
+        for number, buckets in groups.additions
+    ]
+    return [
+        *(_group(datapath, *command) for command in commands),
+        *(addition(datapath, rule, generation) for rule in change.additions),
+    ]
+
+
+def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[Any]:
+    """The messages that remove what is no longer wanted: groups behind their rules."""
+    delete = datapath.ofproto.OFPGC_DELETE
+    return [
+        *(removal(datapath, rule) for rule in vacated(change)),
+        *(_group(datapath, delete, number, ()) for number, _ in vacated_groups(groups)),
+    ]
+
+
+def vacated_groups(groups: Groups) -> frozenset[Group]:
+    """The removals whose number no addition takes."""
+    taken = {number for number, _ in groups.additions}
+    return frozenset(group for group in groups.removals if group[0] not in taken)
+
+
+def barrier(datapath: Any) -> Any:
+    """Is answered when all before it is done (section 7.3.8)."""
+    return datapath.ofproto_parser.OFPBarrierRequest(datapath)
+
+
+def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
+    """A message about a fast-failover group (section 7.3.4.2)."""
+    parser, protocol = datapath.ofproto_parser, datapath.ofproto
+    buckets = [
+        parser.OFPBucket(watch_port=port, actions=[parser.OFPActionOutput(port)]) for port in ports
+    ]
+    return parser.OFPGroupMod(datapath, command, protocol.OFPGT_FF, number, buckets)
+
+
+def addition(datapath: Any, rule: Rule, generation: int) -> Any:
+    """The message that installs a rule (section 7.3.4.1)."""
+    parser, protocol = datapath.ofproto_parser, datapath.ofproto
+    if rule.backup is None:
+        actions = [parser.OFPActionOutput(rule.port)]
+    else:
+        actions = [parser.OFPActionGroup(group_id(rule.port, rule.backup))]
+    if rule.hardware_address is not None:
+        actions.insert(0, parser.OFPActionSetField(eth_dst=rule.hardware_address))
+    apply = parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)
+    return parser.OFPFlowMod(
+        datapath,
+        command=protocol.OFPFC_ADD,
+        cookie=cookie(generation),
+        priority=priority(rule),
+        idle_timeout=PERMANENT,
+        hard_timeout=PERMANENT,
+        match=_match(parser, rule),
+        instructions=[apply],
+    )
+
+
+def removal(datapath: Any, rule: Rule) -> Any:
+    """The message that removes a rule of ours, whatever its generation."""
+    parser, protocol = datapath.ofproto_parser, datapath.ofproto
+    return parser.OFPFlowMod(
+        datapath,
+        command=protocol.OFPFC_DELETE_STRICT,
+        cookie=COOKIE_MARK,
+        cookie_mask=COOKIE_MASK,
+        priority=priority(rule),
+        out_port=protocol.OFPP_ANY,
+        out_group=protocol.OFPG_ANY,
+        match=_match(parser, rule),
+    )
+
+
+def _match(parser: Any, rule: Rule) -> Any:
+    network = rule.destination
+    destination = (str(network.network_address), str(network.netmask))
+    from_port = {} if rule.in_port is None else {"in_port": rule.in_port}
+    return parser.OFPMatch(eth_type=ETHERTYPE_IPV4, ipv4_dst=destination, **from_port)
+
+
+def request_ports(datapath: Any) -> Any:
+    """The message that asks for the state of all ports (section 7.3.5.7)."""
+    return datapath.ofproto_parser.OFPPortDescStatsRequest(datapath, 0)
+
+
+def has_carrier(datapath: Any, port: Any) -> bool:
+    """Whether a port, as a switch describes it, is up and has carrier (section 7.2.1)."""
+    protocol = datapath.ofproto
+    down = port.config & protocol.OFPPC_PORT_DOWN or port.state & protocol.OFPPS_LINK_DOWN
+    return not down
+
+
+def interface_of(port: Any) -> str:
+    """The name of a port's interface."""
+    return str(port.name.rstrip(b"\0").decode())
+
+
+def request_groups(datapath: Any) -> Any:
+    """The message that asks for all groups (section 7.3.5.10)."""
+    return datapath.ofproto_parser.OFPGroupDescStatsRequest(datapath, 0)
+
+
+def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
+    """Groups in a reply; one that is no fast-failover group of ports has no buckets."""
+    return frozenset((entry.group_id, _buckets(datapath, entry)) for entry in entries)
+
+
+def _buckets(datapath: Any, entry: Any) -> Buckets:
+    actions = [[_action(action) for action in bucket.actions] for bucket in entry.buckets]
+    ports = tuple(bucket.watch_port for bucket in entry.buckets)
+    if entry.type != datapath.ofproto.OFPGT_FF or actions != [[("output", p)] for p in ports]:
+        return ()
+    return ports
+
+
+def request_rules(datapath: Any) -> Any:
+    """The message that asks for all installed rules of ours (section 7.3.5.2)."""
+    parser, protocol = datapath.ofproto_parser, datapath.ofproto
+    return parser.OFPFlowStatsRequest(
+        datapath,
+        0,
+        protocol.OFPTT_ALL,
+        protocol.OFPP_ANY,
+        protocol.OFPG_ANY,
+        COOKIE_MARK,
+        COOKIE_MASK,
+        parser.OFPMatch(),
+    )
+
+
+def installed_rules(entries: list[Any]) -> dict[Rule, int]:
+    """Rules in a reply that stand where ours do and carry our mark, with their generations."""
+    return {
+        rule: entry.cookie & ~COOKIE_MASK
+        for entry in entries
+        if entry.cookie & COOKIE_MASK == COOKIE_MARK and (rule := _rule(entry)) is not None
+    }
+
+
+def _rule(entry: Any) -> Rule | None:
+    """A rule, if its match and its priority are as we write them."""
+    fields = dict(entry.match.items())
+    in_port = fields.pop("in_port", None)
+    if fields.keys() != {"eth_type", "ipv4_dst"} or fields["eth_type"] != ETHERTYPE_IPV4:
+        return None
+    port, address, backup = _actions(entry)
+    rule = Rule(_network(fields["ipv4_dst"]), port, address, backup, in_port)
+    return rule if entry.priority == priority(rule) else None
+
+
+def _actions(entry: Any) -> tuple[int, str | None, int | None]:
+    """Port, hardware address and backup. What someone else made of ours leads to no port."""
+    if [instruction.type for instruction in entry.instructions] != [APPLY_ACTIONS]:
+        return NO_PORT, None, None
+    match [_action(action) for action in entry.instructions[0].actions]:
+        case [("output", int(port))]:
+            return port, None, None
+        case [("group", int(number))]:
+            return number >> BACKUP_BITS, None, number & (1 << BACKUP_BITS) - 1
+        case [("eth_dst", str(address)), ("output", int(port))]:
+            return port, address, None
+    return NO_PORT, None, None
+
+
+def _action(action: Any) -> tuple[str, object]:
+    if hasattr(action, "port"):
+        return "output", action.port
+    if hasattr(action, "group_id"):
+        return "group", action.group_id
+    return getattr(action, "key", "other"), getattr(action, "value", None)
+
+
+def _network(value: str | tuple[str, str]) -> IPv4Network:
+    """A match without a mask is one address."""
+    return IPv4Network(value if isinstance(value, str) else "/".join(value))

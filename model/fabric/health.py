@@ -1,0 +1,47 @@
+"""What of a fabric works: the failed links, and the slow ones."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from model.fabric.shaping import Shaper
+from model.fabric.topology import Hop, Link, Topology
+
+
+@dataclass(frozen=True)
+class Health:
+    """The links that are not used, by their names, and the rates in bit/s of degraded ones.
+
+    A dead switch or GPU is one all of whose links have failed. A link that fails in one direction
+    only has failed: no switch and no NIC uses half a link. Links that are `drained` are among the
+    `failed`: they are too slow to be worth their while, but lose nothing of what is under way.
+    """
+
+    failed: frozenset[str] = frozenset()
+    rates_bps: Mapping[str, int] = field(default_factory=dict)
+    drained: frozenset[str] = frozenset()
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """The links that carry nothing, and not of our own will."""
+        return self.failed - self.drained
+
+    def is_live(self, link: Link) -> bool:
+        """Whether a link is used."""
+        return link.name not in self.failed
+
+    def rate_bps(self, hop: Hop) -> int:
+        """The rate of one direction of a link."""
+        return self.rates_bps.get(hop.link.name, hop.link.rate_bps)
+
+    def shaper(self, hop: Hop) -> Shaper:
+        """The token bucket of one direction of a link."""
+        return Shaper(self.rate_bps(hop), hop.link.depth_s)
+
+
+HEALTHY = Health()
+
+
+def without(topology: Topology, nodes: Iterable[str] = (), links: Iterable[str] = ()) -> Health:
+    """The health of a fabric whose `nodes` are dead and whose `links` have failed."""
+    lost = {link.name for node in nodes for link in topology.links_of(node)}
+    return Health(frozenset({*links, *lost}))

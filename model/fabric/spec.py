@@ -1,0 +1,107 @@
+"""What a fabric is to be: the specification that a scenario resolves to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
+
+
+class FabricKind(StrEnum):
+    """The two networks that the rail-only paper compares (arXiv 2307.12169, figure 1)."""
+
+    RAIL_ONLY = "rail-only"
+    RAIL_OPTIMIZED = "rail-optimized"
+
+
+class Datapath(StrEnum):
+    """Where the rail and spine switches forward packets: both are Open vSwitch's."""
+
+    KERNEL = "kernel"
+    USER_SPACE = "user-space"
+
+
+@dataclass(frozen=True)
+class FabricSpec:
+    """A fabric of `domains` HB domains with `domain_size` GPUs each.
+
+    Rates are those of the real platform, in bit/s per direction; the emulated ones are smaller
+    by `bandwidth_scale`. `spines` and `oversubscription` matter where there are spine switches:
+    the uplinks of a rail switch carry the sum of its NIC links, divided by `oversubscription`.
+    `seed` turns the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail of
+    a rail-only fabric is a Clos network of so many leaf switches and `spines` spine switches.
+
+    Spares are counted in: the last `spare_domains` of the domains and the last `spare_gpus` of
+    each domain's GPUs are idle until they replace others. `spare_rail_switches` have ports for
+    all domains, but no GPU until an optical switch moves NIC links to them.
+
+    `bucket_depth_s` is how many seconds of its rate each link's token bucket holds. `datapath` is
+    the one asked for; without, it is the machine's default. Delays in seconds and losses as parts
+    of all packets are those of each direction of a link; uplinks have those of NIC links.
+    """
+
+    kind: FabricKind
+    domains: int
+    domain_size: int
+    platform: str
+    hb_rate_bps: int
+    nic_rate_bps: int
+    bandwidth_scale: float
+    spines: int
+    oversubscription: float = 1.0
+    seed: int = 0
+    rail_leaves: int = 1
+    spare_domains: int = 0
+    spare_gpus: int = 0
+    spare_rail_switches: int = 0
+    bucket_depth_s: float = DEFAULT_DEPTH_S
+    datapath: Datapath | None = None
+    hb_delay_s: float = 0.0
+    hb_loss: float = 0.0
+    nic_delay_s: float = 0.0
+    nic_loss: float = 0.0
+
+    @property
+    def job_domains(self) -> int:
+        """The number of domains that a job uses, y."""
+        return self.domains - self.spare_domains
+
+    @property
+    def job_size(self) -> int:
+        """The number of GPUs of a domain that a job uses, x."""
+        return self.domain_size - self.spare_gpus
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs that a job uses, N."""
+        return self.job_domains * self.job_size
+
+    @property
+    def has_spines(self) -> bool:
+        """Whether there are spine switches, for the whole fabric or for each rail."""
+        return self.kind is FabricKind.RAIL_OPTIMIZED or self.rail_leaves > 1
+
+    @property
+    def hb_impairment(self) -> Impairment:
+        """What HB links do to packets besides their rate."""
+        return Impairment(self.hb_delay_s, self.hb_loss)
+
+    @property
+    def nic_impairment(self) -> Impairment:
+        """What NIC links and uplinks do to packets besides their rate."""
+        return Impairment(self.nic_delay_s, self.nic_loss)
+
+    @property
+    def emulated_hb_bps(self) -> float:
+        """The rate of an emulated HB link, in bit/s."""
+        return self.hb_rate_bps / self.bandwidth_scale
+
+    @property
+    def emulated_nic_bps(self) -> float:
+        """The rate of an emulated NIC link, in bit/s."""
+        return self.nic_rate_bps / self.bandwidth_scale
+
+    @property
+    def emulated_uplink_bps(self) -> float:
+        """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
+        downlinks_bps = self.domains / self.rail_leaves * self.emulated_nic_bps
+        return downlinks_bps / (self.spines * self.oversubscription)

@@ -1,0 +1,354 @@
+"""The parts of a fabric and how they are joined: the one source of names, ports and capacities."""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
+from model.fabric.spec import FabricKind, FabricSpec
+
+
+class NodeKind(StrEnum):
+    """What a node of the fabric is."""
+
+    GPU = "gpu"
+    HB_SWITCH = "hb-switch"
+    RAIL_SWITCH = "rail-switch"
+    SPINE_SWITCH = "spine-switch"
+
+
+class LinkKind(StrEnum):
+    """What a link of the fabric is."""
+
+    HB = "hb-link"
+    NIC = "nic-link"
+    UPLINK = "uplink"
+
+
+@dataclass(frozen=True)
+class Port:
+    """One end of a link: the node, the number of the port (from 1) and its interface's name."""
+
+    node: str
+    number: int
+    interface: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A full-duplex link. `rate_bps` is the emulated rate of either direction.
+
+    `lower` is the end that is nearer to the GPU. `depth_s` is that of its token buckets.
+    """
+
+    kind: LinkKind
+    lower: Port
+    upper: Port
+    rate_bps: int
+    depth_s: float = DEFAULT_DEPTH_S
+    impairment: Impairment = UNIMPAIRED
+
+    @cached_property
+    def shaper(self) -> Shaper:
+        """The token bucket of each direction."""
+        return Shaper(self.rate_bps, self.depth_s)
+
+    @cached_property
+    def name(self) -> str:
+        """The link's name, as faults and reports use it."""
+        return f"{self.lower.node}--{self.upper.node}"
+
+    def __hash__(self) -> int:
+        """By name: links are keys where many packets' ways are worked out."""
+        return hash(self.name)
+
+    def port_of(self, node: str) -> Port:
+        """The link's port on `node`."""
+        return self.lower if self.lower.node == node else self.upper
+
+    def other_end(self, node: str) -> str:
+        """The node at the other end."""
+        return self.upper.node if self.lower.node == node else self.lower.node
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One direction of a link: from `sender` over `link`."""
+
+    link: Link
+    sender: str
+
+    @property
+    def receiver(self) -> str:
+        """The node that this direction leads to."""
+        return self.link.other_end(self.sender)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU's place: its HB domain and its local rank there, which is its rail."""
+
+    domain: int
+    rail: int
+
+    @cached_property
+    def name(self) -> str:
+        """The GPU proxy's name."""
+        return gpu_name(self.domain, self.rail)
+
+
+def gpu_name(domain: int, rail: int) -> str:
+    """The name of the GPU with local rank `rail` in `domain`."""
+    return f"d{domain}g{rail}"
+
+
+def hb_switch_name(domain: int) -> str:
+    """The name of an HB domain's switch."""
+    return f"hb{domain}"
+
+
+def rail_switch_name(rail: int) -> str:
+    """The name of a rail's switch."""
+    return f"rail{rail}"
+
+
+def spine_switch_name(spine: int) -> str:
+    """The name of a spine switch."""
+    return f"spine{spine}"
+
+
+@dataclass(frozen=True)
+class OpenFlowSwitch:
+    """A switch that the controller programs. A spine switch of the whole fabric has no `rail`.
+
+    `index` counts the spine switches of the fabric, or the leaf or spine switches of the rail.
+    """
+
+    name: str
+    kind: NodeKind
+    rail: int | None
+    index: int
+
+
+# A place of a rail for a NIC link: the rail, and the domain whose port on its switch it is.
+Slot = tuple[int, int]
+# For every GPU, by domain and then by local rank: the slot that its NIC link leads to.
+Circuits = tuple[tuple[Slot, ...], ...]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A fabric's nodes and links. GPUs are ordered by domain, then by local rank."""
+
+    spec: FabricSpec
+    gpus: tuple[Gpu, ...]
+    hb_switches: tuple[str, ...]
+    switches: tuple[OpenFlowSwitch, ...]
+    links: tuple[Link, ...]
+
+    @cached_property
+    def openflow_switches(self) -> tuple[str, ...]:
+        """The switches that the controller programs; a switch's place gives its datapath id."""
+        return tuple(switch.name for switch in self.switches)
+
+    @cached_property
+    def rail_switches(self) -> tuple[str, ...]:
+        """The switches that GPUs are connected to by their NICs."""
+        return tuple(s.name for s in self.switches if s.kind is NodeKind.RAIL_SWITCH)
+
+    @cached_property
+    def spine_switches(self) -> tuple[str, ...]:
+        """The switches that join rail switches."""
+        return tuple(s.name for s in self.switches if s.kind is NodeKind.SPINE_SWITCH)
+
+    @cached_property
+    def switch_by_name(self) -> dict[str, OpenFlowSwitch]:
+        """Rail and spine switches by their names."""
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def _datapath_ids(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.openflow_switches, start=1)}
+
+    def datapath_id(self, switch: str) -> int:
+        """The OpenFlow datapath id of a rail or spine switch, from 1."""
+        return self._datapath_ids[switch]
+
+    def gpu(self, domain: int, rail: int) -> Gpu:
+        """The GPU at a place."""
+        return self.gpus[domain * self.spec.domain_size + rail]
+
+    def domain(self, domain: int) -> tuple[Gpu, ...]:
+        """All GPUs of an HB domain."""
+        size = self.spec.domain_size
+        return self.gpus[domain * size : (domain + 1) * size]
+
+    @cached_property
+    def job_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that a job uses as long as nothing is replaced, in rank order."""
+        size, domains = self.spec.job_size, self.spec.job_domains
+        return tuple(gpu for gpu in self.gpus if gpu.rail < size and gpu.domain < domains)
+
+    @cached_property
+    def gpu_by_name(self) -> dict[str, Gpu]:
+        """GPUs by their names."""
+        return {gpu.name: gpu for gpu in self.gpus}
+
+    @cached_property
+    def _links_by_node(self) -> dict[str, list[Link]]:
+        links = defaultdict(list)
+        for link in self.links:
+            links[link.lower.node].append(link)
+            links[link.upper.node].append(link)
+        return links
+
+    def links_of(self, node: str) -> list[Link]:
+        """All links that end at `node`."""
+        return self._links_by_node[node]
+
+    def link_of(self, gpu: Gpu, kind: LinkKind) -> Link:
+        """A GPU's HB link or its NIC link."""
+        return next(link for link in self._links_by_node[gpu.name] if link.kind is kind)
+
+    @cached_property
+    def least_depth_s(self) -> float:
+        """The depth in seconds of the shallowest bucket: no link is hurt by a shorter pause."""
+        return min(link.depth_s for link in self.links)
+
+    @cached_property
+    def link_by_name(self) -> dict[str, Link]:
+        """Links by their names."""
+        return {link.name: link for link in self.links}
+
+    @cached_property
+    def link_by_interface(self) -> dict[str, Link]:
+        """Links by the interfaces of their ends at switches."""
+        uplinks = (link for link in self.links if link.kind is LinkKind.UPLINK)
+        upper = {link.upper.interface: link for link in self.links}
+        return upper | {link.lower.interface: link for link in uplinks}
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint: predictions and measurements of different topologies are not compared."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def straight_circuits(spec: FabricSpec) -> Circuits:
+    """Every NIC link leads to the rail of its GPU's local rank."""
+    domains, rails = range(spec.domains), range(spec.domain_size)
+    return tuple(tuple((rail, domain) for rail in rails) for domain in domains)
+
+
+def exchanged(circuits: Circuits, gpu: Gpu, slot: Slot) -> Circuits:
+    """The circuits when a GPU's NIC link has moved to a slot; who was there is where it was."""
+    before = circuits[gpu.domain][gpu.rail]
+    moved = {slot: before, before: slot}
+    return tuple(tuple(moved.get(old, old) for old in of_domain) for of_domain in circuits)
+
+
+def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topology:
+    """Lay out the fabric that `spec` describes, its NIC links as optical switches have them."""
+    circuits = circuits or straight_circuits(spec)
+    gpus = tuple(Gpu(d, r) for d in range(spec.domains) for r in range(spec.domain_size))
+    switches = tuple(_switches(spec))
+    return Topology(
+        spec=spec,
+        gpus=gpus,
+        hb_switches=tuple(hb_switch_name(domain) for domain in range(spec.domains)),
+        switches=switches,
+        links=(
+            *(_hb_link(spec, gpu) for gpu in gpus),
+            *(_nic_link(spec, gpu, circuits[gpu.domain][gpu.rail]) for gpu in gpus),
+            *_uplinks(spec, switches),
+        ),
+    )
+
+
+def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
+    """Rail switches first, then spine switches."""
+    rails = range(spec.domain_size + spec.spare_rail_switches)
+    for rail in rails:
+        for leaf in range(spec.rail_leaves):
+            yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
+    if spec.kind is FabricKind.RAIL_OPTIMIZED:
+        for spine in range(spec.spines):
+            name = spine_switch_name(spine)
+            yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, spine)
+    elif spec.rail_leaves > 1:
+        for rail in rails:
+            for spine in range(spec.spines):
+                name = f"{rail_switch_name(rail)}s{spine}"
+                yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, rail, spine)
+
+
+def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
+    """A rail's only switch has the rail's name."""
+    return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
+
+
+def slot_at(rail: int, port: int) -> Slot:
+    """The slot of a port for NIC links of a rail's switch."""
+    return rail, port - 1
+
+
+def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
+    """Which leaf switch of every rail serves a domain: neighbours share one."""
+    return domain * spec.rail_leaves // spec.domains
+
+
+def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
+    switch = hb_switch_name(gpu.domain)
+    return Link(
+        LinkKind.HB,
+        Port(gpu.name, 1, "hb0"),
+        Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}"),
+        round(spec.emulated_hb_bps),
+        spec.bucket_depth_s,
+        spec.hb_impairment,
+    )
+
+
+def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
+    """The switch's end is named for the GPU: an optical switch may move the link to another."""
+    rail, domain = slot
+    rate_bps = round(spec.emulated_nic_bps)
+    return Link(
+        LinkKind.NIC,
+        Port(gpu.name, 2, "nic0"),
+        Port(
+            _leaf_name(spec, rail, leaf_of_domain(spec, domain)),
+            domain + 1,
+            f"to-{gpu.name}",
+        ),
+        rate_bps,
+        switch_depth_s(spec.bucket_depth_s, rate_bps),
+        spec.nic_impairment,
+    )
+
+
+def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:
+    """From every rail switch to all spine switches that join it to others."""
+    leaves = [switch for switch in switches if switch.kind is NodeKind.RAIL_SWITCH]
+    spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
+    for leaf in leaves:
+        for spine in spines:
+            if spine.rail is None or spine.rail == leaf.rail:
+                yield _uplink(spec, leaf, spine)
+
+
+def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Link:
+    rate_bps = round(spec.emulated_uplink_bps)
+    below = leaf.rail if spine.rail is None else leaf.index
+    return Link(
+        LinkKind.UPLINK,
+        Port(leaf.name, spec.domains + spine.index + 1, f"{leaf.name}-s{spine.index}"),
+        Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
+        rate_bps,
+        switch_depth_s(spec.bucket_depth_s, rate_bps),
+        spec.nic_impairment,
+    )

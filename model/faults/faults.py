@@ -1,0 +1,146 @@
+"""What can break in a fabric and how, and what is left of it then."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.fabric.health import Health
+from model.fabric.topology import LinkKind, NodeKind, Topology
+from model.routing.drain import drain
+
+
+class What(StrEnum):
+    """The parts of a fabric that can break."""
+
+    NIC_LINK = "nic-link"
+    RAIL_SWITCH = "rail-switch"
+    SPINE_SWITCH = "spine-switch"
+    UPLINK = "uplink"
+    HB_LINK = "hb-link"
+    HB_SWITCH = "hb-switch"
+    GPU = "gpu"
+    DOMAIN = "domain"
+    CONTROLLER = "controller"
+
+
+class How(StrEnum):
+    """What a fault does to what it hits."""
+
+    DOWN = "down"
+    BLACKHOLE = "blackhole"
+    BLACKHOLE_ONE_WAY = "blackhole-one-way"
+    DEGRADE = "degrade"
+    FLAP = "flap"
+    KILL = "kill"
+
+
+_LINK = frozenset(How) - {How.KILL}
+_SWITCH = frozenset({How.DOWN, How.BLACKHOLE, How.KILL})
+POSSIBLE: dict[What, frozenset[How]] = {
+    What.NIC_LINK: _LINK,
+    What.UPLINK: _LINK,
+    What.HB_LINK: _LINK,
+    What.RAIL_SWITCH: _SWITCH,
+    What.SPINE_SWITCH: _SWITCH,
+    What.HB_SWITCH: frozenset({How.DOWN, How.BLACKHOLE}),
+    What.GPU: _SWITCH,
+    What.DOMAIN: _SWITCH,
+    What.CONTROLLER: frozenset({How.KILL}),
+}
+CONTROLLER = "controller"
+# A GPU's proxy that was killed does not come back.
+FINAL = frozenset({(What.GPU, How.KILL), (What.DOMAIN, How.KILL)})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that breaks, in seconds from the start of an execution.
+
+    It breaks `at_s`, or when the first transfer of the collective's step `at_step` begins, for
+    `for_s` or until the end. A flapping link is down for the first half of each of `count` periods.
+    `rate_bps` is what is left of a link that is degraded, emulated.
+    """
+
+    what: What
+    how: How
+    target: str
+    at_s: float = 0.0
+    at_step: int | None = None
+    for_s: float | None = None
+    rate_bps: int | None = None
+    period_s: float = 0.0
+    count: int = 0
+
+    @property
+    def name(self) -> str:
+        """What happens to what."""
+        return f"{self.target} {self.how}"
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether what breaks can be whole again."""
+        return (self.what, self.how) not in FINAL
+
+
+def domain_name(domain: int) -> str:
+    """The name of an HB domain, as faults use it."""
+    return f"d{domain}"
+
+
+def parts(topology: Topology, what: What) -> tuple[str, ...]:
+    """The names of all parts of a kind that a job uses."""
+    job = {gpu.name for gpu in topology.job_gpus}
+    match what:
+        case What.NIC_LINK | What.HB_LINK | What.UPLINK:
+            kind = LinkKind(what.value)
+            links = (link for link in topology.links if link.kind is kind)
+            return tuple(k.name for k in links if k.lower.node in job or kind is LinkKind.UPLINK)
+        case What.RAIL_SWITCH | What.SPINE_SWITCH:
+            kinds = NodeKind(what.value)
+            return tuple(s.name for s in topology.switches if s.kind is kinds)
+        case What.HB_SWITCH:
+            return topology.hb_switches[: topology.spec.job_domains]
+        case What.GPU:
+            return tuple(gpu.name for gpu in topology.job_gpus)
+        case What.DOMAIN:
+            return tuple(map(domain_name, range(topology.spec.job_domains)))
+        case What.CONTROLLER:
+            return (CONTROLLER,)
+
+
+def chosen(topology: Topology, what: What, count: int, seed: int) -> tuple[str, ...]:
+    """So many parts of a kind, by chance; the same for the same seed."""
+    return tuple(random.Random(seed).sample(parts(topology, what), count))
+
+
+def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
+    """The links that a fault hits, by name."""
+    if fault.what is What.CONTROLLER:
+        return frozenset()
+    if fault.target in topology.link_by_name:
+        return frozenset({fault.target})
+    return frozenset(
+        link.name for node in nodes(topology, fault) for link in topology.links_of(node)
+    )
+
+
+def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
+    """The switches or GPUs that a fault hits; none if it hits a link."""
+    if fault.what is What.DOMAIN:
+        domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
+        return tuple(gpu.name for gpu in topology.domain(domain))
+    return () if fault.target in topology.link_by_name else (fault.target,)
+
+
+def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
+    """What is left of a fabric while all these faults last, and what is used of it."""
+    failed: set[str] = set()
+    rates_bps: dict[str, int] = {}
+    for fault in faults:
+        links = broken_links(topology, fault)
+        if fault.rate_bps is None:
+            failed |= links
+        else:
+            rates_bps |= dict.fromkeys(links, fault.rate_bps)
+    return drain(topology, Health(frozenset(failed), rates_bps))

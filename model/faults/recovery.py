@@ -1,0 +1,89 @@
+"""What a job can do about a fault: where it goes on (rail-only paper, section IV-C)."""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Circuits, Gpu, exchanged
+from model.faults.faults import Fault, domain_name
+from model.workload.placement import Layout
+
+
+class Reaction(StrEnum):
+    """What a job does when something has failed."""
+
+    REROUTE = "reroute"
+    RESTART = "abort-and-restart"
+    SPARE_DOMAIN = "spare-domain"
+    SPARE_GPU = "spare-gpu"
+    SPARE_RAIL_SWITCH = "spare-rail-switch"
+    SWAP_GROUP = "swap-group"
+    REMOTE_GPU = "remote-gpu"
+
+
+def layout_after(layout: Layout, fault: Fault, reaction: Reaction, group_size: int) -> Layout:
+    """Where the job goes on, with the circuits that an optical switch has to make for it."""
+    match reaction:
+        case Reaction.REROUTE | Reaction.RESTART:
+            return layout
+        case Reaction.SPARE_DOMAIN:
+            return _to_spare_domain(layout, fault)
+        case Reaction.SPARE_GPU:
+            return _to_spare_gpu(layout, _lost_gpu(layout, fault))
+        case Reaction.SPARE_RAIL_SWITCH:
+            return _to_spare_rail_switch(layout, fault)
+        case Reaction.SWAP_GROUP:
+            return _swap_group(layout, _lost_gpu(layout, fault), group_size)
+        case Reaction.REMOTE_GPU:
+            remote = Gpu(layout.spec.job_domains, 0)
+            return _moved(layout, {_lost_gpu(layout, fault): remote})
+
+
+def _lost_gpu(layout: Layout, fault: Fault) -> Gpu:
+    return layout.topology.gpu_by_name[fault.target]
+
+
+def _moved(layout: Layout, moves: dict[Gpu, Gpu], circuits: Circuits | None = None) -> Layout:
+    placement = tuple(moves.get(gpu, gpu) for gpu in layout.placement)
+    return replace(layout, placement=placement, circuits=circuits or layout.circuits)
+
+
+def _to_spare_domain(layout: Layout, fault: Fault) -> Layout:
+    """All ranks of the domain move, each to the same local rank, so to the same rail."""
+    spare, gpus = layout.spec.job_domains, layout.topology.gpu_by_name
+    lost = next(
+        gpu.domain for gpu in gpus.values() if fault.target in (gpu.name, domain_name(gpu.domain))
+    )
+    return _moved(layout, {g: Gpu(spare, g.rail) for g in layout.placement if g.domain == lost})
+
+
+def _to_spare_gpu(layout: Layout, lost: Gpu) -> Layout:
+    """Rail-optimized reaches a spare by any rail; rail-only has to bring it to the lost one's."""
+    spare = Gpu(lost.domain, layout.spec.job_size)
+    if layout.spec.kind is FabricKind.RAIL_OPTIMIZED:
+        return _moved(layout, {lost: spare})
+    slot = layout.circuits[lost.domain][lost.rail]
+    return _moved(layout, {lost: spare}, exchanged(layout.circuits, spare, slot))
+
+
+def _to_spare_rail_switch(layout: Layout, fault: Fault) -> Layout:
+    """All NIC links of the rail move to the first spare switch."""
+    rail, spare = layout.topology.switch_by_name[fault.target].rail, layout.spec.domain_size
+    circuits = tuple(
+        tuple((spare if slot[0] == rail else slot[0], slot[1]) for slot in of_domain)
+        for of_domain in layout.circuits
+    )
+    return replace(layout, circuits=circuits)
+
+
+def _swap_group(layout: Layout, lost: Gpu, size: int) -> Layout:
+    """The lost GPU's group moves to spares of the next domain, which get the group's slots."""
+    first, other = lost.rail // size * size, (lost.domain + 1) % layout.spec.job_domains
+    moves = {
+        Gpu(lost.domain, first + place): Gpu(other, layout.spec.job_size + place)
+        for place in range(size)
+    }
+    circuits = layout.circuits
+    for old, new in moves.items():
+        circuits = exchanged(circuits, new, layout.circuits[old.domain][old.rail])
+    return _moved(layout, moves, circuits)

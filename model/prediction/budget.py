@@ -1,0 +1,70 @@
+"""What a load needs of a machine, and how much of it a faithful emulation may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from model.fabric.spec import FabricSpec
+from model.prediction.load import Load
+from model.prediction.machine import HopKind, Machine
+
+# Parts of all cores, and of one core for a switch's only thread, that `auto` may ask for. Sixteen
+# GPUs at 15 to 55 % of two cores are within 1 % of their model (docs/measuring.md, "Figures").
+CPU_BUDGET = 0.5
+THREAD_BUDGET = 0.6
+# Estimates are on the safe side: 256 GPUs that were to need 107 % of all cores were within 3 % of
+# their model (docs/measuring.md, "Size and speed"). What may still work is not refused.
+REFUSED_ABOVE = 1.5
+# And the part of all cores for the agents' own work, which longer executions make smaller.
+TRANSFER_BUDGET = 0.1
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a load needs: parts of all cores, by kind of hop, and of one core for the thread."""
+
+    by_hop: Mapping[HopKind, float]
+    transfers: float
+    thread: float
+
+    @property
+    def data(self) -> float:
+        """The part of all cores for packets and bytes."""
+        return sum(self.by_hop.values())
+
+    @property
+    def cpu(self) -> float:
+        """The part of all cores, the agents' work for each transfer included."""
+        return self.data + self.transfers
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the machine cannot do it."""
+        return max(self.data, self.thread) > REFUSED_ABOVE
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether data leaves enough of the machine idle; how many transfers is another matter."""
+        return self.data <= CPU_BUDGET and self.thread <= THREAD_BUDGET
+
+
+def switch_ports(spec: FabricSpec) -> int:
+    """Ports of rail and spine switches, all of which one daemon's thread serves."""
+    leaves = (spec.domain_size + spec.spare_rail_switches) * spec.rail_leaves
+    uplinks = leaves * spec.spines if spec.has_spines else 0
+    return spec.domains * spec.domain_size + 2 * uplinks
+
+
+def need(load: Load, machine: Machine, ports: int) -> Need:
+    """What a load needs of a machine whose switches have so many ports in all."""
+    cores, threads = machine.key.cores, machine.threads
+    by_hop = {
+        kind: machine.hop_cost(kind).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores
+        for kind in HopKind
+    }
+    packets, size = load.packets[HopKind.SWITCH], load.size_bytes[HopKind.SWITCH]
+    by_hop[HopKind.SWITCH] += threads.waking(packets, ports) / cores
+    return Need(
+        by_hop=by_hop,
+        transfers=load.transfers * machine.transfer_s / cores,
+        thread=threads.cost.cpu_s(packets, size),
+    )

@@ -1,0 +1,309 @@
+"""How long exactly this schedule takes on exactly this fabric.
+
+Transfers are fluids. Each flows along the path that the routing gives it, flows that share a
+link share it fairly (max-min), and each begins when what it waits for is done. A shaped link is
+a token bucket: after idleness the first bytes pass at once (`model.shaping.Shaper`). Latencies
+are measured on single idle paths and handed in; no constant is fitted to a collective.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from model.fabric.health import HEALTHY, Health
+from model.fabric.shaping import wire_bytes
+from model.fabric.topology import Gpu, Hop, LinkKind, Topology
+from model.routing.paths import Routing, Unreachable
+from model.workload.schedule import Schedule, Transfer
+
+PathClass = tuple[LinkKind, ...]
+# The GPU of every rank.
+Placement = tuple[Gpu, ...]
+
+# Events closer than this are one event: rounding must not split what happens together.
+SAME_TIME_S = 1e-9
+# What TCP hands down at most at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
+MAX_SEGMENT_BYTES = 65536
+# Numbers of the transfers and their lengths travel with the payload.
+HEADER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the fabric is from `begin_s` on: its topology and its health."""
+
+    topology: Topology
+    health: Health = HEALTHY
+    begin_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of emulated time, from the common start until the last byte has arrived."""
+
+    topology_digest: str
+    schedule_digest: str
+    completion_s: float
+    lower_bound_s: float
+    arrival_s: tuple[float, ...]
+
+
+def path_class(hops: Iterable[Hop]) -> PathClass:
+    """The kinds of links on a path; paths of one class have one latency."""
+    return tuple(hop.link.kind for hop in hops)
+
+
+def predict(
+    schedule: Schedule,
+    topology: Topology,
+    latency_s: Mapping[PathClass, float],
+    health: Health = HEALTHY,
+    placement: Placement | None = None,
+) -> Prediction:
+    """Follow the schedule in time. `latency_s` is one-way, for a packet without payload.
+
+    Raises `Unreachable` when a transfer's destination is cut off.
+    """
+    return predict_through(schedule, [Epoch(topology, health)], latency_s, placement)
+
+
+def predict_through(
+    schedule: Schedule,
+    epochs: Sequence[Epoch],
+    latency_s: Mapping[PathClass, float],
+    placement: Placement | None = None,
+) -> Prediction:
+    """The same on a fabric that changes meanwhile. Packets take their new ways at once.
+
+    What is cut off waits for a later epoch; if none helps it, this raises `Unreachable`.
+    """
+    placement = placement or epochs[0].topology.job_gpus
+    arrival_s = _Simulation(schedule, epochs, latency_s, placement).run()
+    return Prediction(
+        topology_digest=epochs[0].topology.digest,
+        schedule_digest=schedule.digest,
+        completion_s=max(arrival_s),
+        lower_bound_s=min(lower_bound_s(schedule, epoch, placement) for epoch in epochs),
+        arrival_s=tuple(arrival_s),
+    )
+
+
+def transfer_paths(
+    schedule: Schedule, epoch: Epoch, placement: Placement
+) -> list[tuple[Hop, ...] | None]:
+    """The path of every transfer; `None` where there is no way."""
+    routing = Routing(epoch.topology, epoch.health)
+    known: dict[tuple[int, int], tuple[Hop, ...] | None] = {}
+    for transfer in schedule.transfers:
+        pair = transfer.source, transfer.destination
+        if pair not in known:
+            try:
+                known[pair] = routing.path(placement[pair[0]], placement[pair[1]])
+            except Unreachable:
+                known[pair] = None
+    return [known[t.source, t.destination] for t in schedule.transfers]
+
+
+def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> dict[Hop, float]:
+    """Bytes that each direction of each link has to carry, headers included."""
+    loads: dict[Hop, float] = {}
+    for transfer, hops in zip(schedule.transfers, paths, strict=True):
+        for hop in hops or ():
+            loads[hop] = loads.get(hop, 0.0) + wire_bytes(transfer.size_bytes)
+    return loads
+
+
+def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> float:
+    """The busiest link's load over its rate: no measurement may be shorter.
+
+    The burst of its token bucket leaves at once; and so does the last segment, for which the
+    bucket may go into debt, as large as segmentation offload makes it.
+    """
+    largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
+    last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
+    loads = link_loads(schedule, transfer_paths(schedule, epoch, placement))
+    bounds = [0.0]
+    for hop, load in loads.items():
+        shaper = epoch.health.shaper(hop)
+        bounds.append((load - shaper.burst_bytes - last_segment) / (shaper.rate_bps / 8))
+    return max(bounds)
+
+
+@dataclass
+class _Bucket:
+    """One direction of a link. Tokens are bytes that may pass at once."""
+
+    rate: float
+    burst: float
+    tokens: float
+    flows: set[int] = field(default_factory=set)
+
+    def refill(self, used: float, elapsed_s: float) -> None:
+        """Gain what was not used of the rate."""
+        self.tokens = min(self.burst, self.tokens + (self.rate - used) * elapsed_s)
+
+
+class _Simulation:
+    """The state of the fluid model: active flows, buckets, and events to come."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        epochs: Sequence[Epoch],
+        latency_s: Mapping[PathClass, float],
+        placement: Placement,
+    ) -> None:
+        self.schedule = schedule
+        self.transfers = schedule.transfers
+        self.epochs = list(epochs)
+        self.latency_s = latency_s
+        self.placement = placement
+        self.latency: list[float] = []
+        self.buckets: dict[Hop, _Bucket] = {}
+        self.no_way = _Bucket(0.0, 0.0, 0.0)
+        self.route: list[tuple[_Bucket, ...]] = []
+        self.missing = [len(t.after) + (t.clear is not None) for t in self.transfers]
+        self.waiting, self.cleared = _dependents(self.transfers)
+        self.remaining: dict[int, float] = {}
+        self.rates: dict[int, float] = {}
+        self.arrival_s = [0.0] * len(self.transfers)
+        self.events: list[tuple[float, int]] = []
+        self.now_s = 0.0
+
+    def _enter_epoch(self) -> int:
+        """Begin the epochs that are due: flows under way go on along their new paths."""
+        entered = 0
+        while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
+            epoch = self.epochs.pop(0)
+            paths = transfer_paths(self.schedule, epoch, self.placement)
+            for bucket in (*self.buckets.values(), self.no_way):
+                bucket.flows.clear()
+            self.latency = [self.latency_s[path_class(p)] if p else inf for p in paths]
+            self.route = [
+                tuple(self._bucket(hop, epoch.health) for hop in p) if p else (self.no_way,)
+                for p in paths
+            ]
+            for flow in self.remaining:
+                for bucket in self.route[flow]:
+                    bucket.flows.add(flow)
+            entered += 1
+        return entered
+
+    def _bucket(self, hop: Hop, health: Health) -> _Bucket:
+        shaper = health.shaper(hop)
+        rate, burst = shaper.rate_bps / 8, shaper.burst_bytes
+        bucket = self.buckets.setdefault(hop, _Bucket(rate, burst, burst))
+        bucket.rate, bucket.burst = rate, burst
+        return bucket
+
+    def run(self) -> list[float]:
+        """When each transfer has arrived."""
+        self._enter_epoch()
+        for transfer in self.transfers:
+            if not self.missing[transfer.id]:
+                heapq.heappush(self.events, (0.0, transfer.id))
+        while self.events or self.remaining:
+            self._advance(self._next_moment())
+            changed = self._finish() + self._enter_epoch() + self._start()
+            if changed:
+                self.rates = _fair_rates(self.remaining, self.route)
+        return self.arrival_s
+
+    def _next_moment(self) -> float:
+        moments = [
+            self.now_s + left / self.rates[flow]
+            for flow, left in self.remaining.items()
+            if self.rates[flow]
+        ]
+        if self.events:
+            moments.append(self.events[0][0])
+        if self.epochs:
+            moments.append(self.epochs[0].begin_s)
+        if not moments or min(moments) == inf:
+            raise Unreachable(f"transfers have no way: {sorted(self.remaining)[:3]}")
+        return max(self.now_s, min(moments))
+
+    def _advance(self, moment_s: float) -> None:
+        elapsed_s = moment_s - self.now_s
+        for flow, rate in self.rates.items():
+            self.remaining[flow] -= rate * elapsed_s
+        for bucket in self.buckets.values():
+            bucket.refill(sum(self.rates[flow] for flow in bucket.flows), elapsed_s)
+        self.now_s = moment_s
+
+    def _finish(self) -> int:
+        """Flows whose last byte has left: what waits for them may start after the latency."""
+        finished = [
+            flow
+            for flow, left in self.remaining.items()
+            if left <= self.rates.get(flow, 0.0) * SAME_TIME_S
+        ]
+        for flow in finished:
+            del self.remaining[flow], self.rates[flow]
+            for bucket in self.route[flow]:
+                bucket.flows.discard(flow)
+            self._arrive(flow)
+        return len(finished)
+
+    def _arrive(self, flow: int) -> None:
+        transfer = self.transfers[flow]
+        self.arrival_s[flow] = self.now_s + self.latency[flow]
+        confirmed_s = self.arrival_s[flow] + self.latency[flow]
+        for other in self.waiting[flow]:
+            here = self.transfers[other].source == transfer.destination
+            self._release(other, self.arrival_s[flow] if here else confirmed_s)
+        for other in self.cleared[flow]:
+            self._release(other, self.arrival_s[flow] + self.latency[other])
+
+    def _release(self, flow: int, moment_s: float) -> None:
+        """One of the things that `flow` waits for is done at `moment_s`; keep the latest."""
+        self.missing[flow] -= 1
+        self.arrival_s[flow] = max(self.arrival_s[flow], moment_s)
+        if not self.missing[flow]:
+            heapq.heappush(self.events, (self.arrival_s[flow], flow))
+
+    def _start(self) -> int:
+        """Begin what is due; its first bytes pass on the tokens of its path."""
+        started = 0
+        while self.events and self.events[0][0] <= self.now_s + SAME_TIME_S:
+            _, flow = heapq.heappop(self.events)
+            size = wire_bytes(self.transfers[flow].size_bytes + HEADER_BYTES)
+            free = min(size, *(max(0.0, bucket.tokens) for bucket in self.route[flow]))
+            for bucket in self.route[flow]:
+                bucket.tokens -= free
+                bucket.flows.add(flow)
+            self.remaining[flow] = size - free
+            started += 1
+        return started
+
+
+def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[list[int]]]:
+    """For each transfer those that wait for its end, and those whose destination it frees."""
+    waiting: list[list[int]] = [[] for _ in transfers]
+    cleared: list[list[int]] = [[] for _ in transfers]
+    for transfer in transfers:
+        for earlier in transfer.after:
+            waiting[earlier].append(transfer.id)
+        if transfer.clear is not None:
+            cleared[transfer.clear].append(transfer.id)
+    return waiting, cleared
+
+
+def _fair_rates(flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]) -> dict[int, float]:
+    """Max-min fair rates in bytes/s: fill all flows evenly, freeze those of a link that is full."""
+    rates: dict[int, float] = {}
+    open_flows = {id(b): (b, set(b.flows)) for flow in flows for b in route[flow]}
+    spare = {key: bucket.rate for key, (bucket, _) in open_flows.items()}
+    while len(rates) < len(flows):
+        tightest, (_, frozen) = min(
+            ((key, entry) for key, entry in open_flows.items() if entry[1]),
+            key=lambda item: spare[item[0]] / len(item[1][1]),
+        )
+        share = spare[tightest] / len(frozen)
+        for flow in tuple(frozen):
+            rates[flow] = share
+            for bucket in route[flow]:
+                spare[id(bucket)] -= share
+                open_flows[id(bucket)][1].discard(flow)
+    return rates

@@ -1,0 +1,83 @@
+"""Where a job runs: what the fabric is and works, and which GPU every rank has."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+
+from model.fabric.addressing import address_of
+from model.fabric.health import HEALTHY, Health
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import Circuits, Gpu, Hop, Topology, build_topology, straight_circuits
+from model.faults.faults import Fault, health_under
+from model.prediction.fluid import Epoch, Placement
+from model.routing.paths import Routing, Unreachable
+
+Pair = tuple[Gpu, Gpu]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The circuits of NIC links, what has failed, and the GPU of every rank."""
+
+    spec: FabricSpec
+    circuits: Circuits
+    placement: Placement
+    health: Health = HEALTHY
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The fabric with these circuits."""
+        return build_topology(self.spec, self.circuits)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The fabric as predictions take it."""
+        return Epoch(self.topology, self.health)
+
+    def addresses(self) -> dict[tuple[int, int], str]:
+        """Where each rank reaches each other one."""
+        gpus = list(enumerate(self.placement))
+        return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
+
+    def gpu_numbers(self) -> list[int]:
+        """The number of every rank's GPU among all GPUs."""
+        return [self.topology.gpus.index(gpu) for gpu in self.placement]
+
+
+def job_layout(spec: FabricSpec) -> Layout:
+    """The job on its own GPUs of a fabric that is well."""
+    return Layout(spec, straight_circuits(spec), build_topology(spec).job_gpus)
+
+
+def probed_pairs(
+    layout: Layout, faults: Iterable[Fault], most: int
+) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """Pairs that faults will hit and that have another way, and pairs that they do not touch.
+
+    At most so many of either, spread over all.
+    """
+    health = health_under(layout.topology, faults)
+    before, after = Routing(layout.topology), Routing(layout.topology, health)
+    hit, untouched = [], []
+    for pair in permutations(layout.placement, 2):
+        hops = _path(before, pair)
+        if any(hop.link.name in health.failed for hop in hops or ()):
+            if _path(after, pair) is not None:
+                hit.append(pair)
+        else:
+            untouched.append(pair)
+    return _spread(hit, most), _spread(untouched, most)
+
+
+def _path(routing: Routing, pair: Pair) -> tuple[Hop, ...] | None:
+    try:
+        return routing.path(*pair)
+    except Unreachable:
+        return None
+
+
+def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
+    """So many of them, evenly."""
+    count = min(most, len(pairs))
+    return [pairs[place * len(pairs) // count] for place in range(count)]

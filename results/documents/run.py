@@ -1,0 +1,81 @@
+"""The JSON object of a run: the schema `railbed.run/1`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from results.verdicts.fault_impact import Failure, failure_object
+from results.verdicts.model_comparison import CaseResult, slowdowns
+from results.verdicts.verdict import Verdict, worst
+
+SCHEMA = "railbed.run/1"
+
+
+def run_object(
+    run_id: str,
+    scenario: str,
+    folder: Path,
+    cases: Sequence[CaseResult],
+    failures: Sequence[Failure] = (),
+    machine: Mapping[str, Any] | None = None,
+    paths: Mapping[str, Any] | None = None,
+    calibration: Sequence[Mapping[str, Any]] = (),
+    scales: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """What `run --json` prints and the run folder keeps.
+
+    `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked,
+    `calibration` the objects of `results.calibration`. `scales` has what `auto` stood for, if
+    anything: key, value, and why.
+    """
+    verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
+    verdicts += [] if paths is None else [Verdict(paths["verdict"])]
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "scenario": scenario,
+        "verdict": worst(verdicts).value,
+        "folder": str(folder),
+        "cases": [_case_object(case) for case in cases],
+        "failures": [failure_object(scenario, failure) for failure in failures],
+        "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+        **({"scales": [dict(chosen) for chosen in scales]} if scales else {}),
+        **({} if machine is None else {"machine": dict(machine)}),
+        **({} if paths is None else {"paths": dict(paths)}),
+        **({"calibration": list(calibration)} if calibration else {}),
+    }
+
+
+def _case_object(case: CaseResult) -> dict[str, Any]:
+    fabric = case.fabric
+    return {
+        "case": case.name,
+        "fabric": {
+            "kind": fabric.kind.value,
+            "domains": fabric.domains,
+            "domain_size": fabric.domain_size,
+            "platform": fabric.platform,
+        },
+        "collective": case.collective.value,
+        "algorithm": case.algorithm,
+        "gpus": case.gpus,
+        "bytes": case.size_bytes,
+        "bandwidth_scale": fabric.bandwidth_scale,
+        "size_scale": case.size_scale,
+        "time_dilation": case.time_dilation,
+        "measured_s": asdict(case.measured),
+        "modeled_s": case.modeled_s,
+        "lower_bound_s": case.lower_bound_s,
+        "real_s": case.real_s,
+        "ratio": case.ratio,
+        "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
+        "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
+        "warmup_s": list(case.warmup_s),
+        "disturbed_s": list(case.disturbed_s),
+        "disturbed_counted": case.disturbed_counted,
+        "retransmits": case.retransmits,
+        "verdict": case.verdict.value,
+        "reasons": list(case.reasons),
+        "fidelity": case.fidelity.plain(),
+    }

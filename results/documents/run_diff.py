@@ -1,0 +1,125 @@
+"""Two runs side by side, case by case: the schema `railbed.compare/1`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import comb
+from typing import Any
+
+from results.documents.case_outcome import CaseOutcome, outcomes
+
+SCHEMA = "railbed.compare/1"
+# Ranges that lie apart by chance more often than this tell nothing.
+MAX_CHANCE = 0.05
+# What differs between any two runs, on whatever machine.
+FLEETING = ("load_average",)
+FOR_PEOPLE = ("name", "description")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A complete run: its JSON object, the machine it was measured on, its scenario's keys."""
+
+    result: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+
+    @property
+    def cases(self) -> dict[str, CaseOutcome]:
+        """Its cases, by name."""
+        return {case.name: case for case in outcomes(self.result)}
+
+
+class Difference(StrEnum):
+    """Whether two measurements differ by more than their repeats do among themselves."""
+
+    LARGER = "larger than the spread"
+    WITHIN = "within the spread"
+    UNKNOWN = "too few repeats to tell"
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Larger than the spread if the ranges of the repeats do not overlap.
+
+    Of n and m repeats that do not differ, that happens with the probability 2 / C(n + m, n), the
+    extreme of the rank-sum test (Wilcoxon 1945); where that is more than 5 %, it shows nothing.
+    """
+    if not first or not second:
+        return Difference.UNKNOWN
+    if max(first) >= min(second) and max(second) >= min(first):
+        return Difference.WITHIN
+    chance = 2 / comb(len(first) + len(second), len(first))
+    return Difference.UNKNOWN if chance > MAX_CHANCE else Difference.LARGER
+
+
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
+    """The keys whose values differ, with both values."""
+    one, other = dict(_leaves(first)), dict(_leaves(second))
+    for key in dict.fromkeys([*one, *other]):
+        values = [leaves.get(key, "not there") for leaves in (one, other)]
+        if values[0] != values[1]:
+            yield f"{key}: {values[0]} against {values[1]}"
+
+
+def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Every plain value with the keys that lead to it."""
+    if isinstance(node, Mapping):
+        for part, value in node.items():
+            yield from _leaves(value, f"{key}.{part}" if key else str(part))
+    elif isinstance(node, list | tuple):
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{key}.{number}")
+    else:
+        yield key, node
+
+
+def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
+    """The comparison of what both runs have; every pair of values is first, second."""
+    one, other = first.cases, second.cases
+    return {
+        "schema": SCHEMA,
+        "runs": [_run(run) for run in (first, second)],
+        "warnings": list(_warnings(first, second)),
+        "cases": [_case(one[name], other[name]) for name in one if name in other],
+        "only_in_first": [name for name in one if name not in other],
+        "only_in_second": [name for name in other if name not in one],
+    }
+
+
+def _run(run: StoredRun) -> dict[str, Any]:
+    return {key: run.result[key] for key in ("run_id", "scenario", "verdict", "folder")}
+
+
+def _warnings(first: StoredRun, second: StoredRun) -> Iterator[str]:
+    machines = (_without(run.machine, FLEETING) for run in (first, second))
+    yield from (f"the machines differ in {what}" for what in differing(*machines))
+    scenarios = (_without(run.scenario, FOR_PEOPLE) for run in (first, second))
+    yield from (f"the scenarios differ in {what}" for what in differing(*scenarios))
+
+
+def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
+    return {key: value for key, value in node.items() if key not in keys}
+
+
+def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
+    both = (first, second)
+    return {
+        "case": first.name,
+        "difference": difference(first.values, second.values).value,
+        "ratio": _ratio(first.measured_s, second.measured_s),
+        "other_work": list(differing(first.work, second.work)),
+        "measured_s": [_measured(case) for case in both],
+        "modeled_s": [case.modeled_s for case in both],
+        "ratio_to_model": [case.ratio for case in both],
+        "verdicts": [case.verdict for case in both],
+        "reasons": [list(case.reasons) for case in both],
+    }
+
+
+def _ratio(first_s: float | None, second_s: float | None) -> float | None:
+    return second_s / first_s if first_s and second_s is not None else None
+
+
+def _measured(case: CaseOutcome) -> dict[str, Any]:
+    low, high = (min(case.values), max(case.values)) if case.values else (None, None)
+    return {"median": case.measured_s, "min": low, "max": high, "repeats": len(case.values)}

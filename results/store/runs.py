@@ -1,0 +1,170 @@
+"""The store of runs: one folder a run, with everything that was measured.
+
+    RUN/scenario.yaml  environment.json  state.json  result.json
+    RUN/calibration-FABRIC.json  paths.json
+    RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
+        vitals.csv  waits.csv  pauses.csv
+
+`state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
+the run is complete. Runs of a sweep's points are in its own folder (`results/store/sweeps.py`).
+"""
+
+import csv
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError, Problem
+from model.fabric.topology import Topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Prediction
+
+DEFAULT_STORE = Path("runs")
+
+
+def new_run_id(scenario: str) -> str:
+    """An id that sorts by time, names the scenario and is not taken."""
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    return f"{moment}-{scenario}-{secrets.token_hex(2)}"
+
+
+def write_json(place: Path, content: Any) -> None:
+    """Write a file whole or not at all."""
+    place.parent.mkdir(exist_ok=True, parents=True)
+    draft = place.with_suffix(".draft")
+    draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    draft.rename(place)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's folder, being written."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, store: Path, run_id: str, scenario: str, environment: Any) -> "RunFolder":
+        """Make the folder; the run is `running`."""
+        folder = cls(store.resolve() / run_id)
+        folder.path.mkdir(parents=True)
+        (folder.path / "scenario.yaml").write_text(scenario)
+        folder._write("environment.json", environment)
+        folder._write("state.json", {"state": "running"})
+        return folder
+
+    def _write(self, name: str, content: Any) -> None:
+        write_json(self.path / name, content)
+
+    def begin_case(
+        self, case: str, topology: Topology, prediction: Prediction, schedule_digest: str
+    ) -> None:
+        """Keep what a case is, and what the model says of it."""
+        name = _folder_name(case)
+        self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
+        facts = {**asdict(prediction), "schedule_digest": schedule_digest}
+        self._write(f"{name}/prediction.json", facts)
+        with (self.path / name / "transfers.csv").open("w", newline="") as file:
+            csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
+
+    def folder_of(self, case: str) -> Path:
+        """The folder of a case."""
+        return self.path / _folder_name(case)
+
+    def add_repeat(self, case: str, repeat: Repeat) -> None:
+        """Keep the raw records of an execution."""
+        with (self.folder_of(case) / "transfers.csv").open("a", newline="") as file:
+            csv.writer(file).writerows(vars(record).values() for record in repeat.records)
+
+    def end_case(
+        self,
+        case: str,
+        warmups: int,
+        repeats: tuple[Repeat, ...],
+        disturbed: frozenset[int],
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+    ) -> None:
+        """Keep what the executions have in common, and the counters of all links.
+
+        `disturbed` has the numbers of those that the machine disturbed.
+        """
+        name = _folder_name(case)
+        rows = [
+            {
+                **vars(repeat),
+                "warmup": repeat.number < warmups,
+                "disturbed": repeat.number in disturbed,
+            }
+            for repeat in repeats
+        ]
+        for row in rows:
+            del row["records"]
+        self._write(f"{name}/repeats.json", rows)
+        links = {link: {"before": before[link], "after": after[link]} for link in before}
+        self._write(f"{name}/counters.json", links)
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep a log."""
+        (self.path / name).write_text(text)
+
+    def complete(self, result: Mapping[str, Any]) -> None:
+        """The run has ended well."""
+        self._write("result.json", result)
+        self._write("state.json", {"state": "complete"})
+
+    def incomplete(self, cause: str) -> None:
+        """The run has ended early; what is there stays."""
+        self._write("state.json", {"state": "incomplete", "cause": cause})
+
+
+def _folder_name(case: str) -> str:
+    return case.replace("/", "_")
+
+
+def stored_runs(store: Path) -> list[Path]:
+    """The folders of all runs, those of sweeps' points among them, oldest first."""
+    found = [*store.glob("*/state.json"), *store.glob("sweeps/*/*/*/state.json")]
+    return sorted((place.parent for place in found), key=lambda run: run.name)
+
+
+def find_run(store: Path, name: str) -> Path:
+    """The run with this id or path, the only one that begins so, or the `latest`."""
+    runs = stored_runs(store)
+    matches = _matching(runs, name)
+    if len(matches) != 1:
+        found = "no run" if not matches else f"{len(matches)} runs"
+        where = f"{store}: {found} called {name!r}"
+        known = ", ".join(run.name for run in runs[-5:]) or "none"
+        raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
+    return matches[0]
+
+
+def _matching(runs: list[Path], name: str) -> list[Path]:
+    """The runs that `name` may mean. A whole id wins over longer ones that begin with it."""
+    if name == "latest":
+        return runs[-1:]
+    if exact := [run for run in runs if run.name == name]:
+        return exact
+    if (Path(name) / "state.json").is_file():
+        return [Path(name)]
+    return [run for run in runs if run.name.startswith(name)]
+
+
+def read_state(run: Path) -> dict[str, str]:
+    """Whether a run is complete, and if not, why."""
+    state: dict[str, str] = json.loads((run / "state.json").read_text())
+    return state
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The JSON object of a complete run; `InputError` if it is not complete."""
+    state = read_state(run)
+    if state["state"] != "complete":
+        cause = state.get("cause", "it is under way, or was killed")
+        raise InputError(Problem(str(run), f"the run is {state['state']}: {cause}"))
+    result: dict[str, Any] = json.loads((run / "result.json").read_text())
+    return result

@@ -1,0 +1,181 @@
+"""The store of sweeps: one folder a sweep, with its points and what has become of each.
+
+    STORE/sweeps/NAME/sweep.json                 the plan: points, their settings, the digest
+    STORE/sweeps/NAME/001/scenario.yaml          all that is needed to run the point
+    STORE/sweeps/NAME/001/point.json  log.txt    its state; what its run has said
+    STORE/sweeps/NAME/001/RUN                    its run folder
+
+A point without `point.json` waits, one whose `point.json` has no exit code was under way. The
+lock goes with the process that runs the sweep, however that ends.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError, Problem
+from model.sweep import Point, Setting, Sweep
+from results.store.runs import write_json
+
+SWEEPS = "sweeps"
+# The exit codes of a run that was measured to its end: all as expected, or not.
+WITH_RESULT = (0, 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: the exit code of its run, and the run folder if there is one.
+
+    `cause` says why there is no result.
+    """
+
+    exit_code: int
+    run: Path | None
+    took_s: float
+    cause: str = ""
+
+    @property
+    def result(self) -> Path | None:
+        """The file with the point's result, good or bad; none if it ended early."""
+        if self.run is None or self.exit_code not in WITH_RESULT:
+            return None
+        place = self.run / "result.json"
+        return place if place.is_file() else None
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """A sweep's folder; each point has one of its own in it."""
+
+    path: Path
+    sweep: Sweep
+
+    @property
+    def name(self) -> str:
+        """What `--resume` takes."""
+        return self.path.name
+
+    def point_folder(self, point: Point) -> Path:
+        """Where everything of a point is."""
+        return self.path / _numbered(point.number)
+
+    def scenario(self, point: Point) -> Path:
+        """The scenario file of a point."""
+        return self.point_folder(point) / "scenario.yaml"
+
+    def begin(self, point: Point) -> None:
+        """The point is under way."""
+        write_json(self._state(point), {"exit_code": None})
+
+    def end(self, point: Point, outcome: Outcome) -> None:
+        """The point has ended; its run folder is kept by name, as the store may be moved."""
+        run = None if outcome.run is None else outcome.run.name
+        write_json(self._state(point), {**asdict(outcome), "run": run})
+
+    def outcome(self, point: Point) -> Outcome | None:
+        """How the point ended; `None` while it waits, is under way or was interrupted."""
+        if not self._state(point).is_file():
+            return None
+        kept: dict[str, Any] = json.loads(self._state(point).read_text())
+        if kept["exit_code"] is None:
+            return None
+        run = self.point_folder(point) / kept["run"] if kept["run"] else None
+        return Outcome(**{**kept, "run": run})
+
+    def is_finished(self, point: Point) -> bool:
+        """Whether the point has a result: what ended without one is worth another try."""
+        outcome = self.outcome(point)
+        return outcome is not None and outcome.result is not None
+
+    @property
+    def unfinished(self) -> tuple[Point, ...]:
+        """The points that are still to be run, in order."""
+        return tuple(point for point in self.sweep.points if not self.is_finished(point))
+
+    def _state(self, point: Point) -> Path:
+        return self.point_folder(point) / "point.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the sweep; `InputError` if another process runs it."""
+        lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            what = "another process runs this sweep already"
+            raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+
+def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
+    """The folder of a sweep, made or found; `InputError` if it is that of other points."""
+    folder = SweepFolder(store.resolve() / SWEEPS / name, sweep)
+    if (folder.path / "sweep.json").is_file():
+        _require_same(open_sweep(folder.path), sweep)
+        return folder
+    for point in sweep.points:
+        folder.point_folder(point).mkdir(parents=True, exist_ok=True)
+        folder.scenario(point).write_text(point.text, encoding="utf-8")
+    write_json(folder.path / "sweep.json", _plan(sweep))
+    return folder
+
+
+def _require_same(kept: SweepFolder, sweep: Sweep) -> None:
+    if kept.sweep.digest != sweep.digest:
+        what = "is there already, with another scenario, other values or other proxies"
+        hint = f"give another --name, or go on with the old one: --resume {kept.name}"
+        raise InputError(Problem(f"sweep {kept.name}", what, hint))
+
+
+def _plan(sweep: Sweep) -> dict[str, Any]:
+    points = [
+        {"number": point.number, "settings": [vars(setting) for setting in point.settings]}
+        for point in sweep.points
+    ]
+    facts = {"scenario": sweep.scenario, "proxies": sweep.proxies, "digest": sweep.digest}
+    return {**facts, "points": points}
+
+
+def open_sweep(path: Path) -> SweepFolder:
+    """A stored sweep; `InputError` if its points' scenarios are not those that it began with."""
+    plan = json.loads((path / "sweep.json").read_text())
+    points = tuple(_point(path, entry) for entry in plan["points"])
+    sweep = Sweep(plan["scenario"], plan["proxies"], points)
+    if sweep.digest != plan["digest"]:
+        what = "a point's scenario.yaml has changed since the sweep began"
+        hint = "what is measured already would not fit: begin another sweep, with another --name"
+        raise InputError(Problem(str(path), what, hint))
+    return SweepFolder(path, sweep)
+
+
+def _point(path: Path, entry: dict[str, Any]) -> Point:
+    number: int = entry["number"]
+    settings = tuple(Setting(**setting) for setting in entry["settings"])
+    place = path / _numbered(number) / "scenario.yaml"
+    return Point(number, settings, place.read_text(encoding="utf-8") if place.is_file() else "")
+
+
+def _numbered(number: int) -> str:
+    return f"{number:03}"
+
+
+def find_sweep(store: Path, name: str) -> SweepFolder:
+    """The stored sweep with this name, or the one begun last: `latest`."""
+    plans = sorted((store / SWEEPS).glob("*/sweep.json"), key=lambda plan: plan.stat().st_mtime)
+    names = [plan.parent.name for plan in plans]
+    wanted = names[-1] if name == "latest" and names else name
+    if wanted not in names:
+        known = ", ".join(names[-5:]) or "none"
+        raise InputError(
+            Problem(f"{store}: no sweep called {name!r}", "name one", f"there are: {known}")
+        )
+    return open_sweep(store.resolve() / SWEEPS / wanted)

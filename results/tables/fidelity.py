@@ -1,0 +1,39 @@
+"""What was observed of the machine, a line for each case, from the JSON object of a run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from results.tables.case_grid import Case, case_grid
+from results.tables.style import VERDICT_STYLES
+
+HEADINGS = ("idle", "switch", "no rest", "starved", "agents", "resent", "")
+LEGEND = (
+    "Idle: of all cores. Switch: the busiest one's share of a core; no rest: how much of the time "
+    "it never had done all its work; starved: it was behind, and waited for a core. Agents: waited "
+    "for a core. Resent: segments, by TCP. Of the worst execution."
+)
+
+
+def fidelity_table(cases: list[Case]) -> Table:
+    """The figures that the verdict by observation is made of; runs of old have none."""
+    observed = [case for case in cases if "windows" in case.get("fidelity", ())]
+    return case_grid(HEADINGS, observed, _cells)
+
+
+def _cells(case: Case) -> Iterator[str | Text]:
+    seen = case["fidelity"]
+    yield f"{seen['idle_mean']:.0%}"
+    yield f"{seen['switch_share_mean']:.0%}"
+    yield _share(seen, "switch_never_done")
+    yield _share(seen, "switch_starved")
+    yield f"{seen['agents_run_delay_mean']:.1%}"
+    yield f"{seen['retransmits']}"
+    yield Text(seen["verdict"], VERDICT_STYLES[seen["verdict"]])
+
+
+def _share(seen: dict[str, Any], key: str) -> str:
+    """A share; runs of old do not have all."""
+    return f"{seen[key]:.0%}" if key in seen else "-"

@@ -1,0 +1,152 @@
+"""The terminal's table of a run, from its JSON object."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from results.documents.link_calibration import calibration_table
+from results.tables.executions import LEGEND as EXECUTIONS_LEGEND
+from results.tables.executions import executions_table
+from results.tables.fidelity import LEGEND, fidelity_table
+from results.tables.style import VERDICT_STYLES
+from results.verdicts.fault_impact import print_failures
+from results.verdicts.path_check import print_verify
+
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def print_run(result: dict[str, Any], console: Console) -> None:
+    """Print the table, the scales, and the answer to the paper's question."""
+    if result["failures"]:
+        print_failures(result["failures"], console)
+    if result["cases"]:
+        console.print(Group(_table(result["cases"]), *_notes(result)))
+    if "calibration" in result:
+        console.print(Text("\nLinks, each measured alone; the worst of each class:", "bold"))
+        console.print(calibration_table(result["calibration"]))
+    if "paths" in result:
+        console.print(Text("\nThe paths that packets took:", "bold"))
+        print_verify(result["paths"], console)
+
+
+def _table(cases: list[dict[str, Any]]) -> Table:
+    """A section for each kind of fabric, as the full names of cases would not fit."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("case", overflow="fold")
+    for heading in ("bytes", "measured", "spread", "modeled", "ratio", "algbw", "busbw"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
+        table.add_row(Text(kind, "bold"))
+        for case in cases:
+            if case["fabric"]["kind"] == kind:
+                table.add_row(*_row(case))
+    return table
+
+
+def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
+    measured = case["measured_s"]
+    spread = (measured["max"] - measured["min"]) / measured["median"]
+    yield " " + _within_fabric(case["case"])
+    yield human_bytes(case["bytes"])
+    yield f"{measured['median']:.3f} s"
+    yield f"{spread:.1%}"
+    yield f"{case['modeled_s']:.3f} s"
+    yield f"{case['ratio']:.4f}"
+    yield f"{case['algbw_gbyte_per_s']:.1f}"
+    yield f"{case['busbw_gbyte_per_s']:.1f}"
+    yield Text(case["verdict"], style=VERDICT_STYLES[case["verdict"]])
+
+
+def human_bytes(size: float) -> str:
+    """A size with three digits."""
+    for factor, unit in _UNITS:
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} B"
+
+
+def _within_fabric(case: str) -> str:
+    """A case's name without the kind of fabric."""
+    return case.split("/", 1)[1]
+
+
+def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
+    yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
+    yield ""
+    yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
+    yield _scales(result["cases"])
+    for chosen in result.get("scales", ()):
+        yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
+    if any("disturbed_s" in case for case in result["cases"]):
+        yield ""
+        yield Text("Executions, and what the machine took meanwhile:", "bold")
+        yield executions_table(result["cases"])
+        yield Text(EXECUTIONS_LEGEND, "dim")
+    if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
+        yield ""
+        yield Text("What the machine had left:", "bold")
+        yield fidelity_table(result["cases"])
+        yield Text(LEGEND, "dim")
+    yield from _reasons(result["cases"])
+    if result["slowdowns"]:
+        yield ""
+        yield Text("What rail-only costs, against rail-optimized:", "bold")
+        for slowdown in result["slowdowns"]:
+            yield _slowdown(slowdown)
+
+
+def _scales(cases: list[dict[str, Any]]) -> Table:
+    """Both scales of every case, and both times."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold")
+    for _ in range(4):
+        table.add_column(justify="right", no_wrap=True)
+    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
+        table.add_row(Text(kind, "bold"))
+        for case in cases:
+            if case["fabric"]["kind"] == kind:
+                table.add_row(*_scale_row(case))
+    return table
+
+
+def _scale_row(case: dict[str, Any]) -> Iterator[str]:
+    yield " " + _within_fabric(case["case"])
+    yield f"rates / {case['bandwidth_scale']:g}"
+    yield f"size / {case['size_scale']:g}"
+    yield human_seconds(case["measured_s"]["median"])
+    yield f"{human_seconds(case['real_s'])} real"
+
+
+def human_seconds(seconds: float) -> str:
+    """Seconds in a unit that fits."""
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    for case in cases:
+        for reason in case["reasons"]:
+            yield Text(
+                f"{case['verdict']}: {case['case']}: {reason}", VERDICT_STYLES[case["verdict"]]
+            )
+
+
+def _slowdown(slowdown: dict[str, Any]) -> str:
+    case, baseline = _within_fabric(slowdown["case"]), _within_fabric(slowdown["baseline"])
+    against = "" if case == baseline else f", against {baseline.split('/')[1]}"
+    measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
+    return f"  {case}{against}: {measured} (modeled: {modeled})"
+
+
+def _slower(slowdown: float) -> str:
+    """A slowdown in words; what rounds to nothing has no sign."""
+    size = f"{abs(slowdown):.1%}"
+    if size == "0.0%":
+        return "as fast"
+    return f"{size} {'slower' if slowdown > 0 else 'faster'}"

@@ -1,0 +1,101 @@
+"""The comparison of two runs as a table, from its JSON object."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from results.documents.run_diff import Difference
+from results.tables.style import VERDICT_STYLES
+
+NAMES = ("A", "B")
+LEGEND = (
+    "Medians, in emulated seconds. Slower, faster: the ranges of the repeats do not overlap; same: "
+    "they do; few repeats: they do not, and there are too few to tell. What a set-up has of its "
+    "own is not in the spread of its repeats."
+)
+
+
+def print_comparison(result: Mapping[str, Any], console: Console) -> None:
+    """Print both runs, what they have in common, and what makes them hard to compare."""
+    for name, run in zip(NAMES, result["runs"], strict=True):
+        verdict = Text(run["verdict"], VERDICT_STYLES[run["verdict"]])
+        console.print(Text(f"{name}  {run['run_id']}  ").append(verdict), soft_wrap=True)
+    console.print(_table(result["cases"]))
+    console.print(Text(LEGEND, "dim"))
+    for line in _warnings(result):
+        console.print(Text(f"warning: {line}", "yellow"), soft_wrap=True)
+    for line, judged in _reasons(result["cases"]):
+        console.print(Text(line, VERDICT_STYLES[judged]), soft_wrap=True)
+
+
+def _table(cases: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("case", overflow="fold")
+    for heading in NAMES:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("B is", no_wrap=True)
+    for heading in ("B/A", "A/model", "B/model"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in NAMES:
+        table.add_column(heading, no_wrap=True)
+    for kind in dict.fromkeys(map(_fabric, cases)):
+        table.add_row(Text(kind, "bold"))
+        for case in cases:
+            if _fabric(case) == kind:
+                table.add_row(*_row(case))
+    return table
+
+
+def _fabric(case: Mapping[str, Any]) -> str:
+    """The kind of fabric, with which a case's name begins."""
+    name: str = case["case"]
+    return name.partition("/")[0]
+
+
+def _row(case: Mapping[str, Any]) -> Iterator[RenderableType]:
+    yield Text(f" {case['case'].partition('/')[2]}")
+    for measured in case["measured_s"]:
+        yield _number(measured["median"], ".3f", " s")
+    yield in_words(case)
+    yield _number(case["ratio"], ".4f")
+    for ratio in case["ratio_to_model"]:
+        yield _number(ratio, ".4f")
+    for verdict in case["verdicts"]:
+        yield Text(verdict, VERDICT_STYLES[verdict])
+
+
+def in_words(case: Mapping[str, Any]) -> str:
+    """Whether the second run differs, before any ratio is believed."""
+    match Difference(case["difference"]):
+        case Difference.WITHIN:
+            return "same"
+        case Difference.UNKNOWN:
+            return "few repeats"
+        case Difference.LARGER:
+            return "slower" if case["ratio"] > 1 else "faster"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _warnings(result: Mapping[str, Any]) -> Iterator[str]:
+    yield from result["warnings"]
+    for case in result["cases"]:
+        if case["other_work"]:
+            yield f"{case['case']} is not the same work: {'; '.join(case['other_work'])}"
+    for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
+        for case in result[key]:
+            yield f"{case} is in {name} only"
+
+
+def _reasons(cases: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Every reason with the verdict that it belongs to."""
+    for case in cases:
+        pairs = zip(NAMES, case["verdicts"], case["reasons"], strict=True)
+        for name, verdict, reasons in pairs:
+            for reason in reasons:
+                yield f"{verdict}: {name}: {case['case']}: {reason}", verdict

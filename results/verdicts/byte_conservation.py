@@ -1,0 +1,157 @@
+"""Whether the bytes add up: agents, links and switches against the schedule and the routing.
+
+A link's two ends are one pair of interfaces, of which the kernel counts each byte once
+(`veth_get_stats64` in drivers/net/veth.c): what one end sent the other has received by definition.
+What can disagree is what a switch took in and gave out, and what a link carried and should have.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
+from model.fabric.topology import Gpu, Hop
+from model.measurement.records import Repeat
+from model.prediction.fluid import Epoch, Placement
+from model.routing.paths import Routing, Unreachable
+from model.workload.schedule import Schedule
+from results.verdicts.verdict import Reason, Verdict
+
+SHOWN = 3
+# An acknowledgement, for each segment at most: Ethernet 14, IPv4 20, TCP 20, timestamps 12.
+ACKNOWLEDGEMENT_BYTES = 66
+SEGMENT_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
+# With a transfer go its number and length, its confirmation, the receiver's word that it is ready,
+# each a packet of its own with its acknowledgement; with the first one, the connection's set-up.
+TRANSFER_BYTES = 1000
+# The controller's link probes, 60 bytes every 25 ms or more (`controller/detection/probes.py`),
+# and as much again for what else has no schedule: the kernel's own packets.
+CONTROL_BYTES_PER_S = 5000
+CONTROL_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What links carried in all executions of a case: `seconds` with what was between them."""
+
+    bytes: Mapping[Hop, int]
+    seconds: float
+
+
+def payload_reasons(schedule: Schedule, executions: Iterable[Repeat]) -> Iterator[Reason]:
+    """Ranks whose payload is not, to the byte, what the schedule has them send and receive."""
+    sent = Counter[int]()
+    received = Counter[int]()
+    for transfer in schedule.transfers:
+        sent[transfer.source] += transfer.size_bytes
+        received[transfer.destination] += transfer.size_bytes
+    for repeat in executions:
+        if repeat.complete and repeat.sent_bytes:
+            yield from _differences(repeat.number, "sent", sent, repeat.sent_bytes)
+            yield from _differences(repeat.number, "received", received, repeat.received_bytes)
+
+
+def _differences(
+    number: int, what: str, wanted: Mapping[int, int], found: tuple[int, ...]
+) -> Iterator[Reason]:
+    wrong = [rank for rank, size in enumerate(found) if size != wanted[rank]]
+    for rank in wrong[:SHOWN]:
+        yield (
+            Verdict.FAIL,
+            f"execution {number}: rank {rank} {what} {found[rank]} bytes of payload, not the "
+            f"{wanted[rank]} of the schedule{_others(wrong)}",
+        )
+
+
+def _others(wrong: list[int]) -> str:
+    return f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The least and the most that one direction of a link may carry."""
+
+    least: float
+    most: float
+
+
+def spans(
+    schedule: Schedule, epoch: Epoch, placement: Placement, executions: int, extra_bytes: float
+) -> dict[Hop, Span]:
+    """For each direction of each link, from the payload on it to all that may go with it.
+
+    Acknowledgements go the way of the reverse pair, which may lead over other links.
+    `extra_bytes` are those that no schedule has.
+    """
+    routing = Routing(epoch.topology, epoch.health)
+    payload, most = Counter[Hop](), dict[Hop, float]()
+    for (source, destination), (size, count) in _pairs(schedule).items():
+        there, back = placement[source], placement[destination]
+        small = count * TRANSFER_BYTES
+        for hop in _path(routing, there, back):
+            payload[hop] += executions * size
+            most[hop] = most.get(hop, 0.0) + executions * (wire_bytes(size) + small)
+        acknowledgements = wire_bytes(size) / SEGMENT_BYTES * ACKNOWLEDGEMENT_BYTES
+        for hop in _path(routing, back, there):
+            most[hop] = most.get(hop, 0.0) + executions * (acknowledgements + small)
+    hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
+    return {hop: Span(payload[hop], most.get(hop, 0.0) + extra_bytes) for hop in hops}
+
+
+def _pairs(schedule: Schedule) -> dict[tuple[int, int], tuple[int, int]]:
+    """The payload and the number of transfers of each pair of ranks."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for transfer in schedule.transfers:
+        pair = transfer.source, transfer.destination
+        size, count = found.get(pair, (0, 0))
+        found[pair] = size + transfer.size_bytes, count + 1
+    return found
+
+
+def _path(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
+    try:
+        return routing.path(source, destination)
+    except Unreachable:
+        return ()
+
+
+def link_reasons(
+    schedule: Schedule,
+    epoch: Epoch,
+    placement: Placement,
+    executions: Iterable[Repeat],
+    carried: Carried,
+) -> Iterator[Reason]:
+    """Links that carried less than the routing says, or what it does not explain."""
+    done = list(executions)
+    control = CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds
+    again = SEGMENT_BYTES * sum(repeat.retransmits for repeat in done)
+    wanted = spans(schedule, epoch, placement, len(done), control + again)
+    wrong = [
+        (hop, span, carried.bytes[hop])
+        for hop, span in wanted.items()
+        if hop.link.name not in epoch.health.failed
+        and not span.least <= carried.bytes[hop] <= span.most
+    ]
+    for hop, span, found in wrong[:SHOWN]:
+        yield (
+            Verdict.FAIL,
+            f"{hop.sender} -> {hop.receiver} carried {found} bytes, not {span.least:.0f} to "
+            f"{span.most:.0f}: forwarding and prediction disagree ({len(wrong)} such links)",
+        )
+    yield from _switch_reasons(epoch, carried)
+
+
+def _switch_reasons(epoch: Epoch, carried: Carried) -> Iterator[Reason]:
+    """Switches that gave out less than they took in, or more."""
+    topology = epoch.topology
+    for switch in chain(topology.hb_switches, topology.openflow_switches):
+        links = topology.links_of(switch)
+        came = sum(carried.bytes[Hop(link, link.other_end(switch))] for link in links)
+        went = sum(carried.bytes[Hop(link, switch)] for link in links)
+        control = (CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds) * len(links)
+        if came - went > control:
+            yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
+        elif went - came > control:
+            yield Verdict.FAIL, f"{switch} made bytes: {came} came in, {went} went out"

@@ -1,0 +1,306 @@
+"""Whether the machine was fast enough to be believed: judged by what was observed alone.
+
+The completion time and its model are not looked at here: this verdict says whether the emulator
+could do what it was asked to, so that another time than the modeled one means something.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from math import inf
+from typing import Any
+
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
+from model.measurement.cpu_windows import Window
+from model.measurement.pauses import PauseLog
+from results.verdicts.verdict import Reason, Verdict, worst
+
+# A window in which a processor or the switch had less than this left could not do more.
+SATURATED_SHARE = 0.05
+# A switch that went so long without having done all that there was to do never had, in a window;
+# one that went half as long had fallen behind.
+NEVER_DONE_S, BEHIND_S = 0.085, 0.05
+# Less in a queue is no data that was forgotten: the controller's probes of links are always there.
+FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
+# Cores that all others keep busy when a switch without rest forwards, and does not only look.
+BESIDE_BUSY_SWITCH = 0.42
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Above `warn` a figure is doubtful, above `fail` it is not to be believed."""
+
+    warn: float
+    fail: float
+
+    def verdict(self, value: float) -> Verdict:
+        """The verdict on a value."""
+        if value > self.fail:
+            return Verdict.FAIL
+        return Verdict.WARN if value > self.warn else Verdict.PASS
+
+
+@dataclass(frozen=True)
+class FidelityLimits:
+    """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity".
+
+    A switch that is busy all the time may still keep up, as it looks for more work without rest.
+    It is short of time when it never once has done all that there was to do, and more so when it
+    waits for a processor then. It looks at all its ports whenever it wakes, so many ports alone
+    keep it busy: that counts only if all others work more than `BESIDE_BUSY_SWITCH` meanwhile.
+    """
+
+    strain: Limit = Limit(0.85, 1.05)
+    agents_run_delay: Limit = Limit(0.16, 0.3)
+    one_agent_run_delay: Limit = Limit(0.4, 0.6)
+    lost_beyond: Limit = Limit(0.03, 0.25)
+    retransmits_per_s: Limit = Limit(100, 400)
+    start_skew: Limit = Limit(0.01, 0.05)
+
+
+LIMITS = FidelityLimits()
+# What is cut off has to be sent again, and a fault is answered by work that no schedule has.
+STRUCK_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One execution: its windows, what each agent had to wait for a processor, and its ends.
+
+    `pauses` are those of the machine meanwhile, on a fabric whose buckets are `depth_s` deep.
+    """
+
+    seconds: float
+    windows: tuple[Window, ...]
+    agents_delay_s: tuple[float, ...]
+    backlog_left_bytes: int
+    retransmits: int
+    start_skew_s: float
+    pauses: PauseLog
+    depth_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it was watched by everyone: the machine in windows, agents, and all cores."""
+        return bool(self.windows and self.agents_delay_s and self.pauses.seconds)
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What was observed of a case's counted executions.
+
+    Shares are of the whole machine (idle, steal, lost), of one processor (switch), or of the time
+    (saturated, delays, pressure). `min`, `max` and `p5` are over all windows of a tenth of a
+    second; the mean, as delays and saturation, is that of the worst execution. `lost` is what
+    pauses took, `lost_beyond` what pauses of all cores took beyond the depth of the buckets, of
+    the time. `switch_behind_s` is how long the busiest switch went without having done all that
+    there was to do; `switch_never_done` is the part of windows in which it never had, and
+    `switch_starved` how long it waited for a core when it was behind. `strain` adds up what holds
+    a byte up on its way: at the switch, and at both of its agents. Pressure is `None` where the
+    kernel does not count it; the longest queue, if nobody looked.
+    """
+
+    windows: int
+    executions: int
+    unobserved: int
+    lost: float
+    lost_beyond: float
+    pause_longest_s: float
+    pauses_per_s: float
+    idle_min: float
+    idle_p5: float
+    idle_mean: float
+    idle_saturated: float
+    steal_max: float
+    steal_mean: float
+    switch_share_max: float
+    switch_share_mean: float
+    switch_saturated: float
+    beside_switch: float
+    switch_behind_s: float
+    switch_never_done: float
+    switch_starved: float
+    strain: float
+    run_delay: float
+    switch_run_delay: float
+    agents_run_delay_max: float
+    agents_run_delay_mean: float
+    pressure_max: float | None
+    pressure_mean: float | None
+    backlog_max_bytes: int | None
+    backlog_left_bytes: int
+    dropped_packets: int
+    retransmits: int
+    retransmits_per_s: float
+    start_skew_s: float
+    start_skew: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The verdict by observation alone, its reasons, and the figures."""
+
+    found: tuple[Reason, ...]
+    vitals: Vitals | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        return worst(verdict for verdict, _ in self.found)
+
+    def plain(self) -> dict[str, Any]:
+        """As the JSON object of a case has it."""
+        figures = asdict(self.vitals) if self.vitals else {}
+        reasons = [reason for _, reason in self.found]
+        return {"verdict": self.verdict.value, "reasons": reasons, **figures}
+
+
+def summarized(observations: Sequence[Observation], dropped_packets: int) -> Vitals | None:
+    """All executions together; `None` if there are none that were observed."""
+    seen = [one for one in observations if one.is_complete and one.seconds > 0]
+    if not seen:
+        return None
+    every = list(chain.from_iterable(one.windows for one in seen))
+    idle = sorted(window.idle for window in every)
+    stalled = [w.stalled for w in every if w.stalled is not None]
+    backlogs = [w.backlog_bytes for w in every if w.backlog_bytes is not None]
+    return Vitals(
+        windows=len(every),
+        executions=len(observations),
+        unobserved=len(observations) - len(seen),
+        lost=max(one.pauses.lost for one in seen),
+        lost_beyond=max(one.pauses.beyond_s(one.depth_s) / one.seconds for one in seen),
+        pause_longest_s=max(one.pauses.longest_s for one in seen),
+        pauses_per_s=max(len(one.pauses.pauses) / one.seconds for one in seen),
+        idle_min=idle[0],
+        idle_p5=idle[len(idle) // 20],
+        idle_mean=min(_mean(w.idle for w in one.windows) for one in seen),
+        idle_saturated=max(_mean(w.idle < SATURATED_SHARE for w in one.windows) for one in seen),
+        steal_max=max(w.steal for w in every),
+        steal_mean=max(_mean(w.steal for w in one.windows) for one in seen),
+        switch_share_max=max(w.switch_busy for w in every),
+        switch_share_mean=max(_mean(w.switch_busy for w in one.windows) for one in seen),
+        switch_saturated=max(_mean(_is_saturated(w) for w in one.windows) for one in seen),
+        beside_switch=max(_beside(one) for one in seen),
+        switch_never_done=max(_never_done(one) for one in seen),
+        switch_starved=max(_starved(one) for one in seen),
+        strain=max(_strain(one) for one in seen),
+        switch_behind_s=max(_mean(w.switch_behind_s for w in one.windows) for one in seen),
+        run_delay=max(_run_delay(one) for one in seen),
+        switch_run_delay=max(_mean(w.switch_delay for w in one.windows) for one in seen),
+        agents_run_delay_max=max(max(one.agents_delay_s, default=0) / one.seconds for one in seen),
+        agents_run_delay_mean=max(_mean(one.agents_delay_s) / one.seconds for one in seen),
+        pressure_max=max(stalled, default=None),
+        pressure_mean=_mean(stalled) if stalled else None,
+        backlog_max_bytes=max(backlogs, default=None),
+        backlog_left_bytes=max(one.backlog_left_bytes for one in seen),
+        dropped_packets=dropped_packets,
+        retransmits=sum(one.retransmits for one in seen),
+        retransmits_per_s=max(one.retransmits / one.seconds for one in seen),
+        start_skew_s=max(one.start_skew_s for one in seen),
+        start_skew=max(one.start_skew_s / one.seconds for one in seen),
+    )
+
+
+def _is_saturated(window: Window) -> bool:
+    """A switch that runs or waits to run all the time."""
+    return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
+
+
+def _beside(one: Observation) -> float:
+    """Cores that all others kept busy of each core that the machine left us.
+
+    Those that were before all of ours are no others: they are among the pauses, as is steal.
+    """
+    busy = _mean(window.beside_switch for window in one.windows)
+    stolen = _mean(window.steal for window in one.windows)
+    ours = busy - one.pauses.cores * max(0.0, one.pauses.lost - stolen)
+    return max(0.0, ours) / max(0.1, 1 - one.pauses.lost)
+
+
+def _never_done(one: Observation) -> float:
+    """The part of windows in which the switch never had done all that there was to do."""
+    return _mean(window.switch_behind_s > NEVER_DONE_S for window in one.windows)
+
+
+def _starved(one: Observation) -> float:
+    """How long the switch waited for a core in windows in which it was behind."""
+    return _mean(w.switch_delay * (w.switch_behind_s > BEHIND_S) for w in one.windows)
+
+
+def _strain(one: Observation) -> float:
+    """What holds a byte up on its way: the switch, and the agents at both of its ends."""
+    forwards = _beside(one) > BESIDE_BUSY_SWITCH
+    switch = _starved(one) + (_never_done(one) if forwards else 0.0)
+    return switch + 2 * _mean(one.agents_delay_s) / one.seconds
+
+
+def _run_delay(one: Observation) -> float:
+    """Every byte passes an agent and a switch: what they wait for a processor adds up."""
+    agents = _mean(one.agents_delay_s) / one.seconds
+    return agents + _mean(window.switch_delay for window in one.windows)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known) if known else 0.0
+
+
+def machine_reasons(vitals: Vitals | None, limits: FidelityLimits = LIMITS) -> Iterator[Reason]:
+    """What of the machine was at its end; what nobody observed cannot be trusted."""
+    if vitals is None:
+        yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
+        return
+    if vitals.unobserved:
+        yield (
+            Verdict.FAIL,
+            f"{vitals.unobserved} of {vitals.executions} executions were not observed throughout",
+        )
+    found = (*_processors(vitals, limits), *_others(vitals, limits))
+    yield from (reason for reason in found if reason[0] is not Verdict.PASS)
+    if vitals.backlog_left_bytes >= FULL_FRAME_BYTES:
+        left = vitals.backlog_left_bytes
+        yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
+
+
+def _processors(vitals: Vitals, limits: FidelityLimits) -> Iterator[Reason]:
+    mean, most = vitals.agents_run_delay_mean, vitals.agents_run_delay_max
+    yield (
+        limits.strain.verdict(vitals.strain),
+        f"the switch never had done all its work in {vitals.switch_never_done:.0%} of an "
+        f"execution, and was behind and waited for a processor in {vitals.switch_starved:.0%}, "
+        f"agents in {mean:.0%}",
+    )
+    yield (
+        limits.agents_run_delay.verdict(mean),
+        f"agents waited {mean:.0%} of an execution for a processor",
+    )
+    yield (
+        limits.one_agent_run_delay.verdict(most),
+        f"an agent waited {most:.0%} of an execution for a processor",
+    )
+
+
+def _others(vitals: Vitals, limits: FidelityLimits) -> Iterator[Reason]:
+    yield (
+        limits.lost_beyond.verdict(vitals.lost_beyond),
+        f"pauses of up to {vitals.pause_longest_s * 1e3:.0f} ms took {vitals.lost_beyond:.0%} of "
+        "an execution beyond what the links' buckets make good",
+    )
+    yield (
+        limits.retransmits_per_s.verdict(vitals.retransmits_per_s),
+        f"TCP sent {vitals.retransmits_per_s:.0f} segments a second again",
+    )
+    yield (
+        limits.start_skew.verdict(vitals.start_skew),
+        f"an agent started {vitals.start_skew_s * 1e3:.0f} ms late, {vitals.start_skew:.1%} "
+        "of an execution",
+    )
+
+
+def fidelity_of_struck(
+    observations: Sequence[Observation], others: Iterable[Reason] = ()
+) -> Fidelity:
+    """Of an execution in which something breaks: losses are what the fault is about."""
+    vitals = summarized(observations, dropped_packets=0)
+    return Fidelity((*machine_reasons(vitals, STRUCK_LIMITS), *others), vitals)

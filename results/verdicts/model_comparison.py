@@ -1,0 +1,268 @@
+"""Measured against modeled: for each case, and rail-only against rail-optimized."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Topology
+from model.measurement.records import Repeat
+from model.prediction.fluid import Epoch, Placement, Prediction
+from model.workload.schedule import Collective, Schedule
+from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
+from results.verdicts.fidelity import Fidelity, Observation, machine_reasons, summarized
+from results.verdicts.summary import Summary, summarize
+from results.verdicts.verdict import Reason, Verdict, worst
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How far measured / modeled may be from 1: further, warn; further than `limit`, fail."""
+
+    within: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured of a case.
+
+    `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
+    they count or not. `observations` are of the repeats, `None` if the machine is not asked.
+    `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
+    meanwhile. `known` is what else is known to be doubtful.
+    """
+
+    topology: Topology
+    schedule: Schedule
+    warmups: tuple[Repeat, ...]
+    repeats: tuple[Repeat, ...]
+    dropped_packets: int
+    observations: tuple[Observation, ...] | None
+    disturbed: tuple[Repeat, ...] = ()
+    carried: Carried | None = None
+    epoch: Epoch | None = None
+    placement: Placement = ()
+    known: tuple[Reason, ...] = ()
+
+    @property
+    def set_aside(self) -> tuple[Repeat, ...]:
+        """Executions that were disturbed and do not count."""
+        return tuple(repeat for repeat in self.disturbed if repeat not in self.repeats)
+
+    @property
+    def executions(self) -> tuple[Repeat, ...]:
+        """All, warm-ups first."""
+        return self.warmups + self.repeats + self.set_aside
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case, compared. Times are emulated seconds; bandwidths are those of the real platform.
+
+    `disturbed_s` are the executions that the machine disturbed; they are among the measured ones
+    only if `disturbed_counted`, as there were too few others.
+    """
+
+    name: str
+    fabric: FabricSpec
+    collective: Collective
+    algorithm: str
+    gpus: int
+    size_bytes: int
+    size_scale: float
+    measured: Summary
+    modeled_s: float
+    lower_bound_s: float
+    warmup_s: tuple[float, ...]
+    disturbed_s: tuple[float, ...]
+    disturbed_counted: bool
+    retransmits: int
+    found: tuple[Reason, ...]
+    fidelity: Fidelity
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of what was found."""
+        return worst(verdict for verdict, _ in self.found)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What was found, in sentences."""
+        return tuple(reason for _, reason in self.found)
+
+    @property
+    def ratio(self) -> float:
+        """Median over model."""
+        return self.measured.median / self.modeled_s
+
+    @property
+    def time_dilation(self) -> float:
+        """Emulated seconds for each second of the real platform."""
+        return self.fabric.bandwidth_scale / self.size_scale
+
+    @property
+    def real_s(self) -> float:
+        """What the measured time is on the real platform."""
+        return self.measured.median / self.time_dilation
+
+    @property
+    def algbw_gbyte_per_s(self) -> float:
+        """Size over time, at the real platform's bandwidth (nccl-tests, PERFORMANCE.md)."""
+        return self.size_bytes / self.measured.median * self.fabric.bandwidth_scale / 1e9
+
+    @property
+    def busbw_gbyte_per_s(self) -> float:
+        """The same, as the load of the busiest link in an ideal ring (nccl-tests)."""
+        factor = (self.gpus - 1) / self.gpus
+        doubled = self.collective is Collective.ALL_REDUCE
+        return self.algbw_gbyte_per_s * factor * (2 if doubled else 1)
+
+
+class Mismatch(ValueError):
+    """A measurement and a prediction are not of the same thing."""
+
+
+def compare(
+    name: str, measured: Measured, prediction: Prediction, size_scale: float, limits: Thresholds
+) -> CaseResult:
+    """Hold a measurement against the prediction for the same topology and schedule."""
+    topology, schedule = measured.topology, measured.schedule
+    if prediction.topology_digest != topology.digest:
+        raise Mismatch(f"{name}: the prediction is for another topology")
+    if prediction.schedule_digest != schedule.digest:
+        raise Mismatch(f"{name}: the prediction is for another schedule")
+    # With no complete repeat the case fails; what there is of them is still shown.
+    shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
+    summary = summarize(shown_s)
+    fidelity = observed(measured)
+    found = [*judge(measured, summary, prediction, limits), *fidelity.found]
+    return CaseResult(
+        name=name,
+        fabric=topology.spec,
+        collective=schedule.collective,
+        algorithm=schedule.algorithm,
+        gpus=schedule.gpus,
+        size_bytes=schedule.size_bytes,
+        size_scale=size_scale,
+        measured=summary,
+        modeled_s=prediction.completion_s,
+        lower_bound_s=prediction.lower_bound_s,
+        warmup_s=_complete_s(measured.warmups),
+        disturbed_s=_complete_s(measured.disturbed),
+        disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
+        retransmits=sum(repeat.retransmits for repeat in measured.repeats),
+        found=tuple(found),
+        fidelity=fidelity,
+    )
+
+
+def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
+    """How long executions took; one that broke off says nothing about that."""
+    return tuple(repeat.completion_s for repeat in executions if repeat.complete)
+
+
+def judge(
+    measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
+) -> Iterator[Reason]:
+    """What is to be said of the executions' outcome and of their times."""
+    yield from _failures(measured, prediction)
+    yield from _ratio(summary, prediction, limits)
+
+
+def observed(measured: Measured) -> Fidelity:
+    """What is to be said of the machine and of the bytes; the model is not asked."""
+    found = (*measured.known, *_bytes(measured), *_losses(measured))
+    if measured.observations is None:
+        return Fidelity(found, None)
+    vitals = summarized(measured.observations, measured.dropped_packets)
+    return Fidelity((*machine_reasons(vitals), *_disturbances(measured), *found), vitals)
+
+
+def _disturbances(measured: Measured) -> Iterator[Reason]:
+    """What was done about executions that the machine disturbed."""
+    if measured.disturbed and not measured.set_aside:
+        yield (
+            Verdict.WARN,
+            f"the machine disturbed {len(measured.disturbed)} of {len(measured.repeats)} "
+            "executions, too many to leave them out: all count",
+        )
+
+
+def _bytes(measured: Measured) -> Iterator[Reason]:
+    """Whether all went where it should; an execution that broke off left links half used."""
+    schedule, executions = measured.schedule, measured.executions
+    yield from payload_reasons(schedule, executions)
+    whole = all(repeat.complete for repeat in executions)
+    if measured.carried is not None and measured.epoch is not None and whole:
+        epoch, placement = measured.epoch, measured.placement
+        yield from link_reasons(schedule, epoch, placement, executions, measured.carried)
+
+
+def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
+    for repeat in measured.executions:
+        if not repeat.complete:
+            yield Verdict.FAIL, f"execution {repeat.number} did not complete"
+        for error in repeat.errors:
+            yield Verdict.FAIL, f"wrong result in execution {repeat.number}: {error}"
+    fastest_s = min(_complete_s(measured.executions), default=prediction.lower_bound_s)
+    if fastest_s < prediction.lower_bound_s:
+        yield (
+            Verdict.FAIL,
+            f"{fastest_s:.4f} s is below the lower bound of {prediction.lower_bound_s:.4f} s: "
+            "the testbed is wrong",
+        )
+
+
+def _losses(measured: Measured) -> Iterator[Reason]:
+    """What TCP repairs is worth knowing, and fails nothing; drops put the queues in doubt."""
+    retransmits = sum(repeat.retransmits for repeat in measured.repeats)
+    if retransmits:
+        yield Verdict.PASS, f"TCP retransmitted {retransmits} segments"
+    if measured.dropped_packets:
+        yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
+
+
+def _ratio(summary: Summary, prediction: Prediction, limits: Thresholds) -> Iterator[Reason]:
+    away = abs(summary.median / prediction.completion_s - 1)
+    for verdict, threshold in ((Verdict.FAIL, limits.limit), (Verdict.WARN, limits.within)):
+        if away > threshold:
+            yield verdict, f"{away:.1%} away from the model, more than {threshold:.1%}"
+            return
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A rail-only case against the rail-optimized one that it competes with; 0.1 is 10 % slower."""
+
+    collective: Collective
+    case: str
+    baseline: str
+    measured: float
+    modeled: float
+
+
+def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
+    """Each rail-only case against the fastest modeled rail-optimized one of its collective."""
+    found = []
+    for case in cases:
+        rivals = [other for other in cases if _is_baseline(other, case)]
+        if case.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+            baseline = min(rivals, key=lambda rival: rival.modeled_s)
+            found.append(
+                Slowdown(
+                    collective=case.collective,
+                    case=case.name,
+                    baseline=baseline.name,
+                    measured=case.measured.median / baseline.measured.median - 1,
+                    modeled=case.modeled_s / baseline.modeled_s - 1,
+                )
+            )
+    return tuple(found)
+
+
+def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
+    return (
+        other.fabric.kind is FabricKind.RAIL_OPTIMIZED
+        and other.collective is case.collective
+        and other.size_bytes == case.size_bytes
+    )

@@ -1,0 +1,111 @@
+"""Figures of one fabric and load by Railbed and by plain Mininet, and their ratios."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from model.errors import EmulationError
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricSpec
+from scenarios.benchmarks.iperf3 import Flow
+
+GIGABYTE = 1_000_000_000
+RAILBED, MININET, RATIO = "railbed", "mininet", "railbed / mininet"
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution of a load: emulated seconds, modeled ones, and what it cost."""
+
+    measured_s: float
+    modeled_s: float
+    payload_bytes: int
+    cpu_s: float
+
+    @property
+    def error(self) -> float:
+        """How far the measurement is from the model, as a part of the model."""
+        return abs(self.measured_s / self.modeled_s - 1)
+
+    @property
+    def cpu_s_per_gigabyte(self) -> float:
+        """Processor time of the machine for 10^9 bytes of payload."""
+        return self.cpu_s / (self.payload_bytes / GIGABYTE)
+
+
+def round_execution(flows: Sequence[Flow], spec: FabricSpec) -> tuple[float, float]:
+    """Measured and modeled seconds of a round, which lasts as long as its longest transfer.
+
+    Each host sends to one and receives from one: a transfer has its links for itself.
+    """
+    return max(flow.duration_s for flow in flows), max(_modeled_s(flow, spec) for flow in flows)
+
+
+def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
+    """Of the bytes that have come: headers included, over the rate of the links on the way."""
+    (from_domain, from_rail), (to_domain, to_rail) = (
+        divmod(rank, spec.domain_size) for rank in flow.pair
+    )
+    if from_domain != to_domain and from_rail != to_rail:
+        raise ValueError(f"{flow.pair}: not in one HB domain, and not on one rail")
+    rate_bps = spec.emulated_hb_bps if from_domain == to_domain else spec.emulated_nic_bps
+    return wire_bytes(flow.received_bytes) * 8 / rate_bps
+
+
+def rounds_execution(rounds: Iterable[Sequence[Flow]], spec: FabricSpec, cpu_s: float) -> Execution:
+    """The execution of a load as rounds, one after the other.
+
+    Only the transfers' own time counts, not the start of processes; and all that was sent counts
+    as payload, though the servers saw less of it.
+    """
+    rounds = list(rounds)
+    times = [round_execution(flows, spec) for flows in rounds]
+    return Execution(
+        measured_s=sum(measured_s for measured_s, _ in times),
+        modeled_s=sum(modeled_s for _, modeled_s in times),
+        payload_bytes=sum(flow.sent_bytes for flows in rounds for flow in flows),
+        cpu_s=cpu_s,
+    )
+
+
+def medians(executions: Sequence[Execution]) -> Figures:
+    """The figures of a row: medians of all executions."""
+    return {
+        "measured_s": median(execution.measured_s for execution in executions),
+        "modeled_s": median(execution.modeled_s for execution in executions),
+        "error": median(execution.error for execution in executions),
+        "error_max": max(execution.error for execution in executions),
+        "cpu_s_per_gigabyte": median(execution.cpu_s_per_gigabyte for execution in executions),
+    }
+
+
+def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Figures:
+    """Ours over theirs, for the figures of which less is better.
+
+    Railbed is up when all is ready, so that also counts against the earlier moment at which plain
+    Mininet's switches are connected.
+    """
+    compared = {name: (name, name) for name in ("error", "cpu_s_per_gigabyte", "up_s")}
+    compared["up_s_to_connected_s"] = ("up_s", "connected_s")
+    return {
+        f"{name}_ratio": ours[our] / theirs[their]
+        for name, (our, their) in compared.items()
+        if our in ours and their in theirs
+    }
+
+
+def side_by_side(
+    row: Mapping[str, Any], railbed: Callable[[], Figures], mininet: Callable[[], Figures]
+) -> Iterator[dict[str, Any]]:
+    """A row for either, and one of ratios; plain Mininet that fails gives a row with the reason."""
+    ours = railbed()
+    yield {**row, "fabric": RAILBED, **ours}
+    try:
+        theirs = mininet()
+    except EmulationError as error:
+        yield {**row, "fabric": MININET, "failed": str(error)}
+        return
+    yield {**row, "fabric": MININET, **theirs}
+    yield {**row, "fabric": RATIO, **ratios(ours, theirs)}

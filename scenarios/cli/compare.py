@@ -1,0 +1,31 @@
+"""Two stored runs, read and compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError, Problem
+from results.documents.run_diff import StoredRun, comparison_object
+from results.store.runs import find_run, read_result
+from scenarios.loader import value_of
+
+
+def compared(store: Path, first: str, second: str) -> dict[str, Any]:
+    """The comparison of two runs; `InputError` if they have no case in common."""
+    runs = [stored_run(find_run(store, name)) for name in (first, second)]
+    result = comparison_object(*runs)
+    if not result["cases"]:
+        found = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
+        what = f"have no case in common: {'; '.join(found)}"
+        hint = "compare runs of one scenario, or of scenarios with the same collectives"
+        raise InputError(Problem(f"{first} and {second}", what, hint))
+    return result
+
+
+def stored_run(folder: Path) -> StoredRun:
+    """A run as its folder has it; `InputError` if it is not complete."""
+    return StoredRun(
+        result=read_result(folder),
+        machine=json.loads((folder / "environment.json").read_text()),
+        scenario=value_of((folder / "scenario.yaml").read_text(encoding="utf-8")),
+    )

@@ -1,0 +1,19 @@
+"""A fabric to play with: up until the user leaves Mininet's command line."""
+
+import os
+
+from linux.run_lock import marked_run
+from scenarios.execution.emulation import experiment
+from scenarios.spec.scenario import Scenario
+from testbed.fabric.mininet_shell import open_command_line
+from testbed.nodes.gpu_proxies import ProxyKind
+
+
+def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
+    """Bring the scenario's first fabric up until the user leaves the command line."""
+    with (
+        marked_run(f"up-{scenario.name}-{os.getpid()}") as mark,
+        experiment(scenario.fabrics[0], proxies, mark) as fabric,
+    ):
+        fabric.bed.impair()
+        open_command_line(fabric.bed.network)

@@ -1,0 +1,112 @@
+"""Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology
+from model.measurement.records import Repeat
+from model.prediction.fluid import Prediction
+from model.workload.schedule import Schedule
+from results.store.runs import RunFolder
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.verdict import Reason
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.observer import Observer, carried, observing
+from scenarios.execution.progress import Listener
+from scenarios.execution.repeats import Executions, is_disturbed
+from scenarios.spec.scenario import Scenario
+from testbed.fabric.links import Counters
+from traffic_gen.agents.client import Incomplete
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures for a scenario; records go to a run's folder.
+
+    `known` is what else is known to be doubtful, by the fabric's kind.
+    """
+
+    scenario: Scenario
+    folder: RunFolder
+    listener: Listener
+    known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
+
+    def measure(
+        self, name: str, size_scale: float, schedule: Schedule, fabric: Experiment, warmup: int
+    ) -> CaseResult:
+        """The scenario's repeats, after some that do not count, held against the model."""
+        self.listener.step(name)
+        prediction = fabric.predict(schedule)
+        topology = fabric.layout.topology
+        self.folder.begin_case(name, topology, prediction, schedule.digest)
+        before, begun_s = fabric.counters(), time.monotonic()
+        done = Executions(warmup, self.scenario.repeats)
+        try:
+            with observing(fabric, self.folder.folder_of(name)) as observer:
+                for repeat in self._execute(name, schedule, prediction, fabric, done):
+                    done.add(repeat, disturbed=_disturbed(observer, repeat, topology))
+        finally:
+            after, seconds = fabric.counters(), time.monotonic() - begun_s
+            self.folder.end_case(
+                name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
+            )
+        counted = done.counted
+        measured = Measured(
+            topology=topology,
+            schedule=schedule,
+            warmups=done.warmups,
+            repeats=counted,
+            disturbed=tuple(done.disturbed),
+            dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+            # Agents that calculate are late because of that, and it is not the time that is asked.
+            observations=None if self.scenario.verify else observer.observations(counted),
+            carried=carried(fabric, before, after, seconds),
+            epoch=fabric.layout.epoch,
+            placement=fabric.layout.placement,
+            known=self.known.get(topology.spec.kind, ()),
+        )
+        expect = self.scenario.expect
+        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
+        return compare(name, measured, prediction, size_scale, limits)
+
+    def _execute(
+        self,
+        name: str,
+        schedule: Schedule,
+        prediction: Prediction,
+        fabric: Experiment,
+        done: Executions,
+    ) -> Iterator[Repeat]:
+        """Executions as they end, until there are enough; the one that breaks off, too."""
+        verify = self.scenario.verify
+        try:
+            for repeat in fabric.repeats(schedule, prediction, done.most, verify=verify):
+                yield self.keep(name, repeat)
+                if done.are_enough:
+                    return
+        except Incomplete as broken:
+            yield self.keep(name, broken.repeat)
+            raise
+
+    def keep(self, name: str, repeat: Repeat) -> Repeat:
+        """Record an execution."""
+        self.folder.add_repeat(name, repeat)
+        self.listener.done(name)
+        return repeat
+
+
+def _disturbed(observer: Observer, repeat: Repeat, topology: Topology) -> bool:
+    return is_disturbed(observer.note(repeat), topology.least_depth_s)
+
+
+def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
+    return {link: asdict(values) for link, values in counters.items()}
+
+
+def _dropped(counters: Mapping[str, Counters], fabric: Experiment) -> int:
+    """Packets that queues have dropped; a link that has failed drops all, and nothing is amiss."""
+    failed = fabric.layout.health.failed
+    return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

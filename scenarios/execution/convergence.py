@@ -1,0 +1,80 @@
+"""What the controller has written of a failure: whether it has dealt with it, and how soon."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linux.processes import wait_for
+from model.fabric.health import Health
+from model.measurement.records import FaultRecord
+from model.prediction.fluid import Epoch
+from model.workload.placement import Layout
+from results.verdicts.fault_impact import FaultTimes
+from testbed.nodes.controller_process import read_journal
+
+DEADLINE_S = 15.0
+Events = Sequence[dict[str, Any]]
+
+
+def wait_until_settled(journal: Path, failed: frozenset[str]) -> None:
+    """Wait until the controller knows exactly these links as failed, and all is done about it."""
+    links = ", ".join(sorted(failed)) or "none"
+    what = f"the controller answers that these links have failed: {links}"
+    wait_for(lambda: is_settled(read_journal(journal), failed), what, DEADLINE_S)
+
+
+def is_settled(events: Events, failed: frozenset[str]) -> bool:
+    """Whether the last thing that was worked out was for this, and is done."""
+    for event in reversed(events):
+        if event["event"] == "computed":
+            return False
+        if event["event"] == "settled":
+            return _last_failed(events) == failed
+    return False
+
+
+def _last_failed(events: Events) -> frozenset[str]:
+    computed = [event for event in events if event["event"] == "computed"]
+    return frozenset(computed[-1]["failed"])
+
+
+def has_detected(journal: Path, since_ns: int) -> bool:
+    """Whether the controller has found something to be broken since then."""
+    events: Events = read_journal(journal)
+    return any(
+        event["event"] in ("detected", "died") and event["ns"] > since_ns and "usable" not in event
+        for event in events
+    )
+
+
+def epochs_of(events: Events, start_ns: int, layout: Layout) -> list[Epoch]:
+    """What the job had of the fabric from when on, by what the controller confirmed."""
+    epochs = [Epoch(layout.topology)]
+    failed: frozenset[str] = frozenset()
+    for event in (event for event in events if event["ns"] > start_ns):
+        if event["event"] == "computed":
+            failed = frozenset(event["failed"])
+        elif event["event"] == "confirmed":
+            begin_s = (event["ns"] - start_ns) / 1e9
+            epochs.append(Epoch(layout.topology, Health(failed), begin_s))
+    return epochs
+
+
+def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTimes:
+    """When a fault was made, and the first answers of the controller behind it."""
+    behind = [event for event in events if event["ns"] > record.begun_ns]
+
+    def milliseconds_until(*names: str) -> float | None:
+        first = next((e["ns"] for e in behind if e["event"] in names), None)
+        return None if first is None else (first - record.begun_ns) / 1e6
+
+    ended_ns = record.ended_ns
+    return FaultTimes(
+        fault=record.fault,
+        begun_s=(record.begun_ns - start_ns) / 1e9,
+        ended_s=None if ended_ns is None else (ended_ns - start_ns) / 1e9,
+        detected_ms=milliseconds_until("detected", "died"),
+        computed_ms=milliseconds_until("computed"),
+        sent_ms=milliseconds_until("sent"),
+        confirmed_ms=milliseconds_until("confirmed"),
+    )

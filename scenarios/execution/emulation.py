@@ -1,0 +1,110 @@
+"""One fabric with its cases: bring it up, execute each case, hand out what was measured.
+
+This is the heart of a run. It stores nothing and prints nothing: it yields what happens.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from linux.run_lock import Mark
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import Topology, build_topology
+from model.measurement.records import Repeat
+from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
+from model.workload.placement import Layout, job_layout
+from model.workload.schedule import Schedule
+from scenarios.spec.scenario import Case
+from testbed.fabric.links import Counters
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.testbed import Testbed, testbed
+from traffic_gen.agents import agent
+from traffic_gen.agents.client import Agenda, Fleet, fleet, nothing_due
+from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.point_to_point import ping_pong
+
+AGENT = Path(agent.__file__)
+# A repeat that takes this much longer than modeled is given up.
+PATIENCE = 5
+PATIENCE_S = 10
+LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
+
+
+@dataclass
+class Experiment:
+    """A fabric that is up, with connected agents."""
+
+    topology: Topology
+    bed: Testbed
+    agents: Fleet
+    up_s: float
+    layout: Layout
+
+    def rearrange(self, layout: Layout) -> None:
+        """From now on the job runs in this layout; its connections are closed."""
+        self.layout = layout
+        self.agents.place(layout.gpu_numbers())
+
+    def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
+        """The latency in seconds of each class of paths that the schedule uses, measured idle."""
+        representative: dict[PathClass, tuple[int, int]] = {}
+        paths = transfer_paths(schedule, self.layout.epoch, self.layout.placement)
+        for transfer, hops in zip(schedule.transfers, paths, strict=True):
+            if hops is not None:
+                pair = transfer.source, transfer.destination
+                representative.setdefault(path_class(hops), pair)
+        return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
+
+    def _latency_s(self, source: int, destination: int) -> float:
+        exchange = ping_pong(source, destination, LATENCY_ROUNDS)
+        done = self.agents.execute(exchange, self.layout.addresses(), LATENCY_AT_MOST_S)
+        return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
+
+    def predict(self, schedule: Schedule) -> Prediction:
+        """The model's completion time in the present layout, with latencies measured now."""
+        layout, latency_s = self.layout, self.path_latencies_s(schedule)
+        return predict(schedule, layout.topology, latency_s, layout.health, layout.placement)
+
+    def repeats(
+        self,
+        schedule: Schedule,
+        prediction: Prediction,
+        count: int,
+        *,
+        verify: bool,
+        agenda: Agenda = nothing_due,
+    ) -> Iterator[Repeat]:
+        """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
+        self.agents.load(schedule, self.layout.addresses(), verify=verify)
+        at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
+        for number in range(count):
+            yield self.agents.run(schedule, number, at_most_s, agenda)
+
+    def counters(self) -> Mapping[str, Counters]:
+        """What every link has counted, by its name."""
+        return self.bed.counters()
+
+
+@contextmanager
+def experiment(spec: FabricSpec, kind: ProxyKind, mark: Mark) -> Iterator[Experiment]:
+    """Bring a fabric up and connect to its agents."""
+    begun_s = time.monotonic()
+    topology = build_topology(spec)
+    with testbed(topology, kind, AGENT, mark) as bed:
+        up_s = time.monotonic() - begun_s
+        sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
+        with fleet(sockets, bed.watch.check) as agents:
+            fabric = Experiment(topology, bed, agents, up_s, job_layout(spec))
+            fabric.rearrange(fabric.layout)
+            yield fabric
+
+
+def case_schedule(case: Case, topology: Topology) -> Schedule:
+    """The verified schedule of a case."""
+    spec = topology.spec
+    return build_schedule(
+        case.collective, case.algorithm, spec.job_domains, spec.job_size, case.emulated_bytes
+    )

@@ -1,0 +1,233 @@
+"""A case with faults: healthy, struck, with the fault throughout, and whole again."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from model.errors import EmulationError
+from model.fabric.health import HEALTHY, Health
+from model.faults.faults import Fault, How, health_under
+from model.faults.recovery import Reaction, layout_after
+from model.measurement.records import FaultRecord, Repeat
+from model.prediction.fluid import Prediction, predict_through
+from model.workload.placement import Layout, probed_pairs
+from results.verdicts.byte_conservation import payload_reasons
+from results.verdicts.fault_impact import Failure
+from results.verdicts.fidelity import Fidelity, fidelity_of_struck
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from scenarios.execution.case import Measuring
+from scenarios.execution.convergence import epochs_of, fault_times, has_detected, wait_until_settled
+from scenarios.execution.emulation import Experiment, case_schedule
+from scenarios.execution.fault_timeline import Strike, break_part, moment_s
+from scenarios.execution.observer import observing
+from scenarios.execution.prober_process import probing
+from scenarios.spec.scenario import Case
+from testbed.faults.injector import FaultInjector
+from testbed.faults.optical_switch import set_circuits
+from testbed.nodes.controller_process import read_journal
+from traffic_gen.agents.client import Agenda, nothing_due
+from traffic_gen.probes.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
+
+
+@dataclass(frozen=True)
+class Struck:
+    """The execution in which things broke, and what the probes say of it."""
+
+    complete: bool
+    repeat: Repeat
+    started_ns: int
+    took_s: float | None
+    records: tuple[FaultRecord, ...]
+    hit: Sequence[PairRecord]
+    untouched: Sequence[PairRecord]
+    fidelity: Fidelity
+
+
+class FailingCase:
+    """One case of a scenario with faults, on a fabric of its own."""
+
+    def __init__(self, case: Case, fabric: Experiment, measuring: Measuring) -> None:
+        self.case, self.fabric, self.measuring = case, fabric, measuring
+        self.scenario = measuring.scenario
+        self.faults = self.scenario.faults[case.kind]
+        self.job = self.scenario.job
+        self.injector = FaultInjector(fabric.bed)
+        self.schedule = case_schedule(case, fabric.topology)
+        self.home = fabric.layout
+
+    def execute(self) -> Failure:
+        """All phases; what is broken is mended whatever happens."""
+        with ExitStack() as undos:
+            healthy = self._measure("healthy", self.scenario.warmup)
+            prediction = self.fabric.predict(self.schedule)
+            strike = self._strike(prediction)
+            undos.callback(strike.undo)
+            struck = self._struck(strike, prediction)
+            faulty = self._faulty(struck, undos)
+        return self._failure(healthy, struck, faulty, self._after())
+
+    def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
+        name = f"{self.case.name}/{phase}"
+        return self.measuring.measure(
+            name, self.case.size_scale, self.schedule, self.fabric, warmup
+        )
+
+    # The execution in which it happens
+
+    def _strike(self, prediction: Prediction) -> Strike:
+        moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
+        return Strike(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
+
+    def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
+        """When a fault begins; `EmulationError` if the execution is over by then."""
+        begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
+        if begin_s >= end_s:
+            raise EmulationError(
+                f"{self.case.name}: {fault.name} at {begin_s:g} s comes too late: the execution "
+                f"takes {end_s:.3f} s; break it earlier, or send more (workloads.0.size_scale)"
+            )
+        return begin_s
+
+    def _gives_up(self, started_ns: int) -> bool:
+        """A job that does not go on by itself stops when the failure is known."""
+        reroutes = self.job.reaction is Reaction.REROUTE
+        return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
+
+    def _struck(self, strike: Strike, prediction: Prediction) -> Struck:
+        name, folder = f"{self.case.name}/struck", self.measuring.folder
+        hit, untouched = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
+        self.measuring.listener.step(name)
+        folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
+        place = folder.folder_of(name)
+        with probing(self.fabric.bed, (*hit, *untouched), place) as probes:
+            with observing(self.fabric, place) as observer:
+                repeat = self.measuring.keep(name, self._run(prediction, strike))
+                observer.note(repeat)
+            strike.finish()
+            if not repeat.complete:
+                self._wait_until_answered(self.home)
+            # What the job does from here on is no failure of the fabric.
+            records = probes.stop()
+            took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
+        return Struck(
+            complete=repeat.complete or took_s is not None,
+            repeat=repeat,
+            started_ns=strike.started_ns,
+            took_s=took_s,
+            records=strike.records,
+            hit=records[: len(hit)],
+            untouched=records[len(hit) :],
+            fidelity=fidelity_of_struck(
+                observer.observations([repeat]), payload_reasons(self.schedule, [repeat])
+            ),
+        )
+
+    def _run(self, prediction: Prediction, agenda: Agenda = nothing_due) -> Repeat:
+        (repeat,) = self.fabric.repeats(
+            self.schedule, prediction, 1, verify=self.scenario.verify, agenda=agenda
+        )
+        return repeat
+
+    def _go_on(self, strike: Strike, prediction: Prediction) -> float | None:
+        """What the job does after an abort; the seconds from the first start to the end of it all.
+
+        `None` if it had nothing to go on with.
+        """
+        if self.job.reaction is Reaction.REROUTE:
+            return None
+        back_s = time.monotonic() + self.job.restart_s
+        layout = layout_after(self.home, self.faults[0], self.job.reaction, self.job.group_size)
+        if layout.circuits != self.home.circuits:
+            before, after = self.home.topology, layout.topology
+            set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_s)
+        self._settle(layout)
+        time.sleep(max(0.0, back_s - time.monotonic()))
+        lost_s = time.monotonic() - strike.started_ns / 1e9
+        return lost_s + self._run(prediction).completion_s
+
+    # With the fault throughout
+
+    def _settle(self, layout: Layout, *, broken: bool = True) -> None:
+        """Wait until the controller has dealt with all there is, and have the job run so."""
+        health = self._wait_until_answered(layout, broken=broken)
+        self.fabric.rearrange(replace(layout, health=health))
+
+    def _wait_until_answered(self, layout: Layout, *, broken: bool = True) -> Health:
+        """Wait until the controller, if there is one, has dealt with all there is."""
+        health = health_under(layout.topology, self.faults) if broken else HEALTHY
+        if self.fabric.bed.controller.is_running:
+            wait_until_settled(self.fabric.bed.journal, health.failed)
+        return health
+
+    def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
+        if any(fault.how is How.FLAP for fault in self.faults):
+            return self._flapping(struck, undos)
+        if self.job.reaction is Reaction.REROUTE:
+            self._break(undos)
+        return self._measure("faulty")
+
+    def _break(self, undos: ExitStack) -> None:
+        """Break again what has ended meanwhile."""
+        for fault in self.faults:
+            if fault.for_s is not None:
+                undos.callback(break_part(self.injector, self.home.topology, fault))
+        self._settle(self.home)
+
+    def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
+        """The struck execution itself, held against a model that knows when traffic was moved."""
+        epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
+        latency_s = self.fabric.path_latencies_s(self.schedule)
+        self._break(undos)
+        latency_s |= self.fabric.path_latencies_s(self.schedule)
+        prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
+        expect = self.scenario.expect
+        measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0, None)
+        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
+        name = f"{self.case.name}/struck"
+        return compare(name, measured, prediction, self.case.size_scale, limits)
+
+    def _after(self) -> CaseResult | None:
+        """All is whole again; a job that has moved stays where it is."""
+        moved = self.job.reaction not in (Reaction.REROUTE, Reaction.RESTART)
+        if moved or not all(fault.can_be_undone for fault in self.faults):
+            return None
+        self._settle(self.home, broken=False)
+        return self._measure("after")
+
+    def _failure(
+        self,
+        healthy: CaseResult,
+        struck: Struck,
+        faulty: CaseResult | None,
+        after: CaseResult | None,
+    ) -> Failure:
+        events = read_journal(self.fabric.bed.journal)
+        first_ns = min(record.begun_ns for record in struck.records)
+        blackout = longest(struck.hit, first_ns)
+        return Failure(
+            case=self.case.name,
+            fault=f"{self.faults[0].what} {self.faults[0].how}",
+            where=", ".join(fault.target for fault in self.faults),
+            fabric=self.case.kind.value,
+            reaction=self.job.reaction.value,
+            healthy=healthy,
+            struck=struck.fidelity,
+            struck_s=struck.took_s,
+            struck_complete=struck.complete,
+            faulty=faulty,
+            after=after,
+            blackout_ms=_blackout_ms(struck, blackout),
+            blackout_limit_ms=self.scenario.expect.blackout_ms,
+            probed_pairs=len(struck.hit),
+            untouched_pairs=len(struck.untouched),
+            lost_probes_untouched=lost(struck.untouched, ALWAYS_NS),
+            times=tuple(fault_times(r, struck.started_ns, events) for r in struck.records),
+        )
+
+
+def _blackout_ms(struck: Struck, blackout: Blackout | None) -> float | None:
+    """Nothing was hit, nothing was lost, or the longest blackout."""
+    if not struck.hit:
+        return None
+    return 0.0 if blackout is None else blackout.duration_ms

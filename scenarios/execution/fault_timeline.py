@@ -1,0 +1,146 @@
+"""What breaks while a collective is executed, and when it really did."""
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from math import inf
+
+from model.fabric.topology import Topology
+from model.faults.faults import Fault, How, What, nodes
+from model.measurement.records import FaultRecord
+from model.prediction.fluid import Prediction
+from model.workload.schedule import Schedule
+from scenarios.execution.emulation import Experiment
+from testbed.faults.injector import FaultInjector, Undo
+from traffic_gen.agents.client import Aborted
+
+WATCH_EVERY_S = 0.002
+
+
+def never(_started_ns: int) -> bool:
+    """The job goes on whatever happens."""
+    return False
+
+
+class Strike:
+    """An agenda: faults begin and end at their times.
+
+    Once something has broken, `gives_up` is asked, with the start of the execution in nanoseconds
+    of CLOCK_MONOTONIC, whether the job aborts it.
+    """
+
+    def __init__(
+        self,
+        fabric: Experiment,
+        injector: FaultInjector,
+        moments_s: Sequence[float],
+        faults: Sequence[Fault],
+        gives_up: Callable[[int], bool] = never,
+    ) -> None:
+        self._fabric, self._injector, self._gives_up = fabric, injector, gives_up
+        self.started_ns = 0
+        self._numbers = count()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._undos: dict[int, Undo] = {}
+        self._records: dict[int, FaultRecord] = {}
+        for moment_s, fault in zip(moments_s, faults, strict=True):
+            for begin_s, end_s in _times(moment_s, fault):
+                self._plan(fault, begin_s, end_s)
+
+    @property
+    def records(self) -> tuple[FaultRecord, ...]:
+        """What has broken until now."""
+        return tuple(self._records.values())
+
+    def _plan(self, fault: Fault, begin_s: float, end_s: float) -> None:
+        number = next(self._numbers)
+        self._at(begin_s, lambda: self._begin(number, fault))
+        if end_s < inf:
+            self._at(end_s, lambda: self._end(number))
+
+    def _at(self, moment_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (moment_s, next(self._numbers), action))
+
+    def _begin(self, number: int, fault: Fault) -> None:
+        begun_ns = time.monotonic_ns()
+        topology = self._fabric.topology
+        if fault.how is How.KILL and fault.what in (What.GPU, What.DOMAIN):
+            for gpu in nodes(topology, fault):
+                self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
+        self._undos[number] = break_part(self._injector, topology, fault)
+        self._records[number] = FaultRecord(fault.name, begun_ns, None)
+
+    def _end(self, number: int) -> None:
+        undo = self._undos.pop(number, None)
+        if undo is not None:
+            undo()
+            record = self._records[number]
+            self._records[number] = FaultRecord(record.fault, record.begun_ns, time.monotonic_ns())
+
+    def __call__(self, since_start_s: float) -> float:
+        """Do what is due; return the seconds until there is more to do."""
+        self.started_ns = time.monotonic_ns() - round(since_start_s * 1e9)
+        while self._due and self._due[0][0] <= since_start_s:
+            heapq.heappop(self._due)[2]()
+        if self._records and self._gives_up(self.started_ns):
+            raise Aborted
+        following_s = self._due[0][0] - since_start_s if self._due else inf
+        return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
+
+    def finish(self) -> None:
+        """The execution is over: what is still to come comes at its time."""
+        while self._due:
+            due_s, _, action = heapq.heappop(self._due)
+            time.sleep(max(0.0, self.started_ns / 1e9 + due_s - time.monotonic()))
+            action()
+
+    def undo(self) -> None:
+        """Make whole what is still broken."""
+        for number in list(self._undos):
+            self._end(number)
+
+
+def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
+    """From when until when; a flapping link more than once."""
+    if fault.how is not How.FLAP:
+        yield moment_s, inf if fault.for_s is None else moment_s + fault.for_s
+        return
+    for period in range(fault.count):
+        begin_s = moment_s + period * fault.period_s
+        yield begin_s, begin_s + fault.period_s / 2
+
+
+def break_part(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
+    """Break what a fault names."""
+    how = How.DOWN if fault.how is How.FLAP else fault.how
+    if fault.what is What.CONTROLLER:
+        return injector.kill_controller()
+    if fault.target in topology.link_by_name:
+        return injector.break_link(topology.link_by_name[fault.target], how, fault.rate_bps)
+    if fault.what in (What.GPU, What.DOMAIN):
+        return _all(injector.break_gpu(gpu, how) for gpu in nodes(topology, fault))
+    return injector.break_switch(fault.target, how)
+
+
+def _all(undos: Iterator[Undo]) -> Undo:
+    made = list(undos)
+
+    def undo() -> None:
+        for one in reversed(made):
+            one()
+
+    return undo
+
+
+def moment_s(fault: Fault, schedule: Schedule, prediction: Prediction) -> float:
+    """When a fault happens, in seconds from the start; a step begins when the model says so."""
+    if fault.at_step is None:
+        return fault.at_s
+    depth: list[int] = []
+    begins: dict[int, float] = {}
+    for transfer in schedule.transfers:
+        depth.append(1 + max((depth[earlier] for earlier in transfer.after), default=-1))
+        begin_s = max((prediction.arrival_s[earlier] for earlier in transfer.after), default=0.0)
+        begins[depth[-1]] = min(begin_s, begins.get(depth[-1], inf))
+    return begins[min(fault.at_step, max(begins))]

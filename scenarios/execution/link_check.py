@@ -1,0 +1,81 @@
+"""Calibration of a fabric that has just come up: is each class of its links what it should be?"""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from model.errors import OutOfTolerance
+from model.fabric.topology import Hop
+from model.measurement.link_quality import (
+    WRONG_AFTER,
+    Direction,
+    DirectionCalibration,
+    LinkCalibration,
+    Outcome,
+    representatives,
+)
+from results.verdicts.verdict import Reason, Verdict
+from scenarios.execution.emulation import Experiment
+from testbed.instruments.link_calibration import measure
+from testbed.instruments.pauses import watching_pauses
+
+# What cannot be decided is tried again, for all links of a fabric together at most so long.
+PATIENCE_S = 8.0
+
+
+def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
+    """Some links of each class, each direction alone, each as often as it needs to be decided."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    with watching_pauses() as watch:
+        return tuple(
+            decided(partial(measure, fabric.bed, hop, watch), lambda: time.monotonic() < give_up_s)
+            for link in representatives(fabric.topology)
+            for hop in (Hop(link, link.lower.node), Hop(link, link.upper.node))
+        )
+
+
+def decided(
+    trial: Callable[[int], LinkCalibration], may_go_on: Callable[[], bool]
+) -> DirectionCalibration:
+    """Trials, numbered from 1, until one is right, or enough are wrong, or time is up."""
+    trials: tuple[LinkCalibration, ...] = (trial(1),)
+    while (found := DirectionCalibration(trials)).outcome is Outcome.UNDECIDED:
+        if len(trials) >= WRONG_AFTER and not may_go_on():
+            break
+        trials = (*trials, trial(len(trials) + 1))
+    return found
+
+
+def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
+    """Raise `OutOfTolerance` with all that is wrong, whatever the machine did."""
+    flaws = [
+        f"{_named(fabric, link)}: {flaw}"
+        for link in links
+        if link.outcome is Outcome.WRONG
+        for flaw in link.counted.flaws
+    ]
+    if flaws:
+        raise OutOfTolerance(
+            "\n".join(flaws)
+            + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
+            "machine held up was left out. Does another program change its traffic "
+            'control? Or try a larger fabric.bandwidth_scale; see docs/measuring.md, "Calibration".'
+        )
+
+
+def undecided(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
+    """What this machine left open: the run goes on, and its cases say so."""
+    open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
+    if not open_links:
+        return []
+    which = ", ".join(_named(fabric, link) for link in open_links[:2])
+    more = f" and {len(open_links) - 2} more" if len(open_links) > 2 else ""
+    filled = all(link.counted.can_be_filled for link in open_links)
+    cause = "its pauses" if filled else "its processor, which cannot fill such links"
+    return [(Verdict.WARN, f"the machine left calibration undecided, by {cause}: {which}{more}")]
+
+
+def _named(fabric: str, found: DirectionCalibration) -> str:
+    link = found.counted
+    way = "up" if link.direction is Direction.UP else "down"
+    return f"{fabric}: {link.kind} {link.link}, {way}wards"

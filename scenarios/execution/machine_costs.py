@@ -1,0 +1,233 @@
+"""Measures what this machine can do: the costs of each kind of hop, with small fabrics.
+
+The real agents send over four kinds of paths of one fabric, with small and with large packets:
+
+    ends + switch                        two domains on one leaf switch
+    ends + 3 switches                    two domains on different ones
+    ends + HB switch                     two GPUs of one domain
+    ends + HB switch + forwarding + switch   two rails
+
+so that each hop's cost is a difference. A last fabric has many idle ports. About 20 s.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from linux.cpu_time import busy_s, processes_s, timer_lateness_s
+from linux.run_lock import marked_run
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import LinkKind
+from model.measurement.pauses import profile
+from model.prediction.budget import switch_ports
+from model.prediction.machine import (
+    HopCost,
+    HopKind,
+    Machine,
+    MachineKey,
+    ThreadSample,
+    solve_cost,
+    solve_threads,
+    with_ports,
+)
+from scenarios.execution.emulation import Experiment, experiment
+from testbed.instruments.pauses import PauseWatch, watching_pauses
+from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.workloads.point_to_point import streams
+
+RATE_BPS = 150_000_000
+SMALL_SEGMENTS = 2  # full packets that TCP hands down at once, as at a low rate
+LARGE_SEGMENTS = 65535 // 1448
+LOAD_S = 0.4
+# Small packets are many: of a part of the bytes there are enough.
+SMALL_PART = 0.25
+TRIALS = 2
+TRANSFERS = 300
+TRANSFER_BYTES = 64
+SLEEPS, SLEEP_S = 400, 0.002
+IDLE_S = 0.4
+# Two leaf switches a rail, with two domains each: some paths have one switch, some have three.
+FABRIC = FabricSpec(
+    kind=FabricKind.RAIL_ONLY,
+    domains=4,
+    domain_size=2,
+    platform="own",
+    hb_rate_bps=RATE_BPS,
+    nic_rate_bps=RATE_BPS,
+    bandwidth_scale=1.0,
+    spines=1,
+    rail_leaves=2,
+)
+MANY_PORTS = replace(FABRIC, domain_size=1, spines=16)
+# The partner of every rank, rank 2 d + r: by the switches between them.
+HB = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6}
+NEAR = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}
+FAR = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
+ACROSS = {0: 3, 3: 0, 1: 2, 2: 1, 4: 7, 7: 4, 5: 6, 6: 5}
+# The same as NEAR where a domain has one GPU.
+ONE_GPU = {0: 1, 1: 0, 2: 3, 3: 2}
+Pairs = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One load: packets and bytes from GPUs, processor time of both kinds, and how long it took."""
+
+    packets: float
+    size_bytes: float
+    cpu_s: float
+    thread_s: float
+    sending_s: float
+
+    @property
+    def rest(self) -> tuple[float, float, float]:
+        """Packets, bytes, and the processor time that is not in switches' threads."""
+        return self.packets, self.size_bytes, max(0.0, self.cpu_s - self.thread_s)
+
+    def thread(self, switches: int) -> ThreadSample:
+        """The load of the switches' thread, when each packet passes so many of them."""
+        return ThreadSample(
+            packets=self.packets * switches / self.sending_s,
+            size_bytes=self.size_bytes * switches / self.sending_s,
+            busy=self.thread_s / self.sending_s,
+        )
+
+
+@dataclass(frozen=True)
+class PathSamples:
+    """The same path with small and with large packets."""
+
+    small: Sample
+    large: Sample
+
+    def rest(self) -> HopCost:
+        """What a packet and a byte cost outside of switches' threads."""
+        return solve_cost(self.small.rest, self.large.rest)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A fabric that is up, and what it costs when nothing is sent, as a part of one core."""
+
+    fabric: Experiment
+    idle: float
+    idle_thread: float
+
+    def path(self, pairs: Pairs) -> PathSamples:
+        """Loads of both kinds."""
+        self.limit_segments(SMALL_SEGMENTS)
+        small = self.load(pairs, SMALL_PART)
+        self.limit_segments(LARGE_SEGMENTS)
+        return PathSamples(small, self.load(pairs))
+
+    def limit_segments(self, full_packets: int) -> None:
+        """From now on TCP hands down so many packets at once, at most. Connections are closed."""
+        wires = self.fabric.bed.wires
+        for gpu in self.fabric.topology.gpus:
+            for link in self.fabric.topology.links_of(gpu.name):
+                index = wires.index_of(link.lower)
+                wires.proxies[gpu.name].link("set", index=index, gso_max_segs=full_packets)
+        self.fabric.rearrange(self.fabric.layout)
+
+    def load(self, pairs: Pairs, part: float = 1.0) -> Sample:
+        """All pairs send both ways at full rate; the trial that was disturbed least."""
+        return self._best(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
+
+    def transfers(self, pairs: Pairs) -> Sample:
+        """As many transfers as possible that carry next to nothing."""
+        return self._best(pairs, TRANSFER_BYTES, TRANSFERS)
+
+    def _best(self, pairs: Pairs, size: int, rounds: int) -> Sample:
+        trials = [self._sample(pairs, size, rounds) for _ in range(TRIALS)]
+        return min(trials, key=lambda sample: sample.cpu_s)
+
+    def _sample(self, pairs: Pairs, size: int, rounds: int) -> Sample:
+        sent = streams([(*pair, size) for pair in pairs.items()], rounds)
+        before = self._sent()
+        begun_s, cpu_s, thread_s = time.monotonic(), busy_s(), self.threads_s()
+        done = self.fabric.agents.execute(sent, self.fabric.layout.addresses(), 10 * LOAD_S)
+        cpu_s, thread_s = busy_s() - cpu_s, self.threads_s() - thread_s
+        elapsed_s, after = time.monotonic() - begun_s, self._sent()
+        return Sample(
+            packets=after[0] - before[0],
+            size_bytes=after[1] - before[1],
+            cpu_s=cpu_s - elapsed_s * self.idle,
+            thread_s=max(0.0, thread_s - elapsed_s * self.idle_thread),
+            sending_s=done.completion_s,
+        )
+
+    def threads_s(self) -> float:
+        """Processor time of the switches' threads so far."""
+        return processes_s((self.fabric.bed.open_vswitch.process_id,))
+
+    def _sent(self) -> tuple[int, int]:
+        """Packets and bytes that have come from all GPUs, forwarded ones among them."""
+        counters = self.fabric.counters()
+        links = [link for link in self.fabric.topology.links if link.kind is not LinkKind.UPLINK]
+        found = [counters[link.name] for link in links]
+        return sum(c.received_packets for c in found), sum(c.received_bytes for c in found)
+
+
+@contextmanager
+def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
+    """A fabric for loads, after a first one: only then has it come to rest."""
+    mark_id = f"doctor-{os.getpid()}-{name}"
+    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        quiet = Bench(fabric, 0.0, 0.0)
+        quiet.load(first)
+        cpu_s, thread_s = busy_s(), quiet.threads_s()
+        time.sleep(IDLE_S)
+        idle, idle_thread = busy_s() - cpu_s, quiet.threads_s() - thread_s
+        yield replace(quiet, idle=idle / IDLE_S, idle_thread=idle_thread / IDLE_S)
+
+
+def measure(key: MachineKey) -> Machine:
+    """Measure this machine, which must do nothing else meanwhile."""
+    with watching_pauses() as watch:
+        return _measured(key, watch)
+
+
+def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
+    """Pauses come last: they are to be seen only while something wants to run."""
+    late_s = timer_lateness_s(SLEEPS, SLEEP_S)
+    with bench("hops", FABRIC, NEAR) as hops:
+        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
+        exchanged = hops.transfers(HB)
+    with bench("ports", MANY_PORTS, ONE_GPU) as ports:
+        many = ports.load(ONE_GPU, SMALL_PART)
+    costs = _hops(near.rest(), far.rest(), hb.rest(), across.rest())
+    carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
+    packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
+    few, more = switch_ports(FABRIC), switch_ports(MANY_PORTS)
+    threads = solve_threads(far.small.thread(3), far.large.thread(3), near.large.thread(1), few)
+    return Machine(
+        key=key,
+        hops=costs,
+        threads=with_ports(threads, few, many.thread(1), more),
+        transfer_s=max(0.0, exchanged.cpu_s - packets_s) / (len(HB) * TRANSFERS),
+        timer_median_s=late_s[len(late_s) // 2],
+        timer_p99_s=late_s[len(late_s) * 99 // 100],
+        pauses=profile(watch.log()),
+    )
+
+
+def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[HopKind, HopCost]:
+    """Each hop as the difference of paths with and without it."""
+    two_switches = minus(far, near)
+    switch = HopCost(two_switches.packet_s / 2, two_switches.byte_s / 2)
+    ends = minus(near, switch)
+    bridge = minus(hb, ends)
+    # Packets that are forwarded were counted at both of their GPUs.
+    across = HopCost(across.packet_s * 2, across.byte_s * 2)
+    forwarding = minus(minus(minus(across, ends), bridge), switch)
+    kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.FORWARDING
+    return dict(zip(kinds, (ends, bridge, switch, forwarding), strict=True))
+
+
+def minus(whole: HopCost, part: HopCost) -> HopCost:
+    """What is left of a cost; noise may have made the part larger than the whole."""
+    packet_s, byte_s = whole.packet_s - part.packet_s, whole.byte_s - part.byte_s
+    return HopCost(max(0.0, packet_s), max(0.0, byte_s))

@@ -1,0 +1,129 @@
+"""Observe executions: the machine in windows and its pauses, agents, what links have carried."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from model.fabric.topology import Hop
+from model.measurement.cpu_windows import Window, within
+from model.measurement.pauses import NOT_WATCHED, PauseLog
+from model.measurement.records import Repeat
+from results.verdicts.byte_conservation import Carried
+from results.verdicts.fidelity import Observation
+from scenarios.execution.emulation import Experiment
+from testbed.fabric.links import Counters
+from testbed.instruments.cpu_monitor import Vitals, thread_times, vitals
+from testbed.instruments.pauses import PauseWatch, watching_pauses
+
+
+@dataclass(frozen=True)
+class _End:
+    """What was seen at the end of an execution; how long each agent had waited, and the pauses."""
+
+    repeat: Repeat
+    waited_s: tuple[float, ...]
+    backlog_left_bytes: int
+    pauses: PauseLog
+
+
+class Observer:
+    """Watches the executions of one case on a fabric."""
+
+    def __init__(self, fabric: Experiment, watching: Vitals, watch: PauseWatch) -> None:
+        self._bed = fabric.bed
+        self._depth_s = fabric.topology.least_depth_s
+        self._watching = watching
+        self._watch = watch
+        self._delays_ns = self._agents_delays_ns()
+        self._ends: list[_End] = []
+
+    def _agents_delays_ns(self) -> dict[int, int]:
+        pids = tuple(self._bed.wires.process_ids.values())
+        return {pid: times.delay_ns for pid, times in thread_times(pids).items()}
+
+    def note(self, repeat: Repeat) -> PauseLog:
+        """An execution has ended: the machine's pauses during it."""
+        before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
+        waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
+        left_bytes = self._bed.wires.longest_queue_bytes()
+        log = self._watch.log_until(repeat.end_ns)
+        watched = log.covers(repeat.start_ns, repeat.end_ns)
+        pauses = log.during(repeat.start_ns, repeat.end_ns) if watched else NOT_WATCHED
+        self._ends.append(_End(repeat, waited, left_bytes, pauses))
+        return pauses
+
+    def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
+        """Of these executions, in the order in which they were."""
+        windows = self._watching.windows
+        return tuple(
+            Observation(
+                seconds=end.repeat.completion_s,
+                windows=within(windows, end.repeat.start_ns, end.repeat.end_ns),
+                agents_delay_s=end.waited_s,
+                backlog_left_bytes=end.backlog_left_bytes,
+                retransmits=end.repeat.retransmits,
+                start_skew_s=end.repeat.start_skew_s,
+                pauses=end.pauses,
+                depth_s=self._depth_s,
+            )
+            for end in self._ends
+            if end.repeat in of
+        )
+
+    def keep(self, folder: Path) -> None:
+        """Write all windows, those between executions too, pauses, and what each agent waited."""
+        with (folder / "waits.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "agent", "waited_s"])
+            for end in self._ends:
+                rows.writerows([end.repeat.number, *pair] for pair in enumerate(end.waited_s))
+        with (folder / "pauses.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "begin_ns", "end_ns", "core"])
+            for end in self._ends:
+                for pause in end.pauses.pauses:
+                    rows.writerow([end.repeat.number, *asdict(pause).values()])
+        with (folder / "vitals.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", *(field.name for field in fields(Window))])
+            for one in self._watching.windows:
+                rows.writerow([self._number(one), *asdict(one).values()])
+
+    def _number(self, window: Window) -> int | None:
+        """The execution that a window lies in."""
+        for repeat in (end.repeat for end in self._ends):
+            if within([window], repeat.start_ns, repeat.end_ns):
+                return repeat.number
+        return None
+
+
+@contextmanager
+def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
+    """Observe for as long as the context lasts; what was seen is kept, whatever happens."""
+    with vitals(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+        observer = Observer(fabric, watching, watch)
+        try:
+            yield observer
+        finally:
+            observer.keep(folder)
+
+
+def carried(
+    fabric: Experiment,
+    before: Mapping[str, Counters],
+    after: Mapping[str, Counters],
+    seconds: float,
+) -> Carried:
+    """What each direction of each link of the present layout has carried.
+
+    Counters are those of the fabric as it came up; an optical switch has since moved upper ends.
+    """
+    names = {link.lower: link.name for link in fabric.bed.topology.links}
+    found: dict[Hop, int] = {}
+    for link in fabric.layout.topology.links:
+        old, new = before[names[link.lower]], after[names[link.lower]]
+        found[Hop(link, link.lower.node)] = new.received_bytes - old.received_bytes
+        found[Hop(link, link.upper.node)] = new.sent_bytes - old.sent_bytes
+    return Carried(found, seconds)

@@ -1,0 +1,85 @@
+"""Do packets take the ways that were intended? Probes between all pairs, and switches' counters."""
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from linux.run_lock import marked_run
+from model.fabric.addressing import rail_network
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology
+from model.routing.paths import Routing
+from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
+from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.path_tracer import path_probes
+from scenarios.execution.progress import Listener
+from scenarios.spec.scenario import Scenario
+from testbed.instruments.flow_counters import RuleCount, rule_counters
+from testbed.nodes.gpu_proxies import ProxyKind
+
+
+def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterator[FabricCheck]:
+    """Bring up each fabric of a scenario, and check it."""
+    for spec in scenario.fabrics:
+        listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+        mark_id = f"verify-{os.getpid()}-{spec.kind}"
+        with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:
+            listener.step(f"{spec.kind}: the paths of all pairs")
+            yield check_fabric(fabric)
+
+
+def check_fabric(fabric: Experiment) -> FabricCheck:
+    """Both checks of a healthy fabric that is up.
+
+    Probes come first: the isolation of a fabric in which nothing has moved would prove nothing.
+    """
+    return FabricCheck(fabric.topology.spec.kind, check_paths(fabric), check_isolation(fabric))
+
+
+def check_paths(fabric: Experiment) -> PathCheck:
+    """Compare the way of every ordered pair, spare GPUs included, with the intended one."""
+    routing, pairs = Routing(fabric.topology), 0
+    mismatches = []
+    with path_probes(fabric) as probes:
+        for source in fabric.topology.gpus:
+            for destination, traces in probes.traces(source):
+                intended = routing.path(source, destination)
+                pair = PairCheck(source, destination, intended, traces)
+                pairs += 1
+                if pair.stray:
+                    mismatches.append(pair)
+    return PathCheck(pairs, tuple(mismatches))
+
+
+def check_isolation(fabric: Experiment) -> IsolationCheck | None:
+    """Whether no byte crossed rails on the switches of a rail-only fabric since it came up."""
+    topology = fabric.topology
+    if topology.spec.kind is not FabricKind.RAIL_ONLY:
+        return None
+    return judge_isolation(
+        topology, rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)
+    )
+
+
+def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) -> IsolationCheck:
+    """Tell bytes to a switch's own rails from all others, by what the rules are for.
+
+    A rule that is not for one rail's addresses may send anything anywhere: it is foreign.
+    """
+    own = foreign = 0
+    for switch, rules in counted.items():
+        networks = [rail_network(rail) for rail in rails_of(topology, switch)]
+        for rule in rules:
+            if any(rule.destination.subnet_of(network) for network in networks):
+                own += rule.bytes
+            else:
+                foreign += rule.bytes
+    return IsolationCheck(own_bytes=own, foreign_bytes=foreign)
+
+
+def rails_of(topology: Topology, switch: str) -> set[int]:
+    """The rails of the GPUs that a switch serves, itself or by switches below it."""
+    below = [link.lower.node for link in topology.links_of(switch) if link.upper.node == switch]
+    gpus = {topology.gpu_by_name[node].rail for node in below if node in topology.gpu_by_name}
+    leaves = (rails_of(topology, node) for node in below if node not in topology.gpu_by_name)
+    return gpus | set(chain.from_iterable(leaves))

@@ -1,0 +1,115 @@
+"""Probes that show their way: sent between GPUs, seen at the switches' ports, received or not."""
+
+import select
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from linux.namespaces import namespace_of
+from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
+from model.fabric.topology import Gpu, Hop
+from results.verdicts.path_check import Trace
+from scenarios.execution.emulation import Experiment
+from testbed.instruments.port_capture import Flow, PortCapture, port_capture
+from testbed.nodes.gpu_proxies import Proxy
+from traffic_gen.probes.packet import IP_HEADER_BYTES, ROCE_PORT, probe_packet
+
+# As with real RoCE, the flows of a pair differ in their source ports: what hashes shows itself.
+SOURCE_PORTS = range(49152, 49168)
+# So few probes under way at a time fit into every queue and every socket's buffer.
+DESTINATIONS_AT_ONCE = 8
+# A probe is lost when for so long nothing has arrived.
+SILENCE_S = 0.5
+DEADLINE_S = 10
+
+
+@dataclass(frozen=True)
+class PathProbes:
+    """In each proxy's namespace a socket that sends and one that receives; a capture of ports."""
+
+    senders: Mapping[Gpu, socket.socket]
+    receivers: Mapping[Gpu, socket.socket]
+    capture: PortCapture
+
+    def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
+        """Each other GPU, with what became of all probes to it."""
+        others = [gpu for gpu in self.receivers if gpu != source]
+        for first in range(0, len(others), DESTINATIONS_AT_ONCE):
+            yield from self._traces(source, others[first : first + DESTINATIONS_AT_ONCE])
+
+    def _traces(
+        self, source: Gpu, destinations: Sequence[Gpu]
+    ) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
+        flows = {gpu: _flows(source, gpu) for gpu in destinations}
+        for gpu in destinations:
+            self._send(source, flows[gpu])
+        arrived = self._arrivals({flow for of_pair in flows.values() for flow in of_pair})
+        hops = defaultdict[Flow, list[Hop]](list)
+        for flow, hop in self.capture.read():
+            hops[flow].append(hop)
+        for gpu in destinations:
+            yield gpu, tuple(Trace(tuple(hops[flow]), flow in arrived) for flow in flows[gpu])
+
+    def _send(self, source: Gpu, flows: Sequence[Flow]) -> None:
+        """One probe for each flow. Scapy takes a millisecond for a packet: it makes the first."""
+        packet = probe_packet(*flows[0])
+        behind_port = packet[IP_HEADER_BYTES + 2 :]
+        for flow in flows:
+            probe = packet[:IP_HEADER_BYTES] + flow.source_port.to_bytes(2, "big") + behind_port
+            with suppress(OSError):  # the proxy has no route: the probe is lost
+                self.senders[source].sendto(probe, (str(flow.destination), 0))
+
+    def _arrivals(self, expected: set[Flow]) -> set[Flow]:
+        """The probes that arrive; waits until all have, or no more come."""
+        poll, arrived = select.poll(), set[Flow]()
+        owners = {receiver.fileno(): gpu for gpu, receiver in self.receivers.items()}
+        for descriptor in owners:
+            poll.register(descriptor, select.POLLIN)
+        end_s = time.monotonic() + DEADLINE_S
+        while arrived != expected and time.monotonic() < end_s:
+            ready = poll.poll(SILENCE_S * 1000)
+            if not ready:
+                break
+            for descriptor, _ in ready:
+                arrived |= expected.intersection(self._received(owners[descriptor]))
+        return arrived
+
+    def _received(self, gpu: Gpu) -> Iterator[Flow]:
+        with suppress(BlockingIOError):
+            while True:
+                _, (address, port) = self.receivers[gpu].recvfrom(1)
+                origin = IPv4Address(address)
+                within_domain = origin in HB_NETWORK
+                yield Flow(origin, hb_address(gpu) if within_domain else nic_address(gpu), port)
+
+
+def _flows(source: Gpu, destination: Gpu) -> list[Flow]:
+    own = hb_address if source.domain == destination.domain else nic_address
+    target = address_of(destination, source)
+    return [Flow(own(source), target, port) for port in SOURCE_PORTS]
+
+
+@contextmanager
+def path_probes(fabric: Experiment) -> Iterator[PathProbes]:
+    """Open the sockets."""
+    with ExitStack() as stack:
+        senders, receivers = {}, {}
+        for gpu in fabric.topology.gpus:
+            sender, receiver = _open_sockets(fabric.bed.proxies[gpu.name])
+            senders[gpu] = stack.enter_context(sender)
+            receivers[gpu] = stack.enter_context(receiver)
+        capture = stack.enter_context(port_capture(fabric.topology, ROCE_PORT))
+        yield PathProbes(senders, receivers, capture)
+
+
+def _open_sockets(proxy: Proxy) -> tuple[socket.socket, socket.socket]:
+    with namespace_of(proxy.process_id):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setblocking(False)
+    receiver.bind(("", ROCE_PORT))
+    return sender, receiver

@@ -1,0 +1,106 @@
+"""Probes over chosen pairs of a fabric that is up: a thousand a second, each with a number."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from linux.processes import last_words, running, wait_for
+from model.errors import EmulationError
+from model.fabric.addressing import address_of, hb_address, nic_address
+from model.fabric.topology import Gpu
+from testbed.testbed import Testbed
+from traffic_gen.probes.blackout import PairRecord, read_records
+from traffic_gen.probes.packet import PSN_OFFSET, probe_packet
+
+NAME = "the prober"
+ROOT = Path(__file__).resolve().parents[2]
+INTERVAL_NS = 1_000_000
+START_DEADLINE_S = 20
+STOP_DEADLINE_S = 60
+# RFC 6335: dynamic ports, none of which any program waits at. Each pair has one of its own.
+FIRST_SOURCE_PORT, LAST_SOURCE_PORT = 49152, 65535
+
+
+class Probes:
+    """Probes that are being sent until `stop`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], records: Path, log: Path) -> None:
+        self._process, self._records, self._log = process, records, log
+        self._read: list[PairRecord] | None = None
+
+    @property
+    def process_id(self) -> int:
+        """The prober's process id."""
+        return self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Its last line says how punctual the prober was, and what processor time it took."""
+        return self._log
+
+    def stop(self) -> list[PairRecord]:
+        """Send no more, wait for what is on its way, and return what became of every probe."""
+        if self._read is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_DEADLINE_S)
+            if self._process.returncode != 0:
+                raise EmulationError(f"{NAME} did not end well:\n{last_words(self._log)}")
+            self._read = read_records(self._records.read_text())
+        return self._read
+
+
+@contextmanager
+def probing(
+    bed: Testbed, pairs: Sequence[tuple[Gpu, Gpu]], folder: Path, interval_ns: int = INTERVAL_NS
+) -> Iterator[Probes]:
+    """Probe pairs (source, destination) until the context ends; one such context at a time.
+
+    Plan, records and log are kept in `folder`. An exception in the context is not replaced by one
+    of the prober's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
+    for earlier in (records, log):
+        earlier.unlink(missing_ok=True)
+    plan.write_text(json.dumps(_plan(bed, pairs, interval_ns)))
+    command = [sys.executable, "-m", "traffic_gen.probes.prober", str(plan), str(records)]
+    with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
+        wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
+        probes = Probes(process, records, log)
+        yield probes
+        probes.stop()
+
+
+def _plan(bed: Testbed, pairs: Sequence[tuple[Gpu, Gpu]], interval_ns: int) -> dict[str, Any]:
+    if len(pairs) > LAST_SOURCE_PORT - FIRST_SOURCE_PORT + 1:
+        raise EmulationError(f"{len(pairs)} pairs are more than there are source ports")
+    entries = [_entry(bed, *pair, port) for port, pair in enumerate(pairs, FIRST_SOURCE_PORT)]
+    return {"interval_ns": interval_ns, "pairs": entries}
+
+
+def _entry(bed: Testbed, source: Gpu, destination: Gpu, port: int) -> dict[str, Any]:
+    own = hb_address if source.domain == destination.domain else nic_address
+    packet = probe_packet(own(source), address_of(destination, source), port)
+    return {
+        "name": pair_name(source, destination),
+        "source_pid": bed.proxies[source.name].process_id,
+        "destination_pid": bed.proxies[destination.name].process_id,
+        "packet": packet.hex(),
+        "psn_offset": PSN_OFFSET,
+    }
+
+
+def pair_name(source: Gpu, destination: Gpu) -> str:
+    """What records call a pair."""
+    return f"{source.name}>{destination.name}"
+
+
+def _has_begun(process: subprocess.Popen[bytes], log: Path) -> bool:
+    if process.poll() is not None:
+        raise EmulationError(f"{NAME} did not start:\n{last_words(log)}")
+    return "probing\n" in log.read_text()

@@ -1,0 +1,138 @@
+"""A run: a scenario in, a run folder out.
+
+For each fabric of the scenario: bring it up, calibrate its links, execute its cases, take it down.
+For each case: schedule, measure idle paths, predict, execute, compare.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from linux.run_lock import marked_run
+from model.errors import EmulationError
+from model.fabric.spec import FabricSpec
+from model.measurement.link_quality import DirectionCalibration
+from results.documents.link_calibration import calibration_objects
+from results.documents.run import run_object
+from results.store.runs import RunFolder, new_run_id
+from results.verdicts.fault_impact import Failure
+from results.verdicts.model_comparison import CaseResult
+from results.verdicts.path_check import FabricCheck, verify_object
+from scenarios.execution.case import Measuring
+from scenarios.execution.emulation import Experiment, case_schedule, experiment
+from scenarios.execution.fault_case import FailingCase
+from scenarios.execution.host_facts import environment
+from scenarios.execution.link_check import calibrate, require_calibrated, undecided
+from scenarios.execution.path_check import check_fabric
+from scenarios.execution.progress import Listener
+from scenarios.spec.scenario import Case, Scenario
+from testbed.host.preflight import datapath_in_words
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import datapath_of
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way."""
+
+    scenario: Scenario
+    proxies: ProxyKind
+    measuring: Measuring
+    checks: list[FabricCheck] = field(default_factory=list)
+    calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
+
+    def execute(self) -> tuple[list[CaseResult], list[Failure]]:
+        """All cases, fabric by fabric; where something breaks, each case has one of its own."""
+        cases: list[CaseResult] = []
+        failures: list[Failure] = []
+        for spec in self.scenario.fabrics:
+            on_fabric = self.scenario.cases_on(spec.kind)
+            if not self.scenario.has_faults:
+                with self._fabric(spec, spec.kind) as fabric:
+                    cases += [self._case(case, fabric) for case in on_fabric]
+                continue
+            for case in on_fabric:
+                with self._fabric(spec, case.name.replace("/", "_")) as fabric:
+                    failures.append(FailingCase(case, fabric, self.measuring).execute())
+        return cases, failures
+
+    @contextmanager
+    def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
+        """A fabric that is up; what its controller and Open vSwitch have said is kept by name."""
+        self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+        mark_id = f"run-{os.getpid()}-{spec.kind}"
+        with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
+            try:
+                self._calibrate(fabric, name)
+                if self.scenario.check_paths:
+                    self._check_paths(fabric)
+                fabric.bed.impair()
+                yield fabric
+            finally:
+                journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
+                self.measuring.folder.keep(f"controller-{name}.jsonl", journal.read_text())
+                self.measuring.folder.keep(f"open-vswitch-{name}.log", log.read_text())
+
+    def _calibrate(self, fabric: Experiment, name: str) -> None:
+        """While nothing else uses the links; what is found is kept even if it ends the run."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
+        measured = self.calibrations[name] = calibrate(fabric)
+        objects = calibration_objects({name: measured})
+        self.measuring.folder.keep(
+            f"calibration-{name}.json", json.dumps(objects[0], indent=1) + "\n"
+        )
+        require_calibrated(name, measured)
+        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided(name, measured))
+
+    def _check_paths(self, fabric: Experiment) -> None:
+        """While the fabric is still idle; what is found is kept even if the run breaks off."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: the paths of all pairs")
+        self.checks.append(check_fabric(fabric))
+        self.measuring.folder.keep("paths.json", json.dumps(self.paths, indent=1) + "\n")
+
+    @property
+    def paths(self) -> dict[str, Any] | None:
+        """What was found of the paths, if they are to be checked."""
+        return verify_object(self.scenario.name, self.checks) if self.checks else None
+
+    def _case(self, case: Case, fabric: Experiment) -> CaseResult:
+        schedule = case_schedule(case, fabric.topology)
+        warmup = self.scenario.warmup
+        return self.measuring.measure(case.name, case.size_scale, schedule, fabric, warmup)
+
+
+def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
+    run_id = new_run_id(scenario.name)
+    facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
+    folder = RunFolder.create(store, run_id, scenario.text, facts)
+    with _ending_recorded(folder):
+        measuring = Measuring(scenario, folder, listener)
+        under_way = Run(scenario, proxies, measuring)
+        cases, failures = under_way.execute()
+        listener.step("comparing")
+        paths, links = under_way.paths, calibration_objects(under_way.calibrations)
+        scales = scenario.scales
+        result = run_object(
+            run_id, scenario.name, folder.path, cases, failures, facts, paths, links, scales
+        )
+        folder.complete(result)
+    return result
+
+
+@contextmanager
+def _ending_recorded(folder: RunFolder) -> Iterator[None]:
+    """A run that ends early says so in its folder, and where that is."""
+    try:
+        yield
+    except EmulationError as error:
+        folder.incomplete(str(error))
+        message = f"{error}\nWhat was recorded until then is in {folder.path}."
+        raise EmulationError(message) from error
+    except BaseException as error:
+        folder.incomplete(f"{type(error).__name__}: {error}")
+        raise

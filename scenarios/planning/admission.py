@@ -1,0 +1,90 @@
+"""Settings that cannot work on this machine: more load than it can carry, or steps too short."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.prediction.budget import Need, switch_ports
+from model.prediction.machine import Machine
+from scenarios.planning.auto_scale import auto_time_dilation, round_up
+from scenarios.planning.emulated_fabric import fastest
+from scenarios.planning.load_estimate import Work, estimate, heaviest, work
+from scenarios.spec.issues import Flaw
+from scenarios.spec.scenario import Case
+from scenarios.spec.schema import ScenarioFile
+
+WINDOW_S = 1.0
+
+
+def overload_flaws(
+    file: ScenarioFile,
+    fabrics: Sequence[FabricSpec],
+    cases: Sequence[tuple[int, Case]],
+    machine: Machine,
+) -> list[Flaw]:
+    """What this machine cannot do. A case has the number of its workload."""
+    specs = {spec.kind: spec for spec in fabrics}
+    flaws = list(_rate_flaws(file, specs.values(), [case for _, case in cases], machine))
+    for number, case in () if flaws else cases:
+        flaws += _step_flaws(file, number, case, specs[case.kind], machine)
+    return flaws
+
+
+def _rate_flaws(
+    file: ScenarioFile, specs: Iterable[FabricSpec], cases: Sequence[Case], machine: Machine
+) -> Iterator[Flaw]:
+    """One for the whole fabric: of the case that needs most."""
+    by_kind = {spec.kind: spec for spec in specs}
+    case, need = _worst(by_kind, cases, machine)
+    if not need.is_too_much:
+        return
+    better = fastest(file, machine).value
+    slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in by_kind.items()}
+    works = not _worst(slowed, cases, machine)[1].is_too_much
+    what = (
+        f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
+        f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
+        f"(bandwidth_scale {by_kind[case.kind].bandwidth_scale:g})"
+    )
+    hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
+    yield Flaw(("fabric", "bandwidth_scale"), what, hint)
+
+
+def _worst(
+    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine
+) -> tuple[Case, Need]:
+    """The case whose busiest second needs most."""
+    needs = {}
+    for case in cases:
+        spec = specs[case.kind]
+        found = estimate(work_on(case, spec)).scaled(spec.bandwidth_scale, case.size_scale)
+        needs[case] = heaviest(found, machine, switch_ports(spec), WINDOW_S)[1]
+    return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
+
+
+def work_on(case: Case, spec: FabricSpec) -> Work:
+    """What a case does on its fabric."""
+    return work(spec, case.collective, case.algorithm, case.size_bytes)
+
+
+def _step_flaws(
+    file: ScenarioFile, number: int, case: Case, spec: FabricSpec, machine: Machine
+) -> Iterator[Flaw]:
+    """Steps that are over before the scheduler has noticed, and transfers by the thousand."""
+    job, scale, limit = work_on(case, spec), spec.bandwidth_scale, file.expect.ratio_limit
+    found = estimate(job).scaled(scale, case.size_scale)
+    step_s = found.completion_s / found.steps
+    agents = sum(found.transfers) * machine.transfer_s / machine.key.cores / found.completion_s
+    if step_s * limit >= machine.timer_median_s and agents <= 1:
+        return
+    what = (
+        f"{case.name} would have steps of {step_s * 1e3:.2g} ms, of which {limit:.0%} must be more "
+        f"than the {machine.timer_median_s * 1e6:.0f} us that a timer is late; its agents would "
+        f"need {agents:.0%} of this machine's cores"
+    )
+    dilation = auto_time_dilation(job, scale, machine).value
+    if "time_dilation" in file.workloads[number].model_fields_set:
+        yield Flaw(("workloads", number, "time_dilation"), what, f"use {round_up(dilation):g}")
+    else:
+        use = f"use {max(1.0, scale / dilation):.6g}"
+        yield Flaw(("workloads", number, "size_scale"), what, use)

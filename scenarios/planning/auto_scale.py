@@ -1,0 +1,149 @@
+"""What `auto` chooses: the fastest setting that keeps the error budget, and why.
+
+Where the machine was measured (`railbed doctor`), its costs decide. Else it is what a machine with
+two cores is known to carry (docs/measuring.md): 16 GPUs at 20 Mbit/s on the NIC and 180 Mbit/s in
+the HB domain keep within 1 % of the model at 15 to 50 % of two cores; the totals below are those,
+with a margin. One HB link is then never set faster than the fastest in the library (DGX A100).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
+from model.fabric.spec import FabricSpec
+from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
+from model.prediction.machine import Machine
+from scenarios.planning.load_estimate import Work, estimate, heaviest
+from scenarios.spec.scenario import Chosen
+
+MAX_NIC_BPS = 20e6
+MAX_HB_BPS = 240e6
+TOTAL_NIC_BPS = 320e6
+TOTAL_HB_BPS = 4e9
+TARGET_S = 3.0
+
+# The fastest shaped link that was held against its nominal rate: 0.98 to 1.00 (450 Mbit/s).
+MAX_LINK_BPS = 450e6
+# Shorter executions do not average out what a scheduler does: 1 to 2 s keep 16 GPUs within 1 %.
+SHORTEST_S = 1.5
+# The part of an execution that late wake-ups may take: each step waits for the last of all GPUs.
+LATENESS_BUDGET = 0.01
+NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
+
+
+def auto_bandwidth_scale(jobs: Sequence[Work], machine: Machine | None) -> Chosen:
+    """The smallest scale with two digits that all jobs can have."""
+    if machine is None:
+        return _known_to_work(jobs[0].spec)
+    by_links = round_up(max(_fastest_bps(job.spec) for job in jobs) / MAX_LINK_BPS)
+    slowest = round_down(min(_slowest_bps(job.spec) for job in jobs) / MIN_RATE_BPS)
+    scale = _smallest(by_links, lambda scale: all(_fits(job, machine, scale) for job in jobs))
+    if scale == by_links:
+        return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
+    if scale > slowest >= by_links:
+        needs = [peak(job, machine, slowest) for job in jobs]
+        return Chosen(slowest, f"the slowest that links can be, and too fast: {_binding(needs)}")
+    return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
+
+
+def _fastest_bps(spec: FabricSpec) -> float:
+    return max(spec.hb_rate_bps, spec.nic_rate_bps)
+
+
+def _slowest_bps(spec: FabricSpec) -> float:
+    uplinks = [spec.emulated_uplink_bps] if spec.has_spines else []
+    return min(spec.hb_rate_bps, spec.nic_rate_bps, *uplinks)
+
+
+def _known_to_work(spec: FabricSpec) -> Chosen:
+    """The smallest round scale that keeps the sum of all links within the totals."""
+    nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
+    hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
+    scale = round_up(max(spec.nic_rate_bps / nic_bps, spec.hb_rate_bps / hb_bps))
+    return Chosen(scale, f"what two cores are known to carry; {NOT_MEASURED}")
+
+
+def _binding(needs: Sequence[Need]) -> str:
+    """Which of the limits the chosen scale is nearest to."""
+    cpu, thread = max(n.data for n in needs), max(n.thread for n in needs)
+    if cpu / CPU_BUDGET >= thread / THREAD_BUDGET:
+        return f"data takes {cpu:.0%} of all cores at its peak, of at most {CPU_BUDGET:.0%}"
+    return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
+
+
+def _fits(job: Work, machine: Machine, scale: float) -> bool:
+    return peak(job, machine, scale).is_within_budget
+
+
+def peak(job: Work, machine: Machine, scale: float) -> Need:
+    """What the heaviest moment of a job needs at a scale, however long it lasts."""
+    found = estimate(job).scaled(scale, 1.0)
+    return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
+
+
+def auto_bucket_depth(machine: Machine | None) -> Chosen:
+    """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
+    if machine is None:
+        return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
+    depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
+    why = f"95 % of what pauses take is in pauses of at most {machine.pauses.most_s * 1e3:.2g} ms"
+    return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
+
+
+def auto_size_scale(job: Work, bandwidth_scale: float) -> float:
+    """The round scale that makes an execution take about three seconds, but never longer data."""
+    full_s = wire_bytes(1) * job.full_s * bandwidth_scale
+    return max(1.0, round_up(full_s / TARGET_S))
+
+
+def auto_time_dilation(job: Work, bandwidth_scale: float, machine: Machine | None) -> Chosen:
+    """Emulated seconds for each real one: the shortest execution that keeps the error budget."""
+    found = estimate(job)
+    floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
+    if machine is not None:
+        late_s = found.steps * machine.timer_p99_s / LATENESS_BUDGET
+        agents_s = sum(found.transfers) * machine.transfer_s / machine.key.cores / TRANSFER_BUDGET
+        late = f"{found.steps} steps, each up to {machine.timer_p99_s * 1e6:.0f} us late"
+        floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
+        floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
+    why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
+    dilation = round_up(shortest_s / found.completion_s)
+    note = "" if machine is not None else f"; {NOT_MEASURED}"
+    if dilation > bandwidth_scale:
+        return Chosen(bandwidth_scale, f"all of the data is sent{note}")
+    return Chosen(dilation, f"at least {shortest_s:.2g} s: {why}{note}")
+
+
+def round_up(number: float) -> float:
+    """The next number with two digits that count."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.ceil(number / step - 1e-9) * step, 9)
+
+
+def round_down(number: float) -> float:
+    """The last number with two digits that count."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.floor(number / step + 1e-9) * step, 9)
+
+
+def _smallest(least: float, holds: Callable[[float], bool]) -> float:
+    """The smallest number of two digits, from `least` on, for which something holds from then on.
+
+    It is looked for over nine decades.
+    """
+    candidates = list(_two_digits(least))
+    low, high = 0, len(candidates) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(candidates[middle]) else (middle + 1, high)
+    return candidates[low]
+
+
+def _two_digits(least: float, decades: int = 9) -> Iterator[float]:
+    """All numbers of two digits from `least` on."""
+    first = math.floor(math.log10(least)) - 1
+    for exponent in range(first, first + decades):
+        for digits in range(10, 100):
+            number = round(digits * 10.0**exponent, 9)
+            if number >= least:
+                yield number

@@ -1,0 +1,115 @@
+"""The fabrics and cases that a checked scenario file asks for, with every `auto` filled in."""
+
+from dataclasses import replace
+
+from model.fabric.platforms import PLATFORMS
+from model.fabric.shaping import DEFAULT_DEPTH_S
+from model.fabric.spec import Datapath, FabricKind, FabricSpec
+from model.prediction.machine import Machine
+from scenarios.planning.auto_scale import (
+    auto_bandwidth_scale,
+    auto_bucket_depth,
+    auto_size_scale,
+    auto_time_dilation,
+)
+from scenarios.planning.load_estimate import Work, work
+from scenarios.spec.scenario import Case, Chosen
+from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
+
+
+def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The scale of all rates, as given or chosen."""
+    given = file.fabric.bandwidth_scale
+    return fastest(file, machine) if given == "auto" else Chosen(float(given), "as given")
+
+
+def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The scale that `auto` stands for."""
+    specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
+    jobs = [
+        work_of(workload, spec)
+        for spec in specs
+        for workload in file.workloads
+        if spec.kind in workload.kinds
+    ]
+    return auto_bandwidth_scale(jobs, machine)
+
+
+def work_of(workload: Workload, spec: FabricSpec) -> Work:
+    """What a workload does on a fabric."""
+    size = size_in_bytes(workload.size)
+    return work(spec, workload.collective, workload.algorithm, size)
+
+
+def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The depth of the links' buckets in seconds, as given or chosen."""
+    given = file.fabric.bucket_depth
+    return auto_bucket_depth(machine) if given == "auto" else Chosen(given, "as given")
+
+
+def fabric_spec(
+    file: ScenarioFile, kind: FabricKind, scale: float, depth_s: float = DEFAULT_DEPTH_S
+) -> FabricSpec:
+    """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
+    fabric = file.fabric
+    hb, nic = _real_rates(fabric)
+    return FabricSpec(
+        kind=kind,
+        domains=fabric.domains + fabric.spare_domains,
+        domain_size=fabric.domain_size + fabric.spare_gpus,
+        platform=fabric.platform or "own",
+        hb_rate_bps=round(hb),
+        nic_rate_bps=round(nic),
+        bandwidth_scale=scale,
+        spines=fabric.spines or fabric.domains,
+        oversubscription=fabric.oversubscription,
+        seed=file.seed,
+        rail_leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        spare_domains=fabric.spare_domains,
+        spare_gpus=fabric.spare_gpus,
+        spare_rail_switches=fabric.spare_rail_switches,
+        bucket_depth_s=depth_s,
+        hb_delay_s=fabric.hb_delay,
+        hb_loss=fabric.hb_loss,
+        nic_delay_s=fabric.nic_delay,
+        nic_loss=fabric.nic_loss,
+        datapath=asked_datapath(fabric),
+    )
+
+
+def asked_datapath(fabric: Fabric) -> Datapath | None:
+    """The datapath that a scenario asks for; none for the machine's default."""
+    choice = fabric.datapath
+    return None if choice is DatapathChoice.AUTO else Datapath(choice)
+
+
+def _real_rates(fabric: Fabric) -> tuple[float, float]:
+    """The real rates of a GPU in bit/s: into its HB domain, and of its NIC."""
+    if fabric.platform is not None:
+        platform = PLATFORMS[fabric.platform]
+        return platform.hb_rate_bps, platform.nic_rate_bps
+    return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
+
+
+def sized_case(
+    workload: Workload, spec: FabricSpec, machine: Machine | None
+) -> tuple[Case, Chosen | None]:
+    """A case, and the time dilation that was chosen for it, if one was."""
+    case = Case(
+        name=f"{spec.kind}/{workload.collective}/{workload.algorithm}",
+        kind=spec.kind,
+        collective=workload.collective,
+        algorithm=workload.algorithm,
+        size_name=workload.size,
+        size_bytes=size_in_bytes(workload.size),
+        size_scale=1.0,
+    )
+    job, scale = work_of(workload, spec), spec.bandwidth_scale
+    if workload.time_dilation == "auto":
+        chosen = auto_time_dilation(job, scale, machine)
+        return replace(case, size_scale=scale / chosen.value), chosen
+    if workload.time_dilation is not None:
+        return replace(case, size_scale=scale / workload.time_dilation), None
+    given = workload.size_scale
+    size_scale = auto_size_scale(job, scale) if given == "auto" else given
+    return replace(case, size_scale=size_scale), None

@@ -1,0 +1,35 @@
+"""What a scenario asks of the kernel: refused before a run where it cannot be done."""
+
+import os
+
+from model.errors import InputError, Problem
+from scenarios.spec.scenario import Scenario
+
+
+def require_possible(scenario: Scenario) -> None:
+    """Refuse what this kernel cannot do to links; only root can find out."""
+    if os.geteuid() == 0:
+        _require_netem(scenario)
+        _require_faults(scenario)
+
+
+def _require_netem(scenario: Scenario) -> None:
+    """Refuse delay and loss of links where the kernel has no netem."""
+    if not any(spec.hb_impairment or spec.nic_impairment for spec in scenario.fabrics):
+        return
+    from testbed.fabric.impairments import missing_netem
+
+    if (sentence := missing_netem()) is not None:
+        raise InputError(Problem(f"{scenario.name}: fabric", sentence))
+
+
+def _require_faults(scenario: Scenario) -> None:
+    """Refuse faults that this kernel cannot make."""
+    if not scenario.has_faults:
+        return
+    from testbed.faults.injector import missing_for
+
+    hows = {fault.how for faults in scenario.faults.values() for fault in faults}
+    missing = [sentence for how in sorted(hows) if (sentence := missing_for(how)) is not None]
+    if missing:
+        raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))

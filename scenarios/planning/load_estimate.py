@@ -1,0 +1,98 @@
+"""What the cases of a scenario ask of a machine, without their predictions: cheap, for any size."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import build_topology
+from model.prediction.budget import Need, need
+from model.prediction.closed_forms import Grid, completion_s, steps, transfers
+from model.prediction.load import SLICES, Load, Profile, crossed_paths, profile
+from model.prediction.machine import Machine
+from model.workload.schedule import Collective
+from traffic_gen.workloads.collectives import build_transfers
+
+# Larger fabrics are estimated from a smaller one of their kind, with the same load for each GPU.
+LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
+
+
+@dataclass(frozen=True)
+class Work:
+    """A collective on a fabric at the real platform's rates, with its real size."""
+
+    spec: FabricSpec
+    collective: Collective
+    algorithm: str
+    size_bytes: int
+
+    @property
+    def grid(self) -> Grid:
+        """The job's GPUs."""
+        spec = self.spec
+        return Grid(spec.job_size, spec.job_domains, spec.hb_rate_bps / 8, spec.nic_rate_bps / 8)
+
+    @property
+    def full_s(self) -> float:
+        """The bandwidth term of its time on the real platform, headers left out."""
+        kind = self.spec.kind
+        return completion_s(self.collective, self.algorithm, kind, self.grid, self.size_bytes)
+
+
+def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: float) -> Work:
+    """The same work for every scale: a fabric of the job alone, at real rates."""
+    unscaled = replace(
+        spec,
+        domains=spec.job_domains,
+        domain_size=spec.job_size,
+        bandwidth_scale=1.0,
+        spare_domains=0,
+        spare_gpus=0,
+        spare_rail_switches=0,
+    )
+    return Work(unscaled, collective, algorithm, max(1, round(size_bytes)))
+
+
+@lru_cache(maxsize=64)
+def estimate(job: Work) -> Profile:
+    """Its profile if no flow ever shared a link; rates and times are the real platform's."""
+    small = _stand_in(job)
+    topology = build_topology(small.spec)
+    sent = build_transfers(
+        job.collective, job.algorithm, small.grid.y, small.grid.x, small.size_bytes
+    )
+    found = profile(sent, crossed_paths(sent, topology), topology)
+    return found if small == job else _enlarged(found, small, job)
+
+
+def _stand_in(job: Work) -> Work:
+    """A fabric of the same kind that is small enough to be followed transfer by transfer."""
+    spec = job.spec
+    domains = min(spec.domains, LARGEST_DOMAINS)
+    smaller = replace(
+        spec,
+        domains=domains,
+        domain_size=min(spec.domain_size, LARGEST_SIZE),
+        spines=max(1, round(spec.spines * domains / spec.domains)),
+        rail_leaves=min(spec.rail_leaves, domains),
+    )
+    return replace(job, spec=smaller)
+
+
+def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
+    """As many bytes a second for each GPU, over the larger fabric's time, with its transfers."""
+    stretch = job.full_s / small.full_s
+    more = stretch * job.grid.n / small.grid.n
+    each = transfers(job.collective, job.algorithm, job.grid) / SLICES
+    return replace(
+        found,
+        completion_s=found.completion_s * stretch,
+        size_bytes={key: tuple(p * more for p in parts) for key, parts in found.size_bytes.items()},
+        transfers=(each,) * SLICES,
+        steps=steps(job.collective, job.algorithm, job.grid),
+    )
+
+
+def heaviest(found: Profile, machine: Machine, ports: int, window_s: float) -> tuple[Load, Need]:
+    """The part of an execution that needs most of the machine, as a load per second."""
+    load = found.busiest(window_s, lambda some: need(some, machine, ports).data)
+    return load, need(load, machine, ports)

@@ -1,0 +1,84 @@
+"""What was measured of this machine, in a file that everyone may read."""
+
+import json
+import os
+import platform
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from model.measurement.pauses import PauseProfile
+from model.prediction.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
+from scenarios.execution.host_facts import first_line
+from testbed.nodes.openvswitch import default_datapath
+
+PLACE = Path("/var/lib/railbed/machine.json")
+# Tests have machines of their own.
+VARIABLE = "RAILBED_MACHINE"
+SCHEMA = "railbed.machine/2"
+
+
+def place() -> Path:
+    """Where the file is."""
+    return Path(os.environ.get(VARIABLE, PLACE))
+
+
+def this_machine() -> MachineKey:
+    """What a measurement must have been made on to be this machine's."""
+    return MachineKey(
+        kernel=platform.release(),
+        cpu=_cpu_model(),
+        cores=os.cpu_count() or 1,
+        open_vswitch=_open_vswitch(),
+        datapath=default_datapath().value,
+    )
+
+
+def _open_vswitch() -> str:
+    """Its version; users other than root may not have its folder in their path."""
+    search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
+    return first_line(shutil.which("ovs-vswitchd", path=search) or "ovs-vswitchd", "--version")
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def known_machine() -> Machine | None:
+    """What was measured of this machine; none if it never was, or has changed since."""
+    try:
+        found = json.loads(place().read_text())
+        if found["schema"] != SCHEMA or MachineKey(**found["key"]) != this_machine():
+            return None
+        return _machine(found)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _machine(found: dict[str, Any]) -> Machine:
+    fields = dict(found)
+    del fields["schema"]
+    hops, threads, pauses = (fields.pop(key) for key in ("hops", "threads", "pauses"))
+    if not all(isinstance(part, dict) for part in (hops, threads, pauses)):
+        raise TypeError("not a measured machine")
+    return Machine(
+        key=MachineKey(**fields.pop("key")),
+        hops={HopKind(kind): HopCost(**cost) for kind, cost in hops.items()},
+        threads=SwitchThreads(**{**threads, "cost": HopCost(**threads["cost"])}),
+        pauses=PauseProfile(**pauses),
+        **fields,
+    )
+
+
+def keep(machine: Machine) -> Path:
+    """Write the file: whole, or not at all."""
+    target = place()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps({"schema": SCHEMA, **asdict(machine)}, indent=1) + "\n")
+    unfinished.chmod(0o644)
+    unfinished.replace(target)
+    return target

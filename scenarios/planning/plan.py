@@ -1,0 +1,72 @@
+"""What a scenario will ask of this machine: for each case its busiest second, hop by hop."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import build_topology
+from model.prediction.budget import Need, switch_ports
+from model.prediction.fluid import path_class, predict
+from model.prediction.load import Load, Profile, crossed_paths, profile
+from model.prediction.machine import Machine
+from scenarios.planning.load_estimate import estimate, heaviest, work
+from scenarios.spec.scenario import Case, Scenario
+from traffic_gen.workloads.collectives import build_schedule
+
+WINDOW_S = 1.0
+# A prediction for more GPUs, and the proof of their schedule, take longer than a plan should.
+EXACT_UP_TO_GPUS = 32
+
+
+@dataclass(frozen=True)
+class CasePlan:
+    """A case's busiest second. Without a measured machine there is no `need`."""
+
+    case: Case
+    completion_s: float
+    exact: bool
+    load: Load
+    need: Need | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits."""
+        if self.need is None:
+            return "not known"
+        if self.need.is_within_budget:
+            return "yes"
+        return "no" if self.need.is_too_much else "barely"
+
+
+def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
+    """The plan of every case; the fabrics are well, and latencies are nothing."""
+    specs = {spec.kind: spec for spec in scenario.fabrics}
+    for case in scenario.cases:
+        yield plan_case(case, specs[case.kind], machine)
+
+
+def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan:
+    """What a case asks for on its fabric."""
+    exact = spec.gpus <= EXACT_UP_TO_GPUS
+    found = _followed(case, spec) if exact else _estimated(case, spec)
+    if machine is None:
+        load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
+    else:
+        load, needed = heaviest(found, machine, switch_ports(spec), WINDOW_S)
+    return CasePlan(case, found.completion_s, exact, load, needed)
+
+
+def _followed(case: Case, spec: FabricSpec) -> Profile:
+    """By the model's prediction."""
+    topology = build_topology(spec)
+    shape = spec.job_domains, spec.job_size, case.emulated_bytes
+    schedule = build_schedule(case.collective, case.algorithm, *shape)
+    paths = crossed_paths(schedule.transfers, topology)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    arrival_s = predict(schedule, topology, latency_s).arrival_s
+    return profile(schedule.transfers, paths, topology, arrival_s)
+
+
+def _estimated(case: Case, spec: FabricSpec) -> Profile:
+    found = estimate(work(spec, case.collective, case.algorithm, case.size_bytes))
+    return found.scaled(spec.bandwidth_scale, case.size_scale)

@@ -1,0 +1,106 @@
+"""The tables of `plan` and `doctor`: what is asked of the machine, and what it can do."""
+
+from collections.abc import Iterable
+from math import isfinite
+
+from rich.console import Console
+from rich.table import Table
+
+from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
+from model.prediction.machine import HopKind, Machine
+from scenarios.planning.auto_scale import NOT_MEASURED
+from scenarios.planning.plan import CasePlan
+from scenarios.spec.scenario import Scenario
+
+# What `doctor` shows costs for: what TCP hands down at a low rate, and at a high one.
+SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
+
+
+def print_machine(machine: Machine, console: Console) -> None:
+    """What the machine can do, for small and for large packets."""
+    columns = "per packet", "per kB", "small/s", "large/s", "large Gbit/s"
+    table = _table("kind of hop", *columns)
+    for kind in HopKind:
+        cost = machine.hop_cost(kind)
+        small = machine.most_packets_per_s(kind, SMALL_BYTES)
+        large = machine.most_packets_per_s(kind, LARGE_BYTES)
+        table.add_row(
+            kind.value,
+            f"{cost.packet_s * 1e6:.1f} us",
+            f"{cost.byte_s * 1e9:.2f} us",
+            shown(small),
+            shown(large),
+            shown(large * LARGE_BYTES * 8 / 1e9),
+        )
+    console.print(table)
+    console.print(
+        f"{machine.key.cores} cores; small packets have {SMALL_BYTES:g} bytes, large ones "
+        f"{LARGE_BYTES:g}, and one daemon is all switches. A wake-up of its thread takes "
+        f"{machine.threads.wake_s * 1e6:.0f} us and {machine.threads.port_s * 1e6:.2f} us a port.\n"
+        f"A transfer costs the agents {machine.transfer_s * 1e6:.0f} us. Timers are "
+        f"{machine.timer_median_s * 1e6:.0f} us late (99th percentile "
+        f"{machine.timer_p99_s * 1e6:.0f} us).\n{machine.pauses}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Console) -> None:
+    """The busiest second of every case."""
+    columns = "packets/s", "MB/s", "possible/s", "of all cores"
+    table = _table("busiest second", *columns)
+    table.add_column("fits")
+    for plan in plans:
+        _add(plan, machine, table)
+    console.print(table)
+    if machine is None:
+        console.print(f"What is possible is not known: {NOT_MEASURED}.", highlight=False)
+        return
+    console.print(
+        f"Possible is what one kind of hop could carry alone. A case fits if its data needs at "
+        f"most {CPU_BUDGET:.0%} of all cores, and a switch's thread {THREAD_BUDGET:.0%} of one; "
+        f"it does not if it needs more than {REFUSED_ABOVE:.0%} of either, and between them "
+        "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_chosen(scenario: Scenario, console: Console) -> None:
+    """What `auto` stood for, and why."""
+    for key, chosen in scenario.chosen.items():
+        line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
+    how = "" if plan.exact else ", estimated"
+    share = "" if plan.need is None else f"{plan.need.cpu:.1%}"
+    name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
+    table.add_row(name, "", "", "", share, plan.verdict)
+    for kind in HopKind:
+        packets, size = plan.load.packets[kind], plan.load.size_bytes[kind]
+        if not packets:
+            continue
+        possible = share = ""
+        if machine is not None and plan.need is not None:
+            most = machine.most_packets_per_s(kind, size / packets)
+            possible, share = shown(most), f"{plan.need.by_hop[kind]:.1%}"
+        table.add_row(f"  {kind}", f"{packets:,.0f}", f"{size / 1e6:.3g}", possible, share, "")
+    if plan.need is not None:
+        table.add_row("  agents, per transfer", "", "", "", f"{plan.need.transfers:.1%}", "")
+        thread = f"{plan.need.thread:.1%}"
+        table.add_row("  a switch's thread, of one core", "", "", "", thread, "")
+
+
+def shown(number: float) -> str:
+    """A number; what costs nothing that could be measured has no limit."""
+    return f"{number:,.0f}" if isfinite(number) else "-"
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

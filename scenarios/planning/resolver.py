@@ -1,0 +1,192 @@
+"""From a checked file to a scenario: defaults, `auto`, and what no single key can tell."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
+from model.fabric.platforms import PLATFORMS
+from model.fabric.shaping import MIN_RATE_BPS
+from model.fabric.spec import FabricSpec
+from model.prediction.machine import Machine
+from scenarios.execution.repeats import AUTO, Repeats
+from scenarios.planning.admission import overload_flaws
+from scenarios.planning.emulated_fabric import (
+    asked_datapath,
+    bandwidth_scale,
+    bucket_depth,
+    fabric_spec,
+    sized_case,
+)
+from scenarios.spec.fault_entries import entry_flaws, faults_on, reaction_flaws
+from scenarios.spec.issues import Flaw
+from scenarios.spec.scenario import Case, Chosen, Expectation, JobPlan, Scenario
+from scenarios.spec.schema import Expect, Fabric, Job, ScenarioFile
+
+# OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
+MAX_SWITCH_PORTS = 0xFF00
+# The agents' header has 32 bits for the length of a transfer.
+MAX_TRANSFER_BYTES = 2**32 - 1
+
+
+def resolve(
+    file: ScenarioFile, default_name: str, text: str, machine: Machine | None
+) -> tuple[Scenario | None, list[Flaw]]:
+    """The scenario, or all that is wrong with it; `machine` is what was measured of this one.
+
+    A machine that was measured with another datapath says nothing of this one.
+    """
+    if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
+        machine = None
+    flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
+    flaws += [*entry_flaws(file), *reaction_flaws(file)]
+    if flaws:
+        return None, flaws
+    scale = bandwidth_scale(file, machine)
+    depth = bucket_depth(file, machine)
+    kinds = dict.fromkeys(file.fabric.kinds)
+    fabrics = tuple(fabric_spec(file, kind, scale.value, depth.value) for kind in kinds)
+    flaws = [flaw for spec in fabrics for flaw in _rate_flaws(spec)][:1]
+    if flaws:
+        return None, flaws
+    sized = [
+        (number, sized_case(workload, spec, machine))
+        for spec in fabrics
+        for number, workload in enumerate(file.workloads)
+        if spec.kind in workload.kinds
+    ]
+    cases = _distinct(tuple(case for _, (case, _) in sized))
+    broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
+    flaws = [*_repeated_cases(cases), *_size_flaws(cases)]
+    if machine is not None and not file.allow_overload:
+        numbered = [(number, case) for (number, _), case in zip(sized, cases, strict=True)]
+        flaws += overload_flaws(file, fabrics, numbered, machine)
+    flaws += [flaw for _, found in broken.values() for flaw in found]
+    scenario = Scenario(
+        name=file.name or default_name,
+        description=file.description,
+        text=text,
+        fabrics=fabrics,
+        cases=cases,
+        repeats=AUTO if file.repeats == "auto" else Repeats.exactly(file.repeats),
+        warmup=file.warmup,
+        verify=file.verify,
+        check_paths=file.check_paths,
+        expect=_expectation(file.expect),
+        faults={kind: faults for kind, (faults, _) in broken.items()},
+        job=_job(file.job),
+        probed_pairs=file.probed_pairs,
+        chosen=_chosen(file, scale, depth, cases, [chosen for _, (_, chosen) in sized]),
+    )
+    return (None if flaws else scenario), flaws
+
+
+def _expectation(expect: Expect) -> Expectation:
+    return Expectation(expect.ratio_within, expect.ratio_limit, expect.blackout_ms)
+
+
+def _job(job: Job) -> JobPlan:
+    return JobPlan(job.reaction, job.restart_time, job.reconfiguration_time, job.group_size)
+
+
+def _fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
+    own = (fabric.hb_rate, fabric.nic_rate)
+    if fabric.platform is not None and own != (None, None):
+        yield Flaw(("fabric", "platform"), "goes without own rates: give the one or the others")
+    if fabric.platform is None and None in own:
+        known = ", ".join(PLATFORMS)
+        yield Flaw(("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}")
+    yield from _size_of_fabric_flaws(fabric)
+
+
+def _size_of_fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
+    """More ports than addresses, or than a switch can number."""
+    domains = fabric.domains + fabric.spare_domains
+    size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
+    for key, value, most in (
+        ("domains", domains, MAX_DOMAINS),
+        ("domain_size", size, MAX_DOMAIN_SIZE),
+    ):
+        if value > most:
+            yield Flaw(("fabric", key), f"there are addresses for at most {most}, got {value}")
+    if fabric.rail_leaves > domains:
+        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
+        yield Flaw(("fabric", "rail_leaves"), what)
+    ports = domains + (fabric.spines or 0)
+    if ports > MAX_SWITCH_PORTS:
+        what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
+        yield Flaw(("fabric", "spines"), what)
+
+
+def _workload_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+    """A workload that names no kinds is for all fabrics of the scenario."""
+    for number, workload in enumerate(file.workloads):
+        if not set(workload.kinds) & set(file.fabric.kinds):
+            what = "is on none of the scenario's fabrics"
+            hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
+            yield Flaw(("workloads", number, "kinds"), what, hint)
+        if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
+            what = "goes without size_scale: give the one or the other"
+            yield Flaw(("workloads", number, "time_dilation"), what)
+
+
+def _expect_flaws(expect: Expect) -> Iterator[Flaw]:
+    if expect.ratio_limit < expect.ratio_within:
+        what = f"must be at least ratio_within, {expect.ratio_within:g}"
+        yield Flaw(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
+
+
+def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
+    """Links that would be too slow to be shaped."""
+    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
+    if spec.has_spines:
+        rates["an uplink"] = spec.emulated_uplink_bps
+    name, slowest = min(rates.items(), key=lambda item: item[1])
+    if slowest < MIN_RATE_BPS:
+        largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS
+        what = (
+            f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
+            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
+        )
+        yield Flaw(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
+
+
+def _chosen(
+    file: ScenarioFile,
+    scale: Chosen,
+    depth: Chosen,
+    cases: tuple[Case, ...],
+    dilations: list[Chosen | None],
+) -> dict[str, Chosen]:
+    """What `auto` stood for, by key."""
+    asked = {"bandwidth_scale": scale, "bucket_depth": depth}
+    found = {key: chosen for key, chosen in asked.items() if getattr(file.fabric, key) == "auto"}
+    named = zip(cases, dilations, strict=True)
+    return found | {f"time_dilation of {case.name}": chosen for case, chosen in named if chosen}
+
+
+def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Cases that differ in size only get the size into their names."""
+    count = Counter(case.name for case in cases)
+    return tuple(
+        replace(case, name=f"{case.name}/{case.size_name.replace(' ', '')}")
+        if count[case.name] > 1
+        else case
+        for case in cases
+    )
+
+
+def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Flaw]:
+    for name, count in Counter(case.name for case in cases).items():
+        if count > 1:
+            yield Flaw(("workloads",), f"the case {name} is there {count} times")
+
+
+def _size_flaws(cases: tuple[Case, ...]) -> Iterator[Flaw]:
+    for case in cases:
+        if case.size_scale < 1:
+            what = f"{case.name}: would send {1 / case.size_scale:.3g} times the real size"
+            yield Flaw(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
+        if case.emulated_bytes > MAX_TRANSFER_BYTES:
+            what = f"{case.name}: {case.emulated_bytes} bytes are more than a transfer can have"
+            yield Flaw(("workloads",), what, "use a larger size_scale")

@@ -1,0 +1,167 @@
+"""The faults of a scenario file, checked and made definite for one fabric."""
+
+from collections.abc import Iterator, Sequence
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Topology, build_topology
+from model.faults.faults import POSSIBLE, Fault, How, What, chosen, health_under, parts
+from model.faults.recovery import Reaction
+from model.routing.paths import Routing, Unreachable
+from scenarios.spec.issues import Flaw
+from scenarios.spec.schema import FaultEntry, ScenarioFile
+from scenarios.spec.suggestions import nearest
+
+DEFAULT_AT_S = 0.3
+# With these a job stays on its GPUs.
+STAYING = (Reaction.REROUTE, Reaction.RESTART)
+# What a reaction is about, and the key of the spares that it takes.
+_LOST_GPU = (What.GPU, What.DOMAIN)
+FOR = {
+    Reaction.SPARE_DOMAIN: _LOST_GPU,
+    Reaction.SPARE_GPU: (What.GPU,),
+    Reaction.REMOTE_GPU: (What.GPU,),
+    Reaction.SWAP_GROUP: (What.GPU,),
+    Reaction.SPARE_RAIL_SWITCH: (What.RAIL_SWITCH,),
+}
+SPARES = {
+    Reaction.SPARE_DOMAIN: "spare_domains",
+    Reaction.REMOTE_GPU: "spare_domains",
+    Reaction.SPARE_GPU: "spare_gpus",
+    Reaction.SPARE_RAIL_SWITCH: "spare_rail_switches",
+}
+
+
+def entry_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+    """What is wrong with the entries themselves."""
+    for number, entry in enumerate(file.faults):
+        for key, what in _wrong(entry):
+            yield Flaw(("faults", number, key), what)
+
+
+def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
+    if entry.how not in POSSIBLE[entry.what]:
+        possible = ", ".join(how for how in How if how in POSSIBLE[entry.what])
+        yield "how", f"is nothing that a {entry.what} can do; it can: {possible}"
+    if entry.where is not None and entry.random is not None:
+        yield "random", "goes without names: give the one or the others"
+    if entry.at is not None and entry.at_step is not None:
+        yield "at_step", "goes without seconds: give the one or the other"
+    if (entry.how is How.DEGRADE) != (entry.rate is not None):
+        yield "rate", "is required to degrade a link, and for nothing else"
+    if entry.how is How.FLAP and entry.for_ is not None:
+        yield "for", "is not for a link that flaps: period and count say how long"
+
+
+def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Flaw]]:
+    """The faults on one fabric, and what that fabric does not have."""
+    topology = build_topology(spec)
+    faults: list[Fault] = []
+    found: list[Flaw] = []
+    for number, entry in enumerate(file.faults):
+        known = parts(topology, entry.what)
+        found += _missing(number, entry, spec, known)
+        if not found:
+            faults += [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
+    if file.job.reaction in STAYING:
+        found += _cut_off(topology, faults)
+    return tuple(faults), found
+
+
+def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Flaw]:
+    """A job that stays where it is needs a way between all its GPUs.
+
+    Links fail in both directions, so who reaches the next one reaches all.
+    """
+    routing = Routing(topology, health_under(topology, faults))
+    gpus = topology.job_gpus
+    for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
+        try:
+            routing.path(*pair)
+        except Unreachable as error:
+            what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
+            yield Flaw(("faults",), what, "break less, or let the job move to spares")
+            return
+
+
+def _missing(
+    number: int, entry: FaultEntry, spec: FabricSpec, known: tuple[str, ...]
+) -> Iterator[Flaw]:
+    if not known:
+        yield Flaw(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
+        return
+    for name in entry.where or ():
+        if name not in known:
+            hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
+            what = f"the {spec.kind} fabric has no {entry.what} {name!r}{nearest(name, known)}"
+            yield Flaw(("faults", number, "where"), what.rstrip(";"), hint)
+    if entry.random is not None and entry.random > len(known):
+        what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
+        yield Flaw(("faults", number, "random"), what)
+
+
+def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
+    """The first of its kind, if nothing is said."""
+    if entry.random is not None:
+        return chosen(topology, entry.what, entry.random, file.seed)
+    return entry.where or parts(topology, entry.what)[:1]
+
+
+def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
+    rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
+    flapping_s = entry.period * entry.count if entry.how is How.FLAP else None
+    return Fault(
+        what=entry.what,
+        how=entry.how,
+        target=target,
+        at_s=DEFAULT_AT_S if entry.at is None else entry.at,
+        at_step=entry.at_step,
+        for_s=flapping_s or entry.for_,
+        rate_bps=rate_bps,
+        period_s=entry.period,
+        count=entry.count,
+    )
+
+
+def reaction_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+    """What a reaction needs of the fabric, and of the fault."""
+    job, fabric = file.job, file.fabric
+    if job.reaction in STAYING:
+        yield from _nobody_instead(file)
+    if job.reaction is Reaction.REROUTE:
+        return
+    for number, entry in enumerate(file.faults):
+        if entry.for_ is not None or entry.how is How.FLAP:
+            what = f"goes with reroute alone: with {job.reaction}, a fault stays until the end"
+            yield Flaw(("faults", number, "how" if entry.for_ is None else "for"), what)
+    if len(file.faults) != 1:
+        yield Flaw(("job", "reaction"), f"is about one fault, got {len(file.faults)}")
+        return
+    if (wanted := FOR.get(job.reaction)) and file.faults[0].what not in wanted:
+        whats = " or ".join(wanted)
+        yield Flaw(("job", "reaction"), f"is for a {whats}, got {file.faults[0].what}")
+    if (key := SPARES.get(job.reaction)) and getattr(fabric, key) < 1:
+        yield Flaw(("fabric", key), f"must be at least 1 for {job.reaction}")
+    if job.reaction is Reaction.SWAP_GROUP:
+        yield from _group_flaws(file)
+
+
+def _nobody_instead(file: ScenarioFile) -> Iterator[Flaw]:
+    for number, entry in enumerate(file.faults):
+        if entry.what in _LOST_GPU:
+            what = (
+                f"nobody would do the work of a {entry.what}: job.reaction is {file.job.reaction}"
+            )
+            others = ", ".join(reaction for reaction in Reaction if reaction not in STAYING)
+            yield Flaw(("faults", number, "what"), what, f"choose one of {others}")
+
+
+def _group_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+    size, fabric = file.job.group_size, file.fabric
+    if fabric.spare_gpus < size:
+        what = f"must be at least group_size, {size}, got {fabric.spare_gpus}"
+        yield Flaw(("fabric", "spare_gpus"), what)
+    if fabric.domain_size % size:
+        what = f"must divide domain_size, {fabric.domain_size}, got {size}"
+        yield Flaw(("job", "group_size"), what)
+    if fabric.kinds != (FabricKind.RAIL_ONLY,):
+        yield Flaw(("fabric", "kinds"), "must be rail-only for swap-group")

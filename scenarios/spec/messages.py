@@ -1,0 +1,66 @@
+"""Validation errors in plain words: what must be, and what was found."""
+
+import difflib
+from typing import Any
+
+from pydantic import BaseModel
+
+from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
+from scenarios.spec.suggestions import nearest
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "fabric": Fabric,
+    "workloads": Workload,
+    "faults": FaultEntry,
+    "job": Job,
+    "expect": Expect,
+}
+
+
+def wording(details: Any) -> str:
+    """What is wrong, from an error of pydantic."""
+    found, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return "is required, but missing"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:g}, got {found}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:g}, got {found}"
+        case "greater_than":
+            return f"must be more than {context['gt']:g}, got {found}"
+        case "enum":
+            return f"must be {context['expected']}, got {found!r}{_meant(found, context)}"
+        case "int_type" | "int_from_float":
+            return f"must be a whole number, got {found!r}"
+        case "float_type" | "float_parsing":
+            return f"must be a number, got {found!r}"
+        case "literal_error":
+            return f"must be a number or {context['expected']}, got {found!r}"
+        case "bool_type":
+            return f"must be true or false, got {found!r}"
+        case "string_type":
+            return f"must be text, got {found!r}"
+        case "string_pattern_mismatch":
+            return f"must be lower-case letters, digits and hyphens (at most 40), got {found!r}"
+        case "too_short":
+            return "must have at least one entry"
+        case "model_type" | "tuple_type":
+            return f"must have keys of its own or entries, got {found!r}"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return f"{details['msg']}, got {found!r}"
+
+
+def _meant(found: object, context: dict[str, Any]) -> str:
+    known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+    return nearest(str(found), known).rstrip(";")
+
+
+def nearest_key(place: tuple[str | int, ...]) -> str:
+    """For an unknown key: the nearest known one in its section, or all that are known."""
+    section = _SECTIONS.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
+    known = [field.alias or key for key, field in section.model_fields.items()]
+    matches = difflib.get_close_matches(str(place[-1]), known, n=1)
+    return f"did you mean {matches[0]!r}?" if matches else f"known are {', '.join(known)}"

@@ -1,0 +1,103 @@
+"""A scenario, resolved: every value checked, every default and every `auto` filled in."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.faults.faults import Fault
+from model.faults.recovery import Reaction
+from model.workload.schedule import Collective
+from scenarios.execution.repeats import Repeats
+
+
+@dataclass(frozen=True)
+class Case:
+    """One collective with one algorithm on one kind of fabric.
+
+    `size_bytes` is the real size; `size_bytes / size_scale` is sent.
+    """
+
+    name: str
+    kind: FabricKind
+    collective: Collective
+    algorithm: str
+    size_name: str
+    size_bytes: float
+    size_scale: float
+
+    @property
+    def emulated_bytes(self) -> int:
+        """The size that is sent."""
+        return max(1, round(self.size_bytes / self.size_scale))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A value that `auto` stood for, and why it is no other."""
+
+    value: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """How far the ratio of measured to modeled time may be from 1: beyond, warn or fail."""
+
+    ratio_within: float
+    ratio_limit: float
+    blackout_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What the job does about faults. Times are emulated seconds."""
+
+    reaction: Reaction = Reaction.REROUTE
+    restart_s: float = 0.0
+    reconfiguration_s: float = 0.025
+    group_size: int = 1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What to build, what to execute on it, how often, and what is expected.
+
+    `chosen` has what `auto` stood for, by the key or, with the case, its part.
+    """
+
+    name: str
+    description: str
+    text: str
+    fabrics: tuple[FabricSpec, ...]
+    cases: tuple[Case, ...]
+    repeats: Repeats
+    warmup: int
+    verify: bool
+    check_paths: bool
+    expect: Expectation
+    faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
+    job: JobPlan = JobPlan()
+    probed_pairs: int = 0
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything is to break."""
+        return any(self.faults.values())
+
+    @property
+    def executions(self) -> int:
+        """How many there will be, at most, if none is disturbed."""
+        if self.has_faults:
+            return len(self.cases) * (self.warmup + 3 * self.repeats.most + 3)
+        return len(self.cases) * (self.warmup + self.repeats.most)
+
+    def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
+        """The cases for one kind of fabric."""
+        return tuple(case for case in self.cases if case.kind is kind)
+
+    @property
+    def scales(self) -> list[dict[str, Any]]:
+        """What `auto` stood for, as a run's object has it."""
+        return [{"key": key, **asdict(chosen)} for key, chosen in self.chosen.items()]

@@ -1,0 +1,305 @@
+"""The scenario file's keys, types and defaults. Unknown keys are forbidden.
+
+The descriptions are the reference in docs/scenarios.md.
+"""
+
+from enum import StrEnum
+from math import isfinite
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from model.fabric.platforms import PLATFORMS
+from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
+from model.fabric.spec import Datapath, FabricKind
+from model.faults.faults import How, What
+from model.faults.recovery import Reaction
+from model.workload.schedule import Collective
+from model.workload.training_sizes import PUBLISHED_SIZES
+from scenarios.spec.suggestions import nearest
+from scenarios.spec.units import RATES, SIZES, parse
+from traffic_gen.workloads.collectives import algorithms_of
+
+
+def _as_tuple(value: object) -> object:
+    """A single value stands for a list of one."""
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, str) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _quantity(value: object, units: dict[str, float]) -> float:
+    """A number with one of `units`, as large as a number can be; `ValueError` with a sentence."""
+    text = str(value)
+    if _is_number(text):
+        raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
+    number = parse(text, units)
+    if not isfinite(number):
+        raise ValueError(f"is too large, got {text!r}")
+    return number
+
+
+def _rate(value: object) -> float:
+    return _quantity(value, RATES)
+
+
+def _platform(name: str) -> str:
+    if name not in PLATFORMS:
+        known = ", ".join(PLATFORMS)
+        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
+    return name
+
+
+def size_in_bytes(size: str) -> float:
+    """Bytes of a published size or of a number with a unit; `ValueError` with a sentence."""
+    return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else _quantity(size, SIZES)
+
+
+def _size(size: object) -> object:
+    """Leaves the size as it is written; what is no size at all is left to pydantic to say."""
+    if isinstance(size, bool) or not isinstance(size, str | int | float):
+        return size
+    try:
+        size_in_bytes(str(size))
+    except ValueError as error:
+        raise ValueError(f"{error}; or a published size: {', '.join(PUBLISHED_SIZES)}") from None
+    return size
+
+
+def _words(choices: type[StrEnum]) -> str:
+    return ", ".join(f"`{choice}`" for choice in choices)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+
+
+class DatapathChoice(StrEnum):
+    """A datapath of Open vSwitch, or the machine's default."""
+
+    AUTO = "auto"
+    KERNEL = Datapath.KERNEL
+    USER_SPACE = Datapath.USER_SPACE
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors; values are not changed after they are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Fabric(Strict):
+    """The fabric: its shape, its rates and their scale."""
+
+    kinds: Kinds = Field(
+        default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
+    )
+    domains: int = Field(ge=2, strict=True, description="number of HB domains, y")
+    domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
+    platform: Annotated[str, AfterValidator(_platform)] | None = Field(
+        default=None, description="a platform of the paper, whose bandwidths are taken"
+    )
+    hb_rate: Rate | None = Field(
+        default=None, description="instead of a platform: a GPU's rate into its HB domain"
+    )
+    nic_rate: Rate | None = Field(
+        default=None, description="instead of a platform: the rate of a NIC"
+    )
+    bandwidth_scale: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] = Field(
+        default="auto",
+        description="real rates are divided by this; `auto`: the least that this machine carries",
+    )
+    spines: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="spine switches of a rail-optimized fabric; default: one a domain",
+    )
+    oversubscription: float = Field(
+        default=1.0,
+        ge=1,
+        strict=True,
+        description="downlinks' rate over uplinks' rate of a rail switch",
+    )
+
+    rail_leaves: int = Field(
+        default=1,
+        ge=1,
+        strict=True,
+        description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
+        "with `spines` spine switches",
+    )
+    spare_domains: int = Field(
+        default=0, ge=0, strict=True, description="idle HB domains, besides `domains`"
+    )
+    spare_gpus: int = Field(
+        default=0, ge=0, strict=True, description="idle GPUs in each domain, besides `domain_size`"
+    )
+    spare_rail_switches: int = Field(
+        default=0, ge=0, strict=True, description="rail switches that wait for NIC links"
+    )
+    bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
+        Field(
+            default="auto",
+            description="seconds of its rate that a link makes good at once after a pause, "
+            f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
+        )
+    )
+    hb_delay: Delay = Field(default=0.0, description="seconds that an HB link delays each packet")
+    hb_loss: Loss = Field(default=0.0, description="part of all packets that an HB link loses")
+    nic_delay: Delay = Field(default=0.0, description="the same of NIC links and uplinks")
+    nic_loss: Loss = Field(default=0.0, description="the same of NIC links and uplinks")
+    datapath: DatapathChoice = Field(
+        default=DatapathChoice.AUTO,
+        description="of the rail and spine switches: `kernel` or `user-space`; "
+        "`auto`: this machine's default",
+    )
+
+
+class Workload(Strict):
+    """A collective to execute."""
+
+    collective: Collective = Field(description="what the GPUs want to achieve")
+    algorithm: str = Field(description="how; docs/extending.md lists them")
+    size: Annotated[str, BeforeValidator(_size)] = Field(
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
+    )
+    size_scale: Annotated[float, Field(ge=1, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+    @model_validator(mode="after")
+    def _algorithm_exists(self) -> Self:
+        known = algorithms_of(self.collective)
+        if self.algorithm not in known:
+            raise ValueError(
+                f"{self.collective} has no algorithm {self.algorithm!r}"
+                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
+            )
+        return self
+
+
+class Expect(Strict):
+    """What the ratio of measured to modeled completion time must be."""
+
+    ratio_within: float = Field(default=0.02, gt=0, strict=True, description="further from 1: warn")
+    ratio_limit: float = Field(
+        default=0.05, gt=0, strict=True, description="further from 1: fail, exit code 1"
+    )
+    blackout_ms: float | None = Field(
+        default=None, gt=0, description="faults: a longer blackout of any probed pair: fail"
+    )
+
+
+class FaultEntry(Strict):
+    """Something that breaks while a collective is executed, and again for whole executions."""
+
+    what: What = Field(description=f"what breaks: {_words(What)}")
+    how: How = Field(default=How.DOWN, description=f"what happens to it: {_words(How)}")
+    where: Names | None = Field(
+        default=None, description="the names of what breaks (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
+    )
+    random: int | None = Field(
+        default=None, ge=1, strict=True, description="instead of names: so many, chosen by `seed`"
+    )
+    rate: Rate | None = Field(
+        default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
+    )
+    at: float | None = Field(
+        default=None, ge=0, description="when, in seconds into the execution; default: 0.3"
+    )
+    at_step: int | None = Field(
+        default=None, ge=0, strict=True, description="instead: when this step of it begins, from 0"
+    )
+    for_: float | None = Field(
+        default=None, gt=0, alias="for", description="for how many seconds; default: until the end"
+    )
+    period: float = Field(default=0.5, gt=0, description="flap: seconds; down for half of each")
+    count: int = Field(default=4, ge=1, strict=True, description="flap: how many periods")
+
+
+class Job(Strict):
+    """What the job does about the faults of its scenario."""
+
+    reaction: Reaction = Field(
+        default=Reaction.REROUTE,
+        description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
+        "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
+        "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",
+    )
+    restart_time: float = Field(
+        default=0.5, ge=0, description="emulated seconds from the abort until the job is back"
+    )
+    reconfiguration_time: float = Field(
+        default=0.025, ge=0, description="seconds that the optical switch takes"
+    )
+    group_size: int = Field(
+        default=2, ge=1, strict=True, description="swap-group: GPUs that change places together"
+    )
+
+
+class ScenarioFile(Strict):
+    """A scenario file."""
+
+    name: str | None = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="default: the file's name"
+    )
+    description: str = Field(default="", description="for people")
+    fabric: Fabric
+    workloads: tuple[Workload, ...] = Field(min_length=1, description="what to execute, in order")
+    faults: tuple[FaultEntry, ...] = Field(default=(), description="what breaks, if anything")
+    job: Job = Field(default_factory=Job, description="what the job does about it")
+    probed_pairs: int = Field(
+        default=6,
+        ge=1,
+        strict=True,
+        description="faults: so many of the pairs that are hit, and of the others, are probed; "
+        "each takes 0.5 Mbit/s of its links",
+    )
+    repeats: Annotated[int, Field(ge=1, strict=True)] | Literal["auto"] = Field(
+        default=5,
+        description="counted executions of a case; `auto`: until the median is known to 0.5 % "
+        "either way with 95 % confidence, 6 to 30",
+    )
+    warmup: int = Field(default=1, ge=0, strict=True, description="executions before, not counted")
+    seed: int = Field(
+        default=0, ge=0, strict=True, description="turns the choice of spines; chooses what breaks"
+    )
+    verify: bool = Field(
+        default=False, strict=True, description="send real numbers and check the result"
+    )
+    check_paths: bool = Field(
+        default=False,
+        strict=True,
+        description="before the cases, check the paths that packets take, as `railbed verify` does",
+    )
+    allow_overload: bool = Field(
+        default=False,
+        strict=True,
+        description="do not refuse rates and steps that this machine cannot keep up with",
+    )
+    expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")

@@ -1,0 +1,65 @@
+"""From a scenario and lists of values to the points of a sweep, all checked before any is run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from model.errors import InputError, Problem
+from model.sweep import Point, Setting, Sweep, combinations
+from scenarios.loader import load
+from scenarios.spec.scenario import Scenario
+from scenarios.sweep.axes import axes
+
+NAMED_POINTS = 10
+
+Check = Callable[[Scenario], None]
+"""Refuses a scenario with an `InputError`."""
+
+
+def planned(
+    path: Path, over: Sequence[str], overrides: Sequence[str], proxies: str, check: Check
+) -> Sweep:
+    """The sweep of a scenario file; raises `InputError` with the problems of all points."""
+    settings = combinations(axes(over, overrides))
+    points = [Point(number, chosen, "") for number, chosen in enumerate(settings, 1)]
+    scenarios = _checked(points, lambda point: _load(path, overrides, point.settings), check)
+    texts = (scenario.text for scenario in scenarios)
+    whole = (replace(point, text=text) for point, text in zip(points, texts, strict=True))
+    return Sweep(scenarios[0].name, proxies, tuple(whole))
+
+
+def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
+    """Check stored points, in their scenario files: the program may have changed meanwhile."""
+    _checked(points, lambda point: load(file_of(point)), check)
+
+
+def _load(path: Path, overrides: Sequence[str], settings: Sequence[Setting]) -> Scenario:
+    return load(path, [*overrides, *map(str, settings)])
+
+
+def _checked(
+    points: Sequence[Point], read: Callable[[Point], Scenario], check: Check
+) -> list[Scenario]:
+    """The scenarios of all points, or an `InputError` with all that is wrong with any."""
+    scenarios: list[Scenario] = []
+    found: dict[Problem, list[Point]] = {}
+    for point in points:
+        try:
+            scenarios.append(read(point))
+            check(scenarios[-1])
+        except InputError as error:
+            for problem in error.problems:
+                found.setdefault(problem, []).append(point)
+    if found:
+        raise InputError(*(_named(*entry, len(points)) for entry in found.items()))
+    return scenarios
+
+
+def _named(problem: Problem, points: Sequence[Point], of: int) -> Problem:
+    """The problem with the points that have it; what all have is the scenario's own."""
+    if len(points) == of > 1:
+        return problem
+    others = ", ".join(str(point.number) for point in points[1 : NAMED_POINTS + 1])
+    more = f" and {len(points) - 1 - NAMED_POINTS} more" if len(points) > NAMED_POINTS + 1 else ""
+    also = f", also {others}{more}" if others else ""
+    return replace(problem, where=f"{points[0]}{also}: {problem.where}")

@@ -1,0 +1,96 @@
+"""What a sweep tells while it runs: which point of how many, and how long it will still take."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from model.sweep import Point
+from results.store.sweeps import SweepFolder
+from scenarios.execution.progress import Lines
+
+
+class SweepListener(Protocol):
+    """Is told what a sweep does."""
+
+    def begun(self, point: Point, remaining_s: float | None) -> None:
+        """A point is under way; so long until all have ended, if that can be told yet."""
+
+    def ended(self, point: Point, how: str) -> None:
+        """A point has ended."""
+
+
+class SweepLines:
+    """Two lines for each point: for logs and pipes."""
+
+    def __init__(self, console: Console, points: int) -> None:
+        self._lines = Lines(console)
+        self._points = points
+
+    def begun(self, point: Point, remaining_s: float | None) -> None:
+        """Say which, and how long it will still take."""
+        self._lines.step(f"{self._named(point)}; {human_remaining(remaining_s)}")
+
+    def ended(self, point: Point, how: str) -> None:
+        """Say how."""
+        self._lines.step(f"{self._named(point)}: {how}")
+
+    def _named(self, point: Point) -> str:
+        return f"point {point.number} of {self._points} ({point.label})"
+
+
+class SweepBar:
+    """A bar over all points, with the elapsed and the remaining time."""
+
+    def __init__(self, progress: Progress, points: int, finished: int) -> None:
+        self._progress = progress
+        self._task = self._progress.add_task(
+            "starting", total=points, completed=finished, remaining=""
+        )
+
+    def begun(self, point: Point, remaining_s: float | None) -> None:
+        """Show it beside the bar."""
+        left = human_remaining(remaining_s)
+        self._progress.update(self._task, description=str(point), remaining=left)
+
+    def ended(self, point: Point, how: str) -> None:
+        """Move the bar; a line above it says how."""
+        self._progress.console.print(f"{point}: {how}", highlight=False, markup=False)
+        self._progress.advance(self._task)
+
+
+@contextmanager
+def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListener]:
+    """What fits the console: a bar on a terminal, else lines."""
+    points = len(folder.sweep.points)
+    if not console.is_terminal:
+        yield SweepLines(console, points)
+        return
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[remaining]}"),
+        console=console,
+        transient=True,
+    ) as progress:
+        yield SweepBar(progress, points, points - len(folder.unfinished))
+
+
+def remaining(took_s: Sequence[float], points: int) -> float | None:
+    """Seconds that so many points take, if each takes the mean of those that have ended."""
+    return sum(took_s) / len(took_s) * points if took_s else None
+
+
+def human_remaining(seconds: float | None) -> str:
+    """How long it will still take, in words."""
+    if seconds is None:
+        return "remaining time not known yet"
+    if seconds < 120:
+        return f"about {seconds:.0f} s left"
+    minutes = round(seconds / 60)
+    hours = f"{minutes // 60} h " if minutes >= 60 else ""
+    return f"about {hours}{minutes % 60} min left"

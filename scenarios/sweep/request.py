@@ -1,0 +1,58 @@
+"""What a user asks of `railbed sweep`: to begin a sweep, or to go on with one."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.errors import InputError, Problem
+from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
+from scenarios.sweep.points import Check, check_again, planned
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The arguments of the command; `None` and empty where one is not given."""
+
+    scenario: Path | None
+    over: tuple[str, ...]
+    overrides: tuple[str, ...]
+    proxies: str | None
+    name: str | None
+    resume: str | None
+
+    def folder(self, store: Path, check: Check) -> SweepFolder:
+        """The sweep's folder, found or made, with every point checked."""
+        problems = tuple(self._problems())
+        if problems:
+            raise InputError(*problems)
+        if self.scenario is None:
+            return self._stored(store, check)
+        proxies = self.proxies or "container"
+        sweep = planned(self.scenario, self.over, self.overrides, proxies, check)
+        return begin_sweep(store, self.name or sweep.name, sweep)
+
+    def _stored(self, store: Path, check: Check) -> SweepFolder:
+        folder = find_sweep(store, self.resume or "latest")
+        check_again(folder.sweep.points, folder.scenario, check)
+        return folder
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.scenario is None and self.resume is None:
+            yield Problem("sweep", "needs a scenario, or --resume NAME", "see docs/sweeps.md")
+        given = {
+            "SCENARIO": self.scenario,
+            "--over": self.over,
+            "--set": self.overrides,
+            "--proxies": self.proxies,
+            "--name": self.name,
+        }
+        beside = [option for option, value in given.items() if value]
+        if self.resume is not None and beside:
+            what = f"goes without {', '.join(beside)}"
+            yield Problem("--resume", what, "a sweep goes on as it was begun")
+        if self.name is not None and (self.name == "latest" or not NAME.fullmatch(self.name)):
+            what = f"must be up to 80 letters, digits, '-', '_' and '.', got {self.name!r}"
+            yield Problem("--name", what, "and not 'latest', which is the sweep begun last")

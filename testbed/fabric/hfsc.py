@@ -1,0 +1,52 @@
+"""Links shaped by HFSC (tc-hfsc(7)) instead of HTB: for a benchmark that compares the two.
+
+HFSC follows a service curve: what a pause takes from a link that has something to send, the link
+makes up for afterwards, however long the pause was.
+"""
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from model.errors import NotReady
+from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
+from testbed.fabric.shaping import (
+    ACKNOWLEDGEMENT_CLASS,
+    DATA_CLASS,
+    LINK_CLASS,
+    ROOT,
+    add_acknowledgement_filter,
+)
+from testbed.testbed import Testbed
+
+
+def shape_by_hfsc(bed: Testbed) -> None:
+    """Replace the shapers of all links; raises `NotReady` on a kernel without HFSC."""
+    for link in bed.topology.links:
+        for end in (link.lower, link.upper):
+            _replace(bed.wires.netlink_of(end), bed.wires.index_of(end), link.shaper)
+
+
+def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+    rate = shaper.rate_bps
+    acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
+    whole, data, short = (
+        {"m2": f"{bps}bit"} for bps in (rate, rate - acknowledgements, acknowledgements)
+    )
+    netlink.tc("del", "htb", interface, ROOT)
+    try:
+        netlink.tc("add", "hfsc", interface, ROOT, default=DATA_CLASS & 0xFFFF)
+    except NetlinkError as error:
+        raise NotReady(f"this kernel has no HFSC ({error.args[-1]})") from error
+    netlink.tc("add-class", "hfsc", interface, LINK_CLASS, parent=ROOT, fsc=whole, usc=whole)
+    netlink.tc("add-class", "hfsc", interface, DATA_CLASS, parent=LINK_CLASS, fsc=data)
+    # The real-time curve is what is served first.
+    netlink.tc(
+        "add-class",
+        "hfsc",
+        interface,
+        ACKNOWLEDGEMENT_CLASS,
+        parent=LINK_CLASS,
+        rsc=short,
+        fsc=short,
+    )
+    add_acknowledgement_filter(netlink, interface)

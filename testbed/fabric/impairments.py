@@ -1,0 +1,50 @@
+"""Delay and loss of links: a netem queue (tc-netem(8)) under each class of a shaper.
+
+A packet waits in the class for its delay, and for its tokens afterwards.
+"""
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from model.errors import EmulationError, RailbedError
+from model.fabric.shaping import Impairment
+from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS
+from testbed.fabric.trial_link import trial_link
+
+NETEM = "netem"
+# What is held up, besides what an unimpaired class holds.
+HELD_UP_PACKETS = 10_000
+
+
+def impair(netlink: IPRoute, interface: int, impairment: Impairment) -> None:
+    """Delay and lose what leaves by a shaped interface; `EmulationError` if it is not so then."""
+    for leaf in LEAVES:
+        netlink.tc(
+            "replace",
+            NETEM,
+            interface,
+            parent=leaf,
+            delay=round(impairment.delay_s * 1e6),
+            loss=impairment.loss * 100,
+            limit=QUEUE_PACKETS + HELD_UP_PACKETS,
+        )
+    queues = netlink.get_qdiscs(index=interface)
+    found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
+    if found != set(LEAVES):
+        raise EmulationError(f"netem queues wanted under {LEAVES}, found under {found}")
+
+
+def missing_netem() -> str | None:
+    """What this kernel lacks for delay and loss, as a sentence; None if it can do both.
+
+    Found by trying, in a namespace that goes at once.
+    """
+    try:
+        with trial_link() as (netlink, index):
+            impair(netlink, index, Impairment(delay_s=0.001, loss=0.01))
+    except (OSError, NetlinkError, RailbedError) as error:
+        return (
+            f"delay and loss of links need netem, which this kernel lacks ({error.args[-1]}); "
+            "load it with `sudo modprobe sch_netem`, or boot a kernel that has it"
+        )
+    return None

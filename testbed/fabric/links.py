@@ -1,0 +1,299 @@
+"""Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPBatch, IPRoute
+from pyroute2.netlink.rtnl import ndmsg
+
+from linux.namespaces import namespace_of
+from linux.netlink import NetlinkSocket, Request, split
+from linux.processes import wait_for
+from linux.qdisc_stats import read_queues
+from model.errors import EmulationError
+from model.fabric import addressing
+from model.fabric.shaping import MTU_BYTES, Impairment
+from model.fabric.topology import Gpu, Link, LinkKind, Port
+from testbed.fabric.impairments import impair
+from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, shape_requests
+from testbed.nodes.gpu_proxies import Proxy
+
+# Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
+# their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
+FIRST_INDEX = 1000
+UP_DEADLINE_S = 10
+# A folder of br_netfilter's, which shows the namespace of who reads it.
+BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
+IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What an end of a link has counted since it was made: bytes and packets of its interface."""
+
+    sent_bytes: int
+    sent_packets: int
+    received_bytes: int
+    received_packets: int
+    dropped_packets: int
+
+
+@dataclass
+class Wiring:
+    """Netlink sockets: one for the switches' namespace, one for each proxy's.
+
+    `sockets` has them once more, for what is much and must be fast; the switches' has the name "".
+    What is asked of them is collected by `compiler` until `flush`.
+    """
+
+    switches: IPRoute
+    proxies: dict[str, IPRoute]
+    process_ids: dict[str, int]
+    sockets: dict[str, NetlinkSocket]
+    compiler: IPBatch
+    interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    _made: int = field(default=0, init=False)
+    _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
+    _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
+    _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
+
+    def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
+        """Ask for the pair of interfaces of a link, and for both to be up."""
+        lower, upper = link.lower, link.upper
+        for port in (lower, upper):
+            self.interfaces[self._place(port), port.interface] = self._next_index()
+        peer: list[tuple[str, str | int]] = [
+            ("IFLA_IFNAME", lower.interface),
+            ("IFLA_MTU", MTU_BYTES),
+        ]
+        if lower.node in gpus:
+            peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
+            peer.append(("IFLA_ADDRESS", _hardware_address(link.kind, gpus[lower.node])))
+        with self._asking("", link.name) as netlink:
+            netlink.link(
+                "add",
+                index=self.index_of(upper),
+                ifname=upper.interface,
+                mtu=MTU_BYTES,
+                txqlen=QUEUE_PACKETS,
+                IFLA_LINKINFO=_pair_with(self.index_of(lower), peer),
+            )
+        for port in (lower, upper):
+            with self._asking(self._place(port), link.name) as netlink:
+                netlink.link("set", index=self.index_of(port), state="up")
+
+    @contextmanager
+    def _asking(self, place: str, what: str) -> Iterator[IPBatch]:
+        """Collect requests for a namespace."""
+        yield self.compiler
+        self._asked.setdefault(place, []).extend(split(what, bytes(self.compiler.batch)))
+        self.compiler.reset()
+
+    def flush(self) -> None:
+        """Do what was asked for, first in the switches' namespace: links come from there."""
+        for place in sorted(self._asked):
+            self.sockets[place].send(self._asked.pop(place))
+
+    def _next_index(self) -> int:
+        self._made += 1
+        return FIRST_INDEX + self._made
+
+    def netlink_of(self, port: Port) -> IPRoute:
+        """The netlink socket of the namespace that a port's interface is in."""
+        if port.node in self.lost:
+            raise EmulationError(
+                f"{port.node}: this GPU proxy is dead, and {port.interface} with it"
+            )
+        return self.proxies.get(port.node, self.switches)
+
+    def index_of(self, port: Port) -> int:
+        """The kernel's index of a port's interface."""
+        key = self._place(port), port.interface
+        if key not in self.interfaces:
+            raise EmulationError(f"{port.node}: interface {port.interface} is not there")
+        return self.interfaces[key]
+
+    def _place(self, port: Port) -> str:
+        """The namespace of a port: only proxies have one of their own."""
+        return port.node if port.node in self.proxies else ""
+
+    def lose_proxy(self, gpu: str) -> None:
+        """Let go of the namespace of a proxy that is dead; its links' counters stay as they are."""
+        netlink = self.proxies.pop(gpu, None)
+        if netlink is not None:
+            netlink.close()
+            self.sockets.pop(gpu).close()
+        self.process_ids.pop(gpu, None)
+        self.lost.add(gpu)
+
+    def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port, peers: Iterable[Gpu]) -> None:
+        """Addresses, and the next hop of the rail, which is no machine: switches route.
+
+        All neighbours are known from the start: to ask for one would wait behind data, and what is
+        sent meanwhile would be lost.
+        """
+        hb_index, nic_index = self.index_of(hb), self.index_of(nic)
+        with self._asking(gpu.name, f"{gpu.name}: its addresses") as netlink:
+            netlink.link("set", index=1, state="up")
+            _add_address(netlink, hb_index, addressing.hb_address(gpu), addressing.DOMAIN_PREFIX)
+            _add_address(netlink, nic_index, addressing.nic_address(gpu), 32)
+            _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
+            for peer in peers:
+                mac = addressing.hb_mac(peer)
+                _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
+
+    def make_bridge(self, name: str, ports: Mapping[Port, str]) -> None:
+        """A kernel bridge without spanning tree: the crossbar of an HB domain.
+
+        `ports` has the hardware address behind each. All are known from the start: a bridge that
+        has to learn them sends to all GPUs what is for one that has sent nothing yet.
+        """
+        bridge = self._next_index()
+        with self._asking("", name) as netlink:
+            netlink.link("add", index=bridge, ifname=name, kind="bridge", br_stp_state=0)
+            netlink.link("set", index=bridge, state="up")
+            for port, address in ports.items():
+                index = self.index_of(port)
+                netlink.link("set", index=index, master=bridge)
+                # bridge(8) calls an entry that is neither learned nor the bridge's own "static".
+                netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
+
+    def wait_until_up(self, links: Iterable[Link]) -> None:
+        """Wait until the kernel has found all links to be up; new ones have carrier before."""
+        wanted = {link.upper.interface for link in links}
+        wait_for(lambda: wanted <= self._interfaces_up(), "all links come up", UP_DEADLINE_S)
+
+    def _interfaces_up(self) -> set[str]:
+        """What of the switches' interfaces is up, and known to be (RFC 2863: its state)."""
+        return {
+            message.get_attr("IFLA_IFNAME")
+            for message in self.switches.get_links()
+            if message.get_attr("IFLA_OPERSTATE") == "UP"
+        }
+
+    def shape(self, link: Link) -> None:
+        """Ask for shapers of both directions of a link, each where it is sent."""
+        for port in (link.lower, link.upper):
+            what = f"{link.name}, {port.node}'s end: its shaper"
+            asked = shape_requests(what, self.index_of(port), link.shaper)
+            self._asked.setdefault(self._place(port), []).extend(asked)
+
+    def check_shaped(self, link: Link) -> None:
+        """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
+        for port in (link.lower, link.upper):
+            name = f"{link.name}, {port.node}'s end"
+            netlink, index = self.netlink_of(port), self.index_of(port)
+            check_shaped(netlink, index, name, link.shaper)
+
+    def impair(self, link: Link, end: Port) -> None:
+        """From now on what this end of a link sends has the link's delay and loss, if any."""
+        if link.impairment:
+            self._impairments[end] = link.impairment
+            self.impair_again(end)
+
+    def impair_again(self, end: Port) -> None:
+        """Give a shaped end its delay and loss back, if it had any: its queues are new."""
+        if end in self._impairments:
+            impair(self.netlink_of(end), self.index_of(end), self._impairments[end])
+
+    def longest_queue_bytes(self) -> int:
+        """What the longest queue of any end of a link holds now."""
+        queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
+        return max((queue.backlog_bytes for queue in queues), default=0)
+
+    def counters(self, links: Sequence[Link]) -> dict[str, Counters]:
+        """What the upper ends of links have counted, by name.
+
+        Of a link that went with its GPU it is what was known last.
+        """
+        statistics, drops = self._statistics(), self._drops()
+        for link in links:
+            index = self.index_of(link.upper)
+            if index in statistics:
+                dropped = sum(self._dropped(port, drops) for port in (link.lower, link.upper))
+                self._last_counters[link.name] = _counters(statistics[index], dropped)
+            elif link.lower.node not in self.lost:
+                raise EmulationError(f"{link.name}: interface {link.upper.interface} is gone")
+        return {k.name: self._last_counters.get(k.name, Counters(0, 0, 0, 0, 0)) for k in links}
+
+    def _statistics(self) -> dict[int, Any]:
+        """The counters of all interfaces of the switches, by index."""
+        messages = self.switches.get_links()
+        return {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
+
+    def _drops(self) -> dict[tuple[str, int], int]:
+        """Packets that each shaper has dropped; none are known of a dead proxy."""
+        return {
+            (place, queue.interface): queue.dropped_packets
+            for place, netlink in self.sockets.items()
+            for queue in read_queues(netlink)
+        }
+
+    def _dropped(self, port: Port, drops: Mapping[tuple[str, int], int]) -> int:
+        if port.node in self.lost:
+            return 0
+        return drops.get((self._place(port), self.index_of(port)), 0)
+
+
+def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:
+    """The other end of a veth(4) pair; pyroute2's own way has no place for its index."""
+    peer = ("VETH_INFO_PEER", {"index": index, "attrs": attributes})
+    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [peer]})]}
+
+
+def _counters(statistics: Any, dropped_packets: int) -> Counters:
+    return Counters(
+        sent_bytes=statistics["tx_bytes"],
+        sent_packets=statistics["tx_packets"],
+        received_bytes=statistics["rx_bytes"],
+        received_packets=statistics["rx_packets"],
+        dropped_packets=dropped_packets,
+    )
+
+
+def _add_address(netlink: IPBatch, interface: int, address: IPv4Address, prefix: int) -> None:
+    netlink.addr("add", index=interface, address=str(address), prefixlen=prefix)
+
+
+def _add_neighbour(netlink: IPBatch, interface: int, address: IPv4Address, mac: str) -> None:
+    netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
+
+
+def _hardware_address(kind: LinkKind, gpu: Gpu) -> str:
+    return addressing.hb_mac(gpu) if kind is LinkKind.HB else addressing.nic_mac(gpu)
+
+
+def keep_bridges_from_netfilter() -> None:
+    """Where br_netfilter is loaded, keep the present namespace's bridged frames from iptables."""
+    for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
+        setting.write_text("0")
+
+
+def keep_ends_silent() -> None:
+    """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
+    for interfaces in ("all", "default"):
+        if (setting := IPV6_SETTINGS / interfaces / "disable_ipv6").exists():
+            setting.write_text("1")
+
+
+@contextmanager
+def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
+    """Open the netlink sockets; the present namespace is the switches'."""
+    with ExitStack() as stack:
+        switches = stack.enter_context(IPRoute())
+        switches.link("set", index=1, state="up")
+        keep_bridges_from_netfilter()
+        keep_ends_silent()
+        proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
+        for proxy in proxies.values():
+            with namespace_of(proxy.process_id):
+                proxy_routes[proxy.gpu] = stack.enter_context(IPRoute())
+                sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
+        process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
+        compiler = stack.enter_context(IPBatch())
+        yield Wiring(switches, proxy_routes, process_ids, sockets, compiler)

@@ -1,0 +1,193 @@
+"""The fabric as a Mininet network.
+
+Mininet's own nodes start a shell each, and its links run `ip` and `tc` for every step. These
+classes do the same over netlink, and start a shell only when Mininet's command line wants one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import Node, Switch
+from mininet.topo import Topo
+
+from model.fabric import addressing
+from model.fabric import topology as fabric
+from testbed.fabric.links import Wiring
+from testbed.nodes.gpu_proxies import Proxy
+from testbed.nodes.openvswitch import Bridge, OpenVSwitch
+
+
+class FabricTopo(Topo):  # type: ignore[misc]
+    """The topology's nodes and links, with the classes and objects that make them real."""
+
+    def build(
+        self,
+        topology: fabric.Topology,
+        proxies: dict[str, Proxy],
+        wires: Wiring,
+        switch: OpenVSwitch,
+    ) -> None:
+        """Called by Mininet with what the constructor was given."""
+        for gpu in topology.gpus:
+            pid = proxies[gpu.name].process_id
+            domain = topology.domain(gpu.domain)
+            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
+        for name in topology.hb_switches:
+            self.addSwitch(name, cls=HbSwitch, wires=wires, dpid="0")
+        for name in topology.openflow_switches:
+            dpid = f"{topology.datapath_id(name):x}"
+            self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=dpid)
+        for link in topology.links:
+            self.addLink(
+                link.lower.node,
+                link.upper.node,
+                port1=link.lower.number,
+                port2=link.upper.number,
+                cls=FabricLink,
+                link=link,
+                wires=wires,
+                gpus=topology.gpu_by_name,
+            )
+
+
+class ShellOnDemand(Node):  # type: ignore[misc]
+    """A node that starts its shell with the first command."""
+
+    inNamespace: bool  # Mininet's name
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Nothing yet."""
+
+    def sendCmd(self, *command: Any, **options: Any) -> None:
+        """Start the shell if there is none, and send it a command."""
+        if self.shell is None:
+            place, pid = self.inNamespace, self.pid
+            self.inNamespace = False
+            super().startShell(f"-cda{pid}" if pid else None)
+            self.inNamespace = place
+        super().sendCmd(*command, **options)
+
+
+class GpuProxyNode(ShellOnDemand):
+    """A GPU proxy; a shell for it joins the proxy's namespaces."""
+
+    def __init__(
+        self, name: str, gpu: fabric.Gpu, domain: Sequence[fabric.Gpu], pid: int, **params: Any
+    ) -> None:
+        super().__init__(name, **params)
+        self.gpu = gpu
+        self.domain = domain
+        self.pid = pid
+
+    def configDefault(self, **params: Any) -> None:
+        """Give the proxy its addresses."""
+        hb, nic = self.intfs[1], self.intfs[2]
+        peers = [gpu for gpu in self.domain if gpu != self.gpu]
+        hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower, peers)
+
+
+class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
+    """A switch; it needs no control interface of its own, which Mininet would give it."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        super().__init__(name, **{**params, "inNamespace": True})
+
+
+class HbSwitch(FabricSwitch):
+    """An HB domain's switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
+
+    def __init__(self, name: str, wires: Wiring, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.wires = wires
+
+    def start(self, controllers: list[Any]) -> None:
+        """Make the bridge with its ports."""
+        links = [interface.link for interface in self.intfs.values() if interface.link]
+        ports = {link.link.upper: addressing.hb_mac(link.intf1.node.gpu) for link in links}
+        self.wires.make_bridge(self.name, ports)
+
+
+class OpenFlowSwitch(FabricSwitch):
+    """A rail or spine switch in the run's own Open vSwitch."""
+
+    def __init__(self, name: str, open_vswitch: OpenVSwitch, **params: Any) -> None:
+        super().__init__(name, **params)
+        self.open_vswitch = open_vswitch
+
+    def start(self, controllers: list[Any]) -> None:
+        """Nothing alone: Mininet starts all at once."""
+
+    @classmethod
+    def batchStartup(cls, switches: tuple["OpenFlowSwitch", ...]) -> tuple["OpenFlowSwitch", ...]:
+        """Make all switches in one transaction."""
+        switches[0].open_vswitch.add_bridges([switch.bridge() for switch in switches])
+        return switches
+
+    def bridge(self) -> Bridge:
+        """The switch as Open vSwitch knows it."""
+        ports = {number: i.name for number, i in self.intfs.items() if i.link is not None}
+        return Bridge(self.name, int(self.dpid, 16), ports)
+
+
+class FabricIntf(Intf):  # type: ignore[misc]
+    """An interface that is configured over netlink."""
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Nothing: `Wiring` has done it."""
+        return {}
+
+
+class FabricLink(Link):  # type: ignore[misc]
+    """A link of the fabric."""
+
+    def __init__(
+        self,
+        node1: Node,
+        node2: Node,
+        port1: int,
+        port2: int,
+        link: fabric.Link,
+        wires: Wiring,
+        gpus: dict[str, fabric.Gpu],
+        **params: Any,
+    ) -> None:
+        self.link = link
+        self.wires = wires
+        wires.connect(link, gpus)
+        names = {"intfName1": link.lower.interface, "intfName2": link.upper.interface}
+        super().__init__(node1, node2, port1, port2, intf=FabricIntf, **names)
+
+    @classmethod
+    def makeIntfPair(cls, *names: Any, **params: Any) -> None:
+        """Nothing: `Wiring` has done it."""
+
+
+def build_network(
+    topology: fabric.Topology, proxies: dict[str, Proxy], wires: Wiring, switch: OpenVSwitch
+) -> Mininet:
+    """Make nodes and links.
+
+    Mininet's initialization would raise limits of the whole machine; it is not needed.
+    """
+    Mininet.inited = True
+    topo = FabricTopo(topology, proxies, wires, switch)
+    network = Mininet(topo, controller=None, link=FabricLink)
+    wires.flush()
+    return network
+
+
+def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
+    """Start the switches and shape the links.
+
+    Links are up before: to bridges and to the controller, all others are broken. Shapers come last:
+    Open vSwitch removes what it finds on a port that it is given.
+    """
+    wires.wait_until_up(topology.links)
+    network.start()
+    for link in topology.links:
+        wires.shape(link)
+    wires.flush()
+    for link in topology.links:
+        wires.check_shaped(link)

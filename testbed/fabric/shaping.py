@@ -1,0 +1,134 @@
+"""Shaped links: hierarchical token buckets (tc-htb(8)) with a class for acknowledgements.
+
+With traffic both ways, acknowledgements wait behind data in the queue and completion times grow
+by half. A class of higher priority for packets too short to carry data keeps completion time
+within 1 % of the model. Both classes may borrow up to the link's rate.
+"""
+
+import struct
+from collections.abc import Iterator
+from functools import cache
+
+from pyroute2 import IPBatch, IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
+
+from linux.netlink import HEADER, Request, split
+from model.errors import EmulationError
+from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ACKNOWLEDGEMENT_SHARE, Shaper
+
+ROOT = 0x1_0000
+LINK_CLASS = ROOT | 1
+DATA_CLASS = ROOT | 2
+ACKNOWLEDGEMENT_CLASS = ROOT | 3
+LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
+
+QUANTUM_BYTES = 16 * 1024
+# Each leaf holds as many as its interface (ip-link(8), txqueuelen).
+QUEUE_PACKETS = 1000
+ETHERTYPE_IPV4 = 0x0800
+# struct tcmsg (linux/rtnetlink.h): the family, padding, the interface.
+INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4
+# u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
+_LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
+_SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
+
+
+def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+    """Shape what leaves by the interface with this index, in the namespace of `netlink`."""
+    netlink.tc("add", "htb", interface, ROOT, default=DATA_CLASS & 0xFFFF)
+    for handle, options in _classes(shaper).items():
+        netlink.tc("add-class", "htb", interface, handle, **options)
+    add_acknowledgement_filter(netlink, interface)
+
+
+def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
+    """Send packets too short for data to their class of the shaper at an interface."""
+    netlink.tc(
+        "add-filter",
+        "u32",
+        interface,
+        parent=ROOT,
+        prio=1,
+        protocol=ETHERTYPE_IPV4,
+        target=ACKNOWLEDGEMENT_CLASS,
+        keys=[_SHORT_PACKET],
+    )
+
+
+@cache
+def _requests(shaper: Shaper) -> bytes:
+    """What `shape` asks for, encoded, for an interface with the index 0."""
+    with IPBatch() as compiler:
+        shape(compiler, 0, shaper)
+        return bytes(compiler.batch)
+
+
+def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Request]:
+    """The requests that shape an interface: many are alike, and to encode them takes long."""
+    for about, request in split(what, _requests(shaper)):
+        begin, end = request[:INTERFACE_AT], request[INTERFACE_AT + INTERFACE.size :]
+        yield about, begin + INTERFACE.pack(interface) + end
+
+
+def reshape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+    """Give a shaped interface another rate; what is queued stays."""
+    for handle, options in _classes(shaper).items():
+        netlink.tc("change-class", "htb", interface, handle, **options)
+
+
+def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
+    """The classes' options; rates in bytes/s."""
+    rate = shaper.rate_bps // 8
+    acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
+    common = {
+        "ceil": rate,
+        "burst": shaper.burst_bytes,
+        "cburst": shaper.burst_bytes,
+        "quantum": QUANTUM_BYTES,
+    }
+    return {
+        LINK_CLASS: {"parent": ROOT, "rate": rate, **common},
+        DATA_CLASS: {"parent": LINK_CLASS, "rate": rate - acknowledgements, "prio": 1, **common},
+        ACKNOWLEDGEMENT_CLASS: {
+            "parent": LINK_CLASS,
+            "rate": acknowledgements,
+            "prio": 0,
+            **common,
+        },
+    }
+
+
+def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) -> None:
+    """Read the shaper back; raise `EmulationError` if it is not there as asked."""
+    try:
+        found = _read_classes(netlink, interface)
+        filters = list(netlink.get_filters(index=interface, parent=ROOT))
+    except NetlinkError as error:
+        raise EmulationError(f"{name}: cannot read its shaper back: {error}") from error
+    wanted = {
+        handle: (
+            options["rate"],
+            options["ceil"],
+            calc_xmittime(options["ceil"], options["cburst"]),
+        )
+        for handle, options in _classes(shaper).items()
+    }
+    if found != wanted or not filters:
+        raise EmulationError(
+            f"{name}: not shaped as asked: wanted classes with (rate, ceiling, depth) in bytes/s "
+            f"and ticks {wanted}, found {found} and {len(filters)} filters; is another program "
+            "changing this machine's traffic control?"
+        )
+
+
+def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int, int]]:
+    """Rates and ceilings in bytes/s, and how deep the buckets are in the scheduler's ticks."""
+    classes = {}
+    for message in netlink.get_classes(index=interface):
+        options = message.get_attr("TCA_OPTIONS")
+        parameters = options.get_attr("TCA_HTB_PARMS")
+        rate = options.get_attr("TCA_HTB_RATE64") or parameters["rate"]
+        ceiling = options.get_attr("TCA_HTB_CEIL64") or parameters["ceil"]
+        classes[message["handle"]] = (rate, ceiling, parameters["cbuffer"])
+    return classes

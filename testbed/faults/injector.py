@@ -1,0 +1,235 @@
+"""Faults of a running fabric. Every fault returns its own undo.
+
+Nothing of a fault outlives the fabric: interfaces go with its namespace, processes with the run.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import permutations
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from linux.namespaces import namespace_of
+from linux.processes import kill
+from model.errors import EmulationError, RailbedError
+from model.fabric.topology import Gpu, Link, Port
+from model.faults.faults import How
+from testbed.fabric.shaping import check_shaped, reshape
+from testbed.fabric.trial_link import NAME, SHAPER, trial_link
+from testbed.faults.link_faults import Breakage, Gone, check_dropping, drop_all, drop_no_more
+from testbed.nodes.controller_process import wait_until_listening, wait_until_ready
+from testbed.testbed import Testbed, widen_send_buffers
+
+# Harmless when called twice, and when what was broken is gone.
+Undo = Callable[[], None]
+
+
+# What is tried, to find out whether a fault can be made.
+NEEDS = {
+    How.DOWN: "taking an interface down",
+    How.BLACKHOLE: "the blackhole queue (sch_blackhole)",
+    How.BLACKHOLE_ONE_WAY: "the blackhole queue (sch_blackhole)",
+    How.DEGRADE: "changing the rate of a shaped interface (HTB)",
+    How.FLAP: "taking an interface down",
+    How.KILL: "taking an interface down",
+}
+
+
+class FaultInjector:
+    """Breaks parts of a running fabric; faults may overlap, and be undone in any order.
+
+    Processes that it starts die with the thread that calls it: call it from one that stays.
+    """
+
+    def __init__(self, bed: Testbed) -> None:
+        self._bed = bed
+        self._breakage = Breakage(bed.wires)
+        self._killed: Counter[str] = Counter()
+
+    def break_link(
+        self, link: Link, how: How, rate_bps: int | None = None, sender: str | None = None
+    ) -> Undo:
+        """Break a link; `rate_bps` is for degrade, `sender` for a blackhole that is one-way.
+
+        What `sender` sends is lost, by default what the link's lower node does.
+        """
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all([link], how)
+        if how is How.BLACKHOLE_ONE_WAY:
+            return self._silence([_sending_end(link, sender or link.lower.node)])
+        if how is How.DEGRADE and rate_bps:
+            return self._slow_down(link, rate_bps)
+        missing = "needs a rate" if how is How.DEGRADE else "is nothing that a link can do"
+        raise EmulationError(f"{link.name}: {how} {missing}")
+
+    def break_switch(self, name: str, how: How) -> Undo:
+        """Break all links of a rail, spine or HB switch at once, or kill the switch."""
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all(self._links_of(name), how)
+        if how is How.KILL and name in self._bed.topology.openflow_switches:
+            return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
+        raise EmulationError(f"{name}: {how} is nothing that this switch can do")
+
+    def break_gpu(self, gpu: str, how: How) -> Undo:
+        """Break both links of a GPU, or kill its proxy, which does not come back."""
+        if how in (How.DOWN, How.BLACKHOLE):
+            return self._break_all(self._links_of(gpu), how)
+        if how is How.KILL:
+            self._kill_gpu(gpu)
+            return lambda: None
+        raise EmulationError(f"{gpu}: {how} is nothing that a GPU can do")
+
+    def kill_controller(self) -> Undo:
+        """`kill -9` of the controller; the undo starts another, and waits until it is ready."""
+        return _broken(self._bed.controller.kill, self._start_controller)
+
+    def kill_open_vswitch(self) -> Undo:
+        """`kill -9` of all rail and spine switches' daemon; the undo starts it again.
+
+        Rules are gone then, and come back from the controller, which the undo waits for if it runs.
+        """
+        return _broken(self._bed.open_vswitch.kill_daemon, self._start_open_vswitch)
+
+    def _links_of(self, node: str) -> list[Link]:
+        return list(self._bed.topology.links_of(node))
+
+    def _break_all(self, links: Sequence[Link], how: How) -> Undo:
+        """What links, switches and GPUs have in common: without carrier, or silent at both ends."""
+        if how is How.DOWN:
+            return self._take_carrier(links)
+        return self._silence([port for link in links for port in (link.lower, link.upper)])
+
+    def _take_carrier(self, links: Sequence[Link]) -> Undo:
+        breakage = self._breakage
+        return _broken(lambda: breakage.take_carrier(links), lambda: breakage.give_carrier(links))
+
+    def _silence(self, ends: Sequence[Port]) -> Undo:
+        breakage = self._breakage
+        return _broken(lambda: breakage.silence(ends), lambda: breakage.end_silence(ends))
+
+    def _slow_down(self, link: Link, rate_bps: int) -> Undo:
+        breakage = self._breakage
+        return _broken(
+            lambda: breakage.slow_down(link, rate_bps),
+            lambda: breakage.end_slowness(link, rate_bps),
+        )
+
+    def _kill_switch(self, name: str) -> None:
+        """Carrier first: it takes a millisecond, and the bridge much longer."""
+        self._killed[name] += 1
+        self._breakage.take_carrier(self._links_of(name))
+        self._bed.open_vswitch.remove_bridge(name)
+
+    def _revive_switch(self, name: str) -> None:
+        """The switch, then its shapers, which Open vSwitch wipes, then carrier."""
+        links = self._links_of(name)
+        self._killed[name] -= 1
+        if self._killed[name] == 0:
+            self._bed.open_vswitch.add_bridges([self._bed.network[name].bridge()])
+            for link in links:
+                self._breakage.shape_again(link, link.port_of(name))
+        self._breakage.give_carrier(links)
+
+    def _kill_gpu(self, gpu: str) -> None:
+        """Its namespace goes when nobody has a socket in it any more; carrier goes at once."""
+        bed = self._bed
+        if gpu in bed.wires.lost:
+            raise EmulationError(f"{gpu}: this GPU proxy is dead already")
+        links = self._links_of(gpu)
+        bed.wires.counters(links)
+        bed.watch.forget(f"{gpu} (GPU proxy)")
+        kill(bed.proxies[gpu].process_id)
+        bed.wires.lose_proxy(gpu)
+        for link in links:
+            with suppress(Gone):
+                self._breakage.take_carrier([link])
+
+    def _start_controller(self) -> None:
+        if self._bed.controller.is_running:
+            return
+        with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
+            self._bed.controller.start()
+        wait_until_listening(self._bed.controller)
+        wait_until_ready(self._bed.controller)
+
+    def _start_open_vswitch(self) -> None:
+        """Start it on its database, shape what it wiped, wait for its rules."""
+        bed = self._bed
+        if bed.open_vswitch.is_running:
+            return
+        behind = bed.controller.written()
+        with namespace_of(bed.watch.process_id("Open vSwitch's database")):
+            bed.open_vswitch.start_daemon()
+        bed.open_vswitch.wait_until_configured()
+        for link in bed.topology.links:
+            for end in (link.lower, link.upper):
+                if end.node in bed.topology.openflow_switches:
+                    self._breakage.shape_again(link, end)
+        if bed.controller.is_running:
+            bed.controller.wait_for_event("ready", behind)
+            self._widen_send_buffers()
+
+    def _widen_send_buffers(self) -> None:
+        """The new daemon's, by a packet between two GPUs that can still speak."""
+        bed = self._bed
+        for one, other in permutations(bed.topology.gpus, 2):
+            if one.rail == other.rail and self._is_whole(one) and self._is_whole(other):
+                widen_send_buffers(bed.proxies[one.name], other, bed.open_vswitch)
+                return
+
+    def _is_whole(self, gpu: Gpu) -> bool:
+        links = self._links_of(gpu.name)
+        return gpu.name not in self._bed.wires.lost and all(map(self._breakage.is_whole, links))
+
+
+def _sending_end(link: Link, sender: str) -> Port:
+    if sender not in (link.lower.node, link.upper.node):
+        raise EmulationError(f"{link.name}: {sender} is at neither end of this link")
+    return link.port_of(sender)
+
+
+def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
+    """Break something and return what mends it, once; what breaks by half is mended at once."""
+    pending = [mend]
+
+    def undo() -> None:
+        if pending:
+            pending.pop()()
+
+    try:
+        break_it()
+    except BaseException:
+        with suppress(EmulationError):
+            undo()
+        raise
+    return undo
+
+
+def missing_for(how: How) -> str | None:
+    """What this kernel lacks for such faults, as a sentence; None if it can make them.
+
+    Found by making one, in a namespace that goes at once.
+    """
+    try:
+        with trial_link() as (netlink, index):
+            _attempt(how, netlink, index)
+    except (OSError, NetlinkError, RailbedError) as error:
+        return f"this kernel cannot make the fault '{how}': {NEEDS[how]} failed ({error})"
+    return None
+
+
+def _attempt(how: How, netlink: IPRoute, index: int) -> None:
+    if how in (How.BLACKHOLE, How.BLACKHOLE_ONE_WAY):
+        drop_all(netlink, index)
+        check_dropping(netlink, index)
+        drop_no_more(netlink, index)
+    elif how is How.DEGRADE:
+        slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
+        reshape(netlink, index, slower)
+        check_shaped(netlink, index, NAME, slower)
+    else:
+        netlink.link("set", index=index, state="up")
+        netlink.link("set", index=index, state="down")

@@ -1,0 +1,60 @@
+"""Removing what dead runs left: processes, containers and folders that carry their mark."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from docker.models.containers import Container
+
+from linux.processes import kill
+from linux.run_lock import RUN_LABEL, dead_runs, live_run_ids, marked_processes
+from model.errors import NotReady
+from testbed.nodes.gpu_proxies import docker_client, remove_container
+
+
+@dataclass(frozen=True)
+class Removed:
+    """How much was removed."""
+
+    runs: int
+    processes: int
+    containers: int
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.processes or self.containers)
+
+    def __str__(self) -> str:
+        return f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
+
+
+def clean() -> Removed:
+    """Remove what carries the mark of a run that is dead, and nothing else."""
+    alive = live_run_ids()
+    processes = list(_orphans(alive))
+    for process_id in processes:
+        kill(process_id)
+    containers = _stray_containers(alive)
+    for container in containers:
+        remove_container(container)
+    folders = dead_runs()
+    for mark in folders:
+        shutil.rmtree(mark.folder, ignore_errors=True)
+    return Removed(len(folders), len(processes), len(containers))
+
+
+def _orphans(alive: frozenset[str]) -> Iterator[int]:
+    """Processes that carry the mark of a run that is not alive."""
+    for process_id, run_id in marked_processes():
+        if run_id not in alive and process_id != os.getpid():
+            yield process_id
+
+
+def _stray_containers(alive: frozenset[str]) -> list[Container]:
+    """Containers that carry the mark of a run that is not alive; none without an engine."""
+    try:
+        client = docker_client()
+    except NotReady:
+        return []
+    marked = client.containers.list(all=True, filters={"label": RUN_LABEL}, ignore_removed=True)
+    return [container for container in marked if container.labels[RUN_LABEL] not in alive]

@@ -1,0 +1,139 @@
+"""What this machine can do, and what is missing: each check with the command that mends it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from linux.modules import load_module
+from linux.namespaces import private_namespace
+from model.errors import NotReady, RailbedError
+from model.fabric.spec import Datapath
+from testbed.fabric.links import BRIDGE_SETTINGS
+from testbed.fabric.shaping import ROOT, check_shaped
+from testbed.fabric.trial_link import NAME, SHAPER, trial_link
+from testbed.nodes.gpu_proxies import ProxyKind, docker_client, proxy_image
+from testbed.nodes.openvswitch import TUN, default_datapath
+
+TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
+INSTALL = "install it with `sudo ./railbed doctor`"
+LOOPBACK = 1  # its index in every network namespace
+ETH_P_ALL = 0x0003
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a run needs: whether it is there, what was found, what to do if not."""
+
+    name: str
+    ready: bool
+    found: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.found}; {self.mend}"
+
+
+def checks(kind: ProxyKind) -> list[Check]:
+    """All checks for a run with proxies of this kind."""
+    root = _root()
+    found = [root, *(_tool(name) for name in TOOLS)]
+    if root.ready:
+        found += [_feature(*feature) for feature in FEATURES]
+        found += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
+        if BRIDGE_SETTINGS.exists():
+            found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
+        if default_datapath() is Datapath.USER_SPACE:
+            found += [_attempt("kernel's TUN/TAP device", _open_tun, _load("tun"))]
+    if kind is ProxyKind.CONTAINER:
+        found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
+    return found
+
+
+def require_ready(kind: ProxyKind) -> None:
+    """Raise `NotReady` with all that is missing."""
+    missing = [check for check in checks(kind) if not check.ready]
+    if missing:
+        raise NotReady("\n".join(str(check) for check in missing))
+
+
+def datapath_in_words(datapath: Datapath) -> str:
+    """The datapath of the rail and spine switches, for people."""
+    if datapath is Datapath.KERNEL:
+        return "Open vSwitch in the kernel"
+    return "Open vSwitch in user space with segmentation offload"
+
+
+def _root() -> Check:
+    is_root = os.geteuid() == 0
+    found = "yes" if is_root else f"no, user id {os.geteuid()}"
+    return Check("root", is_root, found, "run the command again with `sudo`")
+
+
+def _tool(name: str) -> Check:
+    place = shutil.which(name)
+    return Check(f"tool {name}", place is not None, place or "not found", INSTALL)
+
+
+def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
+    """A check that is made by doing it."""
+    try:
+        attempt()
+    except NetlinkError as error:
+        return Check(name, False, f"the kernel says: {error.args[1]}", mend)
+    except (OSError, RailbedError) as error:
+        return Check(name, False, str(error), mend)
+    return Check(name, True, "works", mend)
+
+
+def _feature(name: str, module: str, attempt: Callable[[IPRoute], object]) -> Check:
+    """Whether the kernel has a feature; a module that can be loaded is loaded by the attempt."""
+
+    def alone() -> None:
+        with private_namespace(), IPRoute() as netlink:
+            attempt(netlink)
+
+    return _attempt(f"kernel's {name}", alone, _load(module))
+
+
+def _load(module: str) -> str:
+    return f"load it with `sudo modprobe {module}`, or boot a kernel that has it"
+
+
+def _open_tun() -> None:
+    """Open vSwitch in user space makes a bridge's own port as a TAP device."""
+    load_module("tun")
+    os.close(os.open(TUN, os.O_RDWR))
+
+
+def _add_buckets(netlink: IPRoute) -> None:
+    netlink.tc("add", "htb", LOOPBACK, ROOT)
+
+
+def _add_classifier(netlink: IPRoute) -> None:
+    _add_buckets(netlink)
+    match = {"protocol": ETH_P_ALL, "target": ROOT | 1, "keys": ["0x0000/0xff80+2"]}
+    netlink.tc("add-filter", "u32", LOOPBACK, parent=ROOT, prio=1, **match)
+
+
+FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
+    ("veth pairs", "veth", lambda to: to.link("add", ifname="a", kind="veth", peer="b")),
+    ("bridges", "bridge", lambda to: to.link("add", ifname="a", kind="bridge")),
+    ("token buckets (HTB)", "sch_htb", _add_buckets),
+    ("u32 classifier", "cls_u32", _add_classifier),
+)
+
+
+def _try_shaping() -> None:
+    """Shape a link in a namespace that goes at once."""
+    with trial_link() as (netlink, index):
+        check_shaped(netlink, index, NAME, SHAPER)
+
+
+def _try_docker() -> None:
+    client = docker_client()
+    proxy_image(client)
+    client.close()

@@ -1,0 +1,123 @@
+"""Watches the machine while a schedule is executed: a reading every tenth of a second.
+
+A thread of the run, which does nothing else meanwhile than wait. It costs less than 1 % of a core:
+what is dear, a look at all queues, is done the more seldom the longer it takes.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+from linux.netlink import NetlinkSocket
+from linux.processes import BEFORE_PROXIES
+from linux.procfs import idle_and_steal_s, stalled_s, thread_time
+from linux.qdisc_stats import read_queues
+from model.errors import EmulationError
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, window
+from testbed.nodes.openvswitch import OpenVSwitch
+
+WINDOW_S = 0.1
+QUEUES_EVERY_S = 0.5
+# A look at the queues that takes a second of processor time is followed by so many without one.
+QUEUES_PAUSE = 300
+PRESSURE = Path("/proc/pressure/cpu")
+
+
+class Vitals:
+    """A thread that takes readings, from `start` to `stop`."""
+
+    def __init__(self, switch: OpenVSwitch) -> None:
+        self._switch = switch
+        self._netlink = NetlinkSocket()
+        self._queues_due_s = 0.0
+        self._readings: list[Reading] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vitals", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, with a last reading."""
+        self._stopped.set()
+        self._thread.join()
+        self._netlink.close()
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """What has happened until now."""
+        return tuple(window(*pair) for pair in pairwise(tuple(self._readings)))
+
+    def _run(self) -> None:
+        # Where processors are scarce, it must see so.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_PROXIES)
+        due_s = time.monotonic()
+        self._readings.append(self._read())
+        while not self._stopped.wait(max(0.0, due_s + WINDOW_S - time.monotonic())):
+            due_s = max(due_s + WINDOW_S, time.monotonic() - WINDOW_S / 2)
+            self._readings.append(self._read())
+
+    def _read(self) -> Reading:
+        idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
+        return Reading(
+            ns=time.monotonic_ns(),
+            cores=os.cpu_count() or 1,
+            idle_s=idle_s,
+            steal_s=steal_s,
+            stalled_s=read_stalled_s(),
+            switches=thread_times(switch_process_ids(self._switch)),
+            backlog_bytes=self._longest_queue_bytes(),
+        )
+
+    def _longest_queue_bytes(self) -> int | None:
+        """The longest queue of the switches, if it is time to look."""
+        begun_s = time.thread_time()
+        if time.monotonic() < self._queues_due_s:
+            return None
+        longest = max((queue.backlog_bytes for queue in read_queues(self._netlink)), default=0)
+        pause_s = max(QUEUES_EVERY_S, QUEUES_PAUSE * (time.thread_time() - begun_s))
+        self._queues_due_s = time.monotonic() + pause_s
+        return longest
+
+
+@contextmanager
+def vitals(switch: OpenVSwitch) -> Iterator[Vitals]:
+    """Watch for as long as the context lasts."""
+    watching = Vitals(switch)
+    watching.start()
+    try:
+        yield watching
+    finally:
+        watching.stop()
+
+
+def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
+    """The switch daemons that are running."""
+    try:
+        return (switch.process_id,)
+    except EmulationError:
+        return ()
+
+
+def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
+    """The times of processes' main threads; who has died meanwhile is left out."""
+    times = {}
+    for process_id in process_ids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            place = Path(f"/proc/{process_id}/task/{process_id}")
+            schedstat, status = place / "schedstat", place / "status"
+            times[process_id] = thread_time(schedstat.read_text(), status.read_text())
+    return times
+
+
+def read_stalled_s() -> float | None:
+    """Seconds in which some process waited for a processor, ever; `None` if nobody counts them."""
+    try:
+        return stalled_s(PRESSURE.read_text())
+    except OSError:
+        return None

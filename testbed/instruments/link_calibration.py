@@ -1,0 +1,165 @@
+"""Measures one link alone: frames from its one end to the other, past switches and proxies.
+
+They are for the next device only (IEEE 802.1Q, table 8-1: no bridge forwards 01-80-C2-00-00-0E) and
+have an EtherType for experiments (IEEE 802, section 9.2.3), so they wait with the data. The kernel
+notes when they arrive. All of a trial happens on one core, the timers of the shaper too (they are
+pinned, net/sched/sch_api.c), so that only the pauses of this core can disturb it.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+
+from linux.namespaces import namespace_of
+from model.errors import EmulationError
+from model.fabric.shaping import Shaper
+from model.fabric.topology import Hop, Port
+from model.measurement.link_quality import FRAME_BYTES, Arrival, LinkCalibration, Train, calibration
+from testbed.instruments.pauses import PauseWatch
+from testbed.testbed import Testbed
+
+NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
+OUR_ADDRESS = bytes.fromhex("020300000002")
+ETHERTYPE = 0x88B6
+HEADER = struct.Struct("!6s6sHI")
+SHORTEST_FRAME_BYTES = 60  # IEEE 802.3, without the check sequence
+LATENCY_PROBES = 11
+PATIENCE_S = 1.0
+
+# packet(7), socket(7) and the kernel's headers; Python has no names for these.
+ETH_P_ALL = 0x0003
+SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
+TIMESPEC = struct.Struct("@qq")
+# What the kernel charges for a full frame (struct sk_buff and its data); it doubles buffers' sizes.
+CHARGED_BYTES = 2304 // 2
+# A whole train, and all that goes before it.
+RECEIVE_BUFFER_BYTES = 64 * 1024 * 1024
+
+
+def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCalibration:
+    """Measure one direction of a link; raises `EmulationError` if it does not carry frames."""
+    ends = hop.link.port_of(hop.sender), hop.link.port_of(hop.receiver)
+    try:
+        with (
+            _open(bed, ends[0]) as sender,
+            _open(bed, ends[1]) as receiver,
+            _one_core(trial) as core,
+        ):
+            line = _Line(hop.link.shaper, sender, receiver)
+            line.rest()
+            latencies_s = line.latencies_s()
+            sender_bps, arrivals = line.train()
+            pauses = watch.log_until(time.monotonic_ns()).of_core(core)
+        return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
+    except OSError as error:
+        raise EmulationError(
+            f"{hop.link.name}: what {hop.sender} sends on it alone does not arrive: {error}"
+        ) from error
+
+
+@contextmanager
+def _one_core(trial: int) -> Iterator[int]:
+    """Stay on one core, each trial on another."""
+    allowed = os.sched_getaffinity(0)
+    core = sorted(allowed)[trial % len(allowed)]
+    os.sched_setaffinity(0, {core})
+    try:
+        yield core
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def _open(bed: Testbed, port: Port) -> Iterator[socket.socket]:
+    """A socket at one end of a link; the present namespace is the switches'."""
+    proxy = bed.proxies.get(port.node)
+    with namespace_of(proxy.process_id) if proxy else nullcontext():
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with opened:
+        opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+        opened.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        opened.settimeout(PATIENCE_S)
+        opened.bind((port.interface, ETH_P_ALL))
+        yield opened
+
+
+class _Line:
+    """One direction of a link, with a socket at each end."""
+
+    def __init__(self, shaper: Shaper, sender: socket.socket, receiver: socket.socket) -> None:
+        self._plan, self._sender, self._receiver = Train(shaper), sender, receiver
+        self._number = 0
+        queued_bytes = self._plan.queued * CHARGED_BYTES
+        sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)
+        # The kernel's notes are of CLOCK_REALTIME, pauses of CLOCK_MONOTONIC.
+        self._ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+
+    def rest(self) -> None:
+        """Wait until the bucket is in no debt and has tokens for short frames."""
+        time.sleep(2 * self._plan.frame_s)
+
+    def latencies_s(self) -> list[float]:
+        """How long short frames take, one at a time, from the sender's call to their arrival."""
+        return [self._latency_s() for _ in range(LATENCY_PROBES)]
+
+    def _latency_s(self) -> float:
+        frame = self._next_frame(SHORTEST_FRAME_BYTES)
+        sent_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self._ahead_ns
+        self._sender.send(frame)
+        return (self._arrivals(1)[-1].at_ns - sent_ns) / 1e9
+
+    def train(self) -> tuple[float, list[Arrival]]:
+        """Send full frames until the bucket is empty, and a train behind them.
+
+        The rate in bit/s of the sender while nothing held it up, and all that arrived.
+        """
+        frame, window = self._next_frame(FRAME_BYTES), self._plan.window
+        begun_ns = time.monotonic_ns()
+        for _ in range(window):
+            self._sender.send(frame)
+        sender_bps = window * FRAME_BYTES * 8e9 / (time.monotonic_ns() - begun_ns)
+        sent = window + self._fill(frame) + self._plan.frames
+        for _ in range(self._plan.frames):
+            self._sender.send(frame)
+        return sender_bps, self._arrivals(sent)
+
+    def _fill(self, frame: bytes) -> int:
+        """Send frames until the queue is full, but not too many; how many were sent."""
+        sent = 0
+        self._sender.setblocking(False)
+        with suppress(BlockingIOError):
+            while sent < self._plan.most_leading:
+                self._sender.send(frame)
+                sent += 1
+        self._sender.settimeout(PATIENCE_S)
+        return sent
+
+    def _next_frame(self, size_bytes: int) -> bytes:
+        self._number += 1
+        self._header = HEADER.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._number)
+        return self._header.ljust(size_bytes, b"\0")
+
+    def _arrivals(self, count: int) -> list[Arrival]:
+        """What has arrived, and arrives, until so many of the present frames have."""
+        arrivals, missing = [], count
+        end_s = time.monotonic() + PATIENCE_S + 2 * self._plan.frame_s * count
+        while missing > 0:
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{missing} of {count} frames are missing")
+            arrivals.append(self._next_arrival())
+            missing -= arrivals[-1].ours
+        return arrivals
+
+    def _next_arrival(self) -> Arrival:
+        head = bytearray(HEADER.size)
+        size, notes, *_ = self._receiver.recvmsg_into(
+            [head], socket.CMSG_SPACE(TIMESPEC.size), socket.MSG_TRUNC
+        )
+        seconds, nanoseconds = TIMESPEC.unpack(notes[0][2])
+        at_ns = seconds * 1_000_000_000 + nanoseconds - self._ahead_ns
+        return Arrival(at_ns, size, head == self._header)

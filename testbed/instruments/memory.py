@@ -1,0 +1,43 @@
+"""Memory: what a proxy takes, a whole run, and the kernel."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from linux.run_lock import Mark, process_ids_of
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind
+
+MIB = 2**20
+
+
+def kernel_bytes() -> int:
+    """What the kernel has for itself: structures, stacks, page tables, and parts for each core."""
+    table = Path("/proc/meminfo").read_text()
+    return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
+
+
+def run_bytes(mark: Mark, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
+    """The memory of all processes of a run but the present one."""
+    in_proxies = {proxy.process_id for proxy in proxies}
+    others = set(process_ids_of(mark)) - in_proxies
+    return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
+
+
+def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
+    """The memory of a GPU proxy; that of a container includes the engine's process beside it."""
+    if kind is ProxyKind.PROCESS:
+        return _proportional_bytes(process_id)
+    status = Path(f"/proc/{process_id}/status").read_text()
+    found = re.search(r"^PPid:\s+(\d+)$", status, re.MULTILINE)
+    return _proportional_bytes(process_id) + (_proportional_bytes(int(found[1])) if found else 0)
+
+
+def _proportional_bytes(process_id: int) -> int:
+    """A process's memory; what it shares with others counts in parts (proc(5), Pss)."""
+    return _field(Path(f"/proc/{process_id}/smaps_rollup").read_text(), "Pss")
+
+
+def _field(text: str, name: str) -> int:
+    """The bytes of one line of a table of proc(5)."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0

@@ -1,0 +1,116 @@
+"""The controller as a process of its own: its files, its start, its journal."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from linux.borrowed_sockets import closing_together
+from linux.processes import BEFORE_PROXIES, Watch, start, wait_for
+from linux.run_lock import Mark
+from model.errors import EmulationError
+from model.fabric.topology import Topology
+
+NAME = "the controller"
+READY_DEADLINE_S = 60
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ControllerProcess:
+    """The controller of a fabric, which can be killed and started again on the same journal."""
+
+    def __init__(self, topology: Topology, process_ids: dict[str, int], mark: Mark, watch: Watch):
+        folder = mark.folder / "controller"
+        folder.mkdir()
+        self.journal = folder / "journal.jsonl"
+        self._fabric, self._proxies = folder / "fabric.json", folder / "proxies.json"
+        self._log = folder / "controller.log"
+        self._process_ids, self._watch = process_ids, watch
+        self._environment = {**mark.environment, "PYTHONPATH": str(ROOT)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._earlier_lines = 0
+        self._fabric.write_text(json.dumps(asdict(topology.spec)))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process that has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it in the present namespace, for the proxies that there are now.
+
+        It dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
+        """
+        if self.is_running:
+            raise EmulationError(f"{NAME}: already running, and switches know of one only")
+        _drop_half_line(self.journal)
+        self._earlier_lines = self.written()
+        self._proxies.write_text(json.dumps(self._process_ids))
+        arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
+        arguments += ["--journal", self.journal]
+        command = [sys.executable, "-m", "controller", *map(str, arguments)]
+        self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
+        self._watch.add(NAME, self._process.pid, self._log)
+
+    def kill(self) -> None:
+        """Kill it, as `kill -9` does; it is no longer watched."""
+        self._watch.forget(NAME)
+        if self._process is not None:
+            with closing_together(self._process.pid):
+                self._process.kill()
+                self._process.wait()
+
+    def written(self) -> int:
+        """How many lines the journal has."""
+        return len(read_journal(self.journal))
+
+    def wait_for_event(self, event: str, after_line: int = 0) -> None:
+        """Wait until this process has written an event, behind a line of the journal."""
+        first = max(after_line, self._earlier_lines)
+
+        def seen() -> bool:
+            self._watch.check()
+            return any(line["event"] == event for line in read_journal(self.journal)[first:])
+
+        wait_for(seen, f"{NAME}: {event}", READY_DEADLINE_S)
+
+
+@contextmanager
+def controller(
+    topology: Topology, process_ids: dict[str, int], mark: Mark, watch: Watch
+) -> Iterator[ControllerProcess]:
+    """Start the controller in the present namespace; stops the one that runs at the end."""
+    process = ControllerProcess(topology, process_ids, mark, watch)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.kill()
+
+
+def wait_until_listening(process: ControllerProcess) -> None:
+    """Wait until switches can connect: one that is refused waits a second until it tries again."""
+    process.wait_for_event("listening")
+
+
+def wait_until_ready(process: ControllerProcess) -> None:
+    """Wait until every switch has confirmed its rules and every proxy has its routes."""
+    process.wait_for_event("ready")
+
+
+def _drop_half_line(journal: Path) -> None:
+    """Remove what a killed process was still writing."""
+    if journal.exists():
+        with journal.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def read_journal(journal: Path) -> list[dict[str, object]]:
+    """What the controller has done, oldest first; a line that is still being written is left."""
+    if not journal.exists():
+        return []
+    lines = journal.read_text().split("\n")[:-1]
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,227 @@
+"""A private Open vSwitch: its own database, its own daemon, in the run's own network namespace.
+
+The kernel's datapath is used where the module is, else the user-space one with segmentation
+offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
+"""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from linux.borrowed_sockets import borrowed_sockets, closing_together
+from linux.modules import kernel_has, load_module
+from linux.processes import (
+    BEFORE_PROXIES,
+    LAST_WORDS_LINES,
+    Watch,
+    output_of,
+    running,
+    start,
+    wait_for,
+)
+from linux.run_lock import Mark
+from model.errors import EmulationError, InputError, NotReady, Problem
+from model.fabric.spec import Datapath, FabricSpec
+
+NAME = "Open vSwitch"
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+CONTROLLER = "tcp:127.0.0.1:6653"
+# How often a bridge without its controller looks for it: 1 s is the least, 8 s the default.
+RECONNECT_MS = 1000
+# Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
+SEND_BUFFER_BYTES = 16 * 1024 * 1024
+SO_SNDBUFFORCE = 32
+DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
+SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
+# Chooses the default for what has no option: failures, benchmarks, tests.
+VARIABLE = "RAILBED_DATAPATH"
+TUN = Path("/dev/net/tun")
+COMPLAINT = re.compile(r"\|(WARN|ERR|EMER)\|")
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """An OpenFlow switch: its name, its datapath id, and its interfaces by port number."""
+
+    name: str
+    datapath_id: int
+    ports: dict[int, str]
+
+
+@dataclass
+class OpenVSwitch:
+    """A running Open vSwitch; its daemon can be killed and started again on the same database."""
+
+    folder: Path
+    datapath: Datapath
+    environment: Mapping[str, str]
+    watch: Watch
+    _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def process_id(self) -> int:
+        """The process id of the daemon."""
+        if self._daemon is None:
+            raise EmulationError(f"{NAME}: its daemon is not running")
+        return self._daemon.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the daemon has been started, and not killed on purpose."""
+        return self._daemon is not None
+
+    def start_daemon(self) -> None:
+        """Start the daemon in the present network namespace; it dies with the thread that does."""
+        command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
+        self._daemon = start(command, self.log, self.environment, BEFORE_PROXIES)
+        self.watch.add(NAME, self._daemon.pid, self.log)
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon, as `kill -9` does; it is no longer watched."""
+        self.watch.forget(NAME)
+        if self._daemon is not None:
+            with closing_together(self._daemon.pid):
+                self._daemon.kill()
+                self._daemon.wait()
+            self._daemon = None
+
+    def wait_until_configured(self) -> None:
+        """Wait until the daemon has made all that the database asks for."""
+        self.command("set", "Open_vSwitch", ".", f"external_ids:configured={self.process_id}")
+
+    @property
+    def log(self) -> Path:
+        """What the switch daemon says."""
+        return self.folder / "ovs-vswitchd.log"
+
+    def complaints(self) -> str:
+        """The last warnings and errors of the daemon; empty if there are none."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join([line for line in lines if COMPLAINT.search(line)][-LAST_WORDS_LINES:])
+
+    def command(self, *arguments: str) -> str:
+        """Run `ovs-vsctl` on this instance and return what it prints."""
+        return output_of("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
+
+    def add_bridges(self, bridges: Sequence[Bridge]) -> None:
+        """Create bridges with their ports in one transaction and connect them to the controller."""
+        words = [word for bridge in bridges for word in self._bridge_words(bridge)]
+        self.command(*words[1:])
+
+    def remove_bridge(self, name: str) -> None:
+        """Delete a bridge with its rules and its connection; its ports' interfaces stay."""
+        self.command("--if-exists", "del-br", name)
+
+    def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
+        """Take interfaces from their bridges, and give some to a bridge as a port of a number."""
+        words = [word for interface in removed for word in ("--", "del-port", interface)]
+        self.command(*words[1:])
+        words = [word for port in added for word in self._port_words(*port)]
+        self.command(*words[1:])
+
+    def _port_words(self, bridge: str, number: int, interface: str) -> list[str]:
+        add = ["--", "add-port", bridge, interface]
+        return [*add, "--", "set", "interface", interface, f"ofport_request={number}"]
+
+    def _bridge_words(self, bridge: Bridge) -> list[str]:
+        words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
+        words += [
+            f"datapath_type={DATAPATH_TYPES[self.datapath]}",
+            "fail_mode=secure",
+            "protocols=OpenFlow13",
+        ]
+        words += [f"other_config:datapath-id={bridge.datapath_id:016x}"]
+        words += ["other_config:disable-in-band=true"]
+        words += ["--", f"--id=@{bridge.name}", "create", "controller", f'target="{CONTROLLER}"']
+        words += [f"max_backoff={RECONNECT_MS}"]
+        words += ["--", "set", "bridge", bridge.name, f"controller=@{bridge.name}"]
+        for number, interface in bridge.ports.items():
+            words += self._port_words(bridge.name, number, interface)
+        return words
+
+    def widen_send_buffers(self) -> int:
+        """Let the daemon's packet sockets hold a whole queue; return how many there are.
+
+        The sockets are borrowed by pidfd_getfd(2), so that no setting of the machine is touched.
+        """
+        widened = 0
+        for descriptor in borrowed_sockets(self.process_id):
+            with socket.socket(fileno=descriptor) as borrowed:
+                if borrowed.family == socket.AF_PACKET:
+                    borrowed.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES)
+                    widened += 1
+        return widened
+
+
+@contextmanager
+def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
+    """Start Open vSwitch with its state in the run's folder, in the present network namespace."""
+    require(datapath)
+    folder = mark.folder / "ovs"
+    folder.mkdir()
+    places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
+    environment = {**mark.environment, **places}
+    database, remote = folder / "conf.db", folder / "db.sock"
+    output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
+    server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
+    with running(server, folder / "ovsdb-server.log", environment) as database_server:
+        watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
+        wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
+        settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
+        # The socket is there before the server listens at it.
+        initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
+        output_of(
+            "ovs-vsctl",
+            *initialize,
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "external_ids:system-id=railbed",
+            *settings,
+        )
+        switch = OpenVSwitch(folder, datapath, environment, watch)
+        try:
+            switch.start_daemon()
+            yield switch
+        finally:
+            switch.kill_daemon()
+
+
+def default_datapath() -> Datapath:
+    """The datapath of the environment, or the kernel's where it is loaded or can be."""
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        return _named(asked)
+    return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+
+
+def datapath_of(spec: FabricSpec) -> Datapath:
+    """The datapath that a fabric asks for, or the default."""
+    return spec.datapath or default_datapath()
+
+
+def _named(datapath: str) -> Datapath:
+    if datapath not in list(Datapath):
+        what = f"must be {' or '.join(Datapath)}, got {datapath!r}"
+        raise InputError(Problem(VARIABLE, what))
+    return Datapath(datapath)
+
+
+def require(datapath: Datapath) -> None:
+    """Load what a datapath needs of the kernel; raise `NotReady` if it cannot be had."""
+    if datapath is Datapath.KERNEL and not load_module("openvswitch"):
+        raise NotReady(
+            f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "
+            "loaded; boot a kernel that has it, or use `--datapath user-space`"
+        )
+    if datapath is Datapath.USER_SPACE and not (TUN.exists() or load_module("tun")):
+        raise NotReady(
+            f"{NAME}: its user-space datapath needs {TUN}, and the module tun cannot be loaded; "
+            "load it with `sudo modprobe tun`, or boot a kernel that has it"
+        )

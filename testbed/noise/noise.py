@@ -1,0 +1,84 @@
+"""A noisy machine that everyone can make: a share of all cores is taken away in short bursts.
+
+For benchmarks and tests of what Railbed does on such a machine. Interrupts still come through, so
+it is a little milder than a hypervisor that takes the core.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from linux.cpu_time import processes_s
+from linux.processes import dies_with_us
+from model.errors import NotReady
+
+MAKER = Path(__file__).with_name("noise_maker.py")
+# The kernel lets real-time processes have at most 95 % of a core (sched(7)).
+MOST = 0.9
+# Noise ends by itself after so long, whatever happens to whoever asked for it.
+AT_MOST_S = 1800.0
+
+
+class Noise:
+    """Processes that take cores away; one a core, none if the share is zero."""
+
+    def __init__(self, makers: list[subprocess.Popen[str]]) -> None:
+        self._makers = makers
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The processes that make it."""
+        return tuple(maker.pid for maker in self._makers)
+
+    def taken_s(self) -> float:
+        """Seconds of all cores together that were taken until now."""
+        return processes_s(self.process_ids)
+
+
+@contextmanager
+def noise(share: float, at_most_s: float = AT_MOST_S) -> Iterator[Noise]:
+    """Take this share of every core for as long as the context lasts, at most so many seconds.
+
+    Raises `NotReady` where real-time processes are not allowed.
+    """
+    if not 0 <= share <= MOST:
+        raise ValueError(f"noise takes 0 to {MOST:.0%} of the cores, not {share:.0%}")
+    makers: list[subprocess.Popen[str]] = []
+    try:
+        for core in sorted(os.sched_getaffinity(0)) if share else ():
+            makers.append(_maker(core, share, at_most_s))
+        for maker in makers:
+            _wait_until_ready(maker)
+        yield Noise(makers)
+    finally:
+        for maker in makers:
+            maker.kill()
+            maker.communicate()
+
+
+def _maker(core: int, share: float, at_most_s: float) -> subprocess.Popen[str]:
+    program = [sys.executable, "-I", "-S", str(MAKER)]
+    command = dies_with_us([*program, str(core), str(share), str(at_most_s)])
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_until_ready(maker: subprocess.Popen[str]) -> None:
+    if maker.stdout is not None and maker.stdout.readline() == "ready\n":
+        return
+    _, said = maker.communicate()
+    words = said.strip().splitlines()
+    raise NotReady(
+        "noise: this machine allows no real-time processes "
+        f"({words[-1] if words else 'it said nothing'}); run this as root, outside of a container"
+    )

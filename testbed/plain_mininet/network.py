@@ -1,0 +1,215 @@
+"""A rail-only fabric as a user of plain Mininet writes it: what Railbed is compared with.
+
+Nothing of Railbed's own makes it faster or slower: Mininet's hosts with a shell each, `OVSSwitch`
+in user space for all switches, `TCLink` with the same rates, a learning controller, addresses and
+static routes by commands. All is in a network namespace without a name and goes with it.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mininet.link import TCLink
+from mininet.log import lg
+from mininet.net import Mininet
+from mininet.node import Host, OVSSwitch, RemoteController
+from mininet.topo import Topo
+from pyroute2 import IPRoute
+
+from linux.namespaces import private_namespace
+from linux.processes import last_words, wait_for
+from linux.run_lock import Mark
+from model.errors import EmulationError
+from model.fabric import addressing
+from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from testbed.plain_mininet.services import (
+    LOOPBACK,
+    OPENFLOW_PORT,
+    LearningController,
+    learning_controller,
+    plain_open_vswitch,
+)
+
+MBIT = 1_000_000
+CONNECT_DEADLINE_S = 60
+
+
+@dataclass(frozen=True)
+class PlainFabric:
+    """A fabric that plain Mininet says is up. `process_ids` are the hosts', in rank order.
+
+    All switches had their connections after `connected_s`. Mininet notices after `up_s`: it asks
+    Open vSwitch's database, which is told of connections every five seconds.
+    """
+
+    network: Mininet
+    process_ids: tuple[int, ...]
+    connected_s: float
+    up_s: float
+
+
+class PlainTopo(Topo):  # type: ignore[misc]
+    """Hosts, switches and shaped links of a fabric.
+
+    `txo=False` has hosts compute checksums: without, Open vSwitch in user space hands on packets
+    whose checksum was never computed, and no TCP connection opens.
+    """
+
+    def build(self, topology: Topology) -> None:
+        """Called by Mininet with what the constructor was given."""
+        for gpu in topology.gpus:
+            self.addHost(gpu.name, ip=None)
+        names = (*topology.hb_switches, *topology.openflow_switches)
+        switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13"}
+        for number, name in enumerate(names, start=1):
+            self.addSwitch(name, dpid=f"{number:016x}", **switch)
+        for link in topology.links:
+            address = _address(link, topology.gpu_by_name[link.lower.node])
+            self.addLink(
+                link.lower.node,
+                link.upper.node,
+                cls=TCLink,
+                bw=link.rate_bps / MBIT,
+                txo=False,
+                params1={"ip": address},
+            )
+
+
+class PlainNetwork(Mininet):  # type: ignore[misc]
+    """Mininet, but for a deadline: it is looked at before each node and each link.
+
+    Between them every shell is known. An alarm would strike while one is being started.
+    """
+
+    def __init__(self, topology: Topology, begun_s: float, deadline_s: float) -> None:
+        self.begun_s, self.deadline_s = begun_s, deadline_s
+        super().__init__(PlainTopo(topology), controller=None, build=False)
+
+    def addHost(self, *arguments: Any, **options: Any) -> Host:
+        """Called by Mininet for each host."""
+        self._check_deadline()
+        return super().addHost(*arguments, **options)
+
+    def addSwitch(self, *arguments: Any, **options: Any) -> OVSSwitch:
+        """Called by Mininet for each switch."""
+        self._check_deadline()
+        return super().addSwitch(*arguments, **options)
+
+    def addLink(self, *arguments: Any, **options: Any) -> TCLink:
+        """Called by Mininet for each link."""
+        self._check_deadline()
+        return super().addLink(*arguments, **options)
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self.begun_s + self.deadline_s:
+            raise EmulationError(f"plain Mininet: its network: not within {self.deadline_s:g} s")
+
+
+def _address(link: Link, gpu: Gpu) -> str:
+    if link.kind is LinkKind.HB:
+        return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
+    return f"{addressing.nic_address(gpu)}/{addressing.RAIL_PREFIX}"
+
+
+@contextmanager
+def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator[PlainFabric]:
+    """Bring a rail-only fabric up; raises `EmulationError` if its network is not built in time.
+
+    Open vSwitch and the controller are there before the clock starts. Mininet's initialization
+    would raise limits of the whole machine; it is left out.
+    """
+    Mininet.inited = True
+    with (
+        private_namespace(),
+        _loopback(),
+        plain_open_vswitch(mark) as variables,
+        learning_controller(mark) as controller,
+        _environment(variables),
+        _quiet(),
+    ):
+        begun_s = time.monotonic()
+        network = PlainNetwork(topology, begun_s, deadline_s)
+        try:
+            _start(network, topology)
+            connected_s = _wait_until_connected(network, controller) - begun_s
+            up_s = time.monotonic() - begun_s
+            process_ids = tuple(host.pid for host in network.hosts)
+            yield PlainFabric(network, process_ids, connected_s, up_s)
+        finally:
+            for node in network.hosts + network.switches + network.controllers:
+                node.terminate()
+
+
+def _start(network: Mininet, topology: Topology) -> None:
+    try:
+        network.build()
+        network.addController(RemoteController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
+        for gpu in topology.gpus:
+            _add_routes(network[gpu.name], gpu, topology)
+        network.start()
+    except SystemExit as error:
+        raise EmulationError("plain Mininet gave up; what it found is above") from error
+
+
+def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
+    """Wait as Mininet does; return when all connections were there, by the monotonic clock."""
+    switches = len(network.switches)
+    wait_for(
+        lambda: controller.switches() >= switches,
+        f"plain Mininet: its {switches} switches are connected",
+        CONNECT_DEADLINE_S,
+    )
+    connected_s = time.monotonic()
+    if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
+        raise EmulationError(
+            f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
+            f"the controller's last words:\n{last_words(controller.log)}"
+        )
+    return connected_s
+
+
+def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
+    """What is for another rail goes to the peer on that rail, through the HB domain."""
+    host.cmd("sysctl -w net.ipv4.ip_forward=1")
+    for peer in topology.domain(gpu.domain):
+        if peer != gpu:
+            network = addressing.rail_network(peer.rail)
+            own = addressing.nic_address(gpu)
+            host.cmd(f"ip route add {network} via {addressing.hb_address(peer)} src {own}")
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    with IPRoute() as netlink:
+        netlink.link("set", index=1, state="up")
+    yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Mininet calls the kernel's hints on HTB's quantum errors, two for each fast link."""
+    before = lg.level
+    lg.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        lg.setLevel(before)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the shells that Mininet starts, which take this process's."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

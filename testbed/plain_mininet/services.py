@@ -1,0 +1,78 @@
+"""What a user of plain Mininet has running before: Open vSwitch as packaged, and Ryu.
+
+Both are in the present network namespace, with their files in the run's folder; nothing is set
+that a package does not set, so Open vSwitch forwards packet by packet.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from linux.listening import connections, listens
+from linux.processes import last_words, output_of, running, wait_for
+from linux.run_lock import Mark
+from model.errors import EmulationError
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+LOOPBACK = "127.0.0.1"
+OPENFLOW_PORT = 6653
+DEADLINE_S = 30
+# `ryu-manager` as it is, but for a name that eventlet has dropped and Ryu's REST server imports.
+RYU_MANAGER = """
+import eventlet.wsgi
+eventlet.wsgi.ALREADY_HANDLED = None
+from ryu.cmd.manager import main
+main()
+"""
+LEARNING_SWITCH = "ryu.app.simple_switch_13"
+
+
+@dataclass(frozen=True)
+class LearningController:
+    """A running controller."""
+
+    process_id: int
+    log: Path
+
+    def switches(self) -> int:
+        """How many switches are connected."""
+        return connections(self.process_id, OPENFLOW_PORT)
+
+
+@contextmanager
+def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
+    """Open vSwitch; yields the variables by which `ovs-vsctl` without options finds it."""
+    folder = mark.folder / "plain-ovs"
+    folder.mkdir()
+    places = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
+    variables = {**mark.environment, **dict.fromkeys(places, str(folder))}
+    database, remote = folder / "conf.db", folder / "db.sock"
+    output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
+    server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
+    with running(server, folder / "ovsdb-server.log", variables):
+        wait_for(remote.exists, "plain Open vSwitch's database opens its socket", DEADLINE_S)
+        output_of(
+            "ovs-vsctl", "--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"
+        )
+        daemon = ["ovs-vswitchd", f"unix:{remote}"]
+        with running(daemon, folder / "ovs-vswitchd.log", variables):
+            yield variables
+
+
+@contextmanager
+def learning_controller(mark: Mark) -> Iterator[LearningController]:
+    """Ryu with its learning switch, on the loopback."""
+    log = mark.folder / "ryu-manager.log"
+    command = [sys.executable, "-c", RYU_MANAGER]
+    command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]
+    with running([*command, LEARNING_SWITCH], log, mark.environment) as ryu:
+
+        def listening() -> bool:
+            if ryu.poll() is not None:
+                raise EmulationError(f"ryu-manager died; its last words:\n{last_words(log)}")
+            return listens(ryu.pid, OPENFLOW_PORT)
+
+        wait_for(listening, "ryu-manager listens", DEADLINE_S)
+        yield LearningController(ryu.pid, log)

@@ -1,0 +1,290 @@
+"""All agents of a run, seen from outside: load programs, start them together, collect records."""
+
+import functools
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
+from pathlib import Path
+from typing import Any, NoReturn
+
+from model.errors import EmulationError
+from model.measurement.records import Repeat, TransferRecord
+from model.workload.schedule import Schedule, Transfer
+from traffic_gen.agents.program import Program, programs, programs_of
+
+LOAD_DEADLINE_S = 60
+# All agents must have read the start time before it comes.
+START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
+CHECK_EVERY_S = 0.1
+ABORT_DEADLINE_S = 3
+ANSWER_S = 5
+
+Answer = dict[str, Any]
+Answers = dict[int, Answer]
+# Is told the seconds since an execution's start, again and again; says when to be told next.
+# It may raise `Aborted`.
+Agenda = Callable[[float], float]
+
+
+def nothing_due(_since_start_s: float) -> float:
+    """An agenda with nothing on it."""
+    return inf
+
+
+class Aborted(Exception):
+    """The job gives an execution up: what is on the agenda asks for it."""
+
+
+class Incomplete(EmulationError):
+    """A run ended early. `repeat` keeps what was recorded until then, marked incomplete."""
+
+    def __init__(self, cause: EmulationError, repeat: Repeat) -> None:
+        super().__init__(str(cause))
+        self.repeat = repeat
+
+
+class Fleet:
+    """The agents of all GPUs, in the topology's order; a job's ranks are placed on some of them.
+
+    `check` raises `EmulationError` when a part of the testbed has died.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], check: Callable[[], None]) -> None:
+        self._sockets = list(sockets)
+        self._unread = [b""] * len(self._sockets)
+        self._check = check
+        self._gpus = list(range(len(self._sockets)))
+        self._dead: set[int] = set()
+        # How long the cause is looked for when an agent is gone.
+        self._patience_s = 1.0
+
+    def place(self, gpus: Sequence[int]) -> None:
+        """Give each rank a GPU, by number. All connections are closed: they were for others."""
+        self._gpus = list(range(len(self._sockets)))
+        everyone = [gpu for gpu in self._gpus if gpu not in self._dead]
+        for gpu in everyone:
+            self._send(gpu, {"do": "reset"})
+        self._answers(everyone, time.monotonic() + LOAD_DEADLINE_S, "close their connections")
+        self._gpus = list(gpus)
+
+    def lose(self, gpu: int) -> None:
+        """An agent has been killed on purpose: nobody waits for it."""
+        self._dead.add(gpu)
+
+    def load(
+        self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
+    ) -> None:
+        """Give every agent its part, and have all connections opened."""
+        self._load(programs(schedule, addresses, verify=verify))
+
+    def _load(self, by_rank: Mapping[int, Program]) -> None:
+        for rank, program in by_rank.items():
+            self._send(rank, program)
+        self._answers(by_rank, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
+
+    def run(
+        self, schedule: Schedule, number: int, at_most_s: float, agenda: Agenda = nothing_due
+    ) -> Repeat:
+        """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies.
+
+        What is on the agenda is done meanwhile, and when it raises `Aborted`, the agents stop.
+        """
+        ranks, transfers = range(schedule.gpus), schedule.transfers
+        start_ns, answers = self._start(ranks, at_most_s), Answers()
+        try:
+            self._collect(ranks, answers, start_ns, at_most_s, agenda)
+        except Aborted:
+            answers = self._abort(ranks, answers)
+        except EmulationError as error:
+            self._look_away()
+            repeat = _repeat(transfers, ranks, number, start_ns, self._abort(ranks, answers))
+            raise Incomplete(error, repeat) from error
+        return _repeat(transfers, ranks, number, start_ns, answers)
+
+    def execute(
+        self,
+        transfers: Sequence[Transfer],
+        addresses: Mapping[tuple[int, int], str],
+        at_most_s: float,
+    ) -> Repeat:
+        """Transfers that are no collective's, once; raises `EmulationError` if they do not end."""
+        ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
+        self._load(programs_of(ranks, transfers, addresses))
+        start_ns, answers = self._start(ranks, at_most_s), Answers()
+        self._collect(ranks, answers, start_ns, at_most_s, nothing_due)
+        repeat = _repeat(transfers, ranks, 0, start_ns, answers)
+        if not repeat.complete:
+            raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
+        return repeat
+
+    def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
+        start_ns = time.monotonic_ns() + START_DELAY_NS + len(self._gpus) * START_DELAY_EACH_NS
+        end_ns = start_ns + round(at_most_s * 1e9)
+        for rank in ranks:
+            self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
+        return start_ns
+
+    def _look_away(self) -> None:
+        """The cause is known: nobody is looked after any more."""
+        self._check, self._patience_s = (lambda: None), 0.0
+
+    def _abort(self, ranks: Iterable[int], answers: Answers) -> Answers:
+        """Have those that still answer stop, and keep what they have; the dead have no records."""
+        alive = [rank for rank in ranks if self._gpus[rank] not in self._dead]
+        missing = [rank for rank in alive if rank not in answers]
+        deadline = time.monotonic() + ABORT_DEADLINE_S
+        for rank in missing:
+            with suppress(EmulationError):
+                self._send(rank, {"do": "abort"})
+        for rank in missing:
+            with suppress(EmulationError):
+                self._wait([rank], answers, deadline, "stop")
+        return answers
+
+    def _send(self, rank: int, request: Mapping[str, Any]) -> None:
+        try:
+            self._sockets[self._gpus[rank]].sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            self._lost(rank, str(error))
+
+    def _answers(self, ranks: Iterable[int], deadline: float, what: str) -> Answers:
+        answers: Answers = {}
+        self._wait(ranks, answers, deadline, what)
+        return answers
+
+    def _collect(
+        self,
+        ranks: Iterable[int],
+        answers: Answers,
+        start_ns: int,
+        at_most_s: float,
+        agenda: Agenda,
+    ) -> None:
+        """Fill `answers` with those to an execution."""
+        deadline = start_ns / 1e9 + at_most_s + ANSWER_S
+        since_start = functools.partial(_seconds_since, start_ns)
+        self._wait(ranks, answers, deadline, "finish a repeat", lambda: agenda(since_start()))
+
+    def _wait(
+        self,
+        ranks: Iterable[int],
+        answers: Answers,
+        deadline: float,
+        what: str,
+        pause_s: Callable[[], float] = lambda: inf,
+    ) -> None:
+        """Fill `answers` until every rank has answered; look after the testbed meanwhile."""
+        poll = select.poll()
+        waiting = {self._descriptor(rank): rank for rank in ranks if rank not in answers}
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLIN)
+        while waiting:
+            for descriptor, _ in poll.poll(min(CHECK_EVERY_S, pause_s()) * 1000):
+                rank = waiting[descriptor]
+                answer = {} if self._gpus[rank] in self._dead else self._receive(rank)
+                if answer is not None:
+                    poll.unregister(descriptor)
+                    del waiting[descriptor]
+                if answer:
+                    answers[rank] = answer
+            self._check()
+            if waiting and time.monotonic() > deadline:
+                silent = ", ".join(str(rank) for rank in sorted(waiting.values()))
+                raise EmulationError(f"agents did not {what} in time; silent: ranks {silent}")
+
+    def _descriptor(self, rank: int) -> int:
+        return self._sockets[self._gpus[rank]].fileno()
+
+    def _receive(self, rank: int) -> Answer | None:
+        """Read what is there; an answer once its line is whole."""
+        gpu = self._gpus[rank]
+        try:
+            data = self._sockets[gpu].recv(1 << 20)
+        except OSError as error:
+            self._lost(rank, str(error))
+        if not data:
+            self._lost(rank, "it ended")
+        self._unread[gpu] += data
+        if not self._unread[gpu].endswith(b"\n"):
+            return None
+        line, self._unread[gpu] = self._unread[gpu], b""
+        answer: Answer = json.loads(line)
+        return answer
+
+    def _lost(self, rank: int, what: str) -> NoReturn:
+        """An agent is gone: what died has the better story, if it can be found."""
+        deadline = time.monotonic() + self._patience_s
+        while time.monotonic() < deadline:
+            self._check()
+            time.sleep(0.02)
+        raise EmulationError(f"the agent of rank {rank} closed its socket: {what}")
+
+
+def _seconds_since(start_ns: int) -> float:
+    return (time.monotonic_ns() - start_ns) / 1e9
+
+
+@contextmanager
+def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[Fleet]:
+    """Connect to the agents behind `sockets`. They end when the context does."""
+    with ExitStack() as stack:
+        connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
+        for connection, place in zip(connected, sockets, strict=True):
+            connection.connect(str(place))
+        yield Fleet(connected, check)
+
+
+def _repeat(
+    transfers: Iterable[Transfer],
+    ranks: Sequence[int],
+    number: int,
+    start_ns: int,
+    answers: Answers,
+) -> Repeat:
+    records = tuple(_records(transfers, number, start_ns, answers))
+    values = answers.values()
+    return Repeat(
+        number=number,
+        complete=len(answers) == len(ranks) and all(a["complete"] for a in values),
+        completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
+        start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
+        agents_cpu_s=sum(a["cpu_s"] for a in values),
+        retransmits=sum(a["retransmits"] for a in values),
+        errors=tuple(
+            f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
+        ),
+        records=records,
+        start_ns=start_ns,
+        sent_bytes=_by_rank(ranks, answers, "sent_bytes"),
+        received_bytes=_by_rank(ranks, answers, "received_bytes"),
+    )
+
+
+def _by_rank(ranks: Iterable[int], answers: Answers, key: str) -> tuple[int, ...]:
+    return tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
+
+
+def _records(
+    transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
+) -> Iterator[TransferRecord]:
+    """Both ends' times of every transfer, from the common start on."""
+    sends = {s[0]: s[1:] for answer in answers.values() for s in answer["sends"]}
+    arrivals = dict(r for answer in answers.values() for r in answer["receives"])
+    for transfer in transfers:
+        times = (*sends.get(transfer.id, (0, 0, 0)), arrivals.get(transfer.id, 0))
+        started, sent, confirmed, arrived = (max(0, t - start_ns) if t else 0 for t in times)
+        yield TransferRecord(
+            repeat=number,
+            transfer=transfer.id,
+            source=transfer.source,
+            destination=transfer.destination,
+            size_bytes=transfer.size_bytes,
+            started_ns=started,
+            sent_ns=sent,
+            arrived_ns=arrived,
+            confirmed_ns=confirmed,
+        )

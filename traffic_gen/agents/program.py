@@ -1,0 +1,70 @@
+"""A schedule as programs: for each rank what it sends, what it receives, and from whom to whom."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from model.workload.schedule import Schedule, Transfer, initial_chunks, wanted
+from traffic_gen.workloads.collectives import ELEMENT_BYTES
+
+Program = dict[str, Any]
+
+
+def programs(
+    schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
+) -> dict[int, Program]:
+    """The program of each rank, as of `programs_of`.
+
+    With `verify`, ranks send real numbers and check the collective's result.
+    """
+    built = programs_of(range(schedule.gpus), schedule.transfers, addresses, real=verify)
+    for rank, program in built.items() if verify else ():
+        program["verify"] = _verification(schedule, rank)
+    return built
+
+
+def programs_of(
+    ranks: Iterable[int],
+    transfers: Iterable[Transfer],
+    addresses: Mapping[tuple[int, int], str],
+    *,
+    real: bool = False,
+) -> dict[int, Program]:
+    """One program a rank. `addresses` gives, for (source, destination), where the source connects.
+
+    With `real` data, ranks are told which chunks a transfer carries.
+    """
+    built: dict[int, Program] = {
+        rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
+        for rank in ranks
+    }
+    for transfer in transfers:
+        source, destination = transfer.source, transfer.destination
+        chunks = transfer.chunks if real else ()
+        built[source]["peers"][destination] = addresses[source, destination]
+        built[source]["sends"].append(
+            (
+                transfer.id,
+                destination,
+                transfer.size_bytes,
+                transfer.after,
+                transfer.clear is not None,
+                chunks,
+            )
+        )
+        built[destination]["receives"].append(
+            (transfer.id, source, transfer.size_bytes, transfer.clear, chunks, transfer.reduce)
+        )
+    return built
+
+
+def _verification(schedule: Schedule, rank: int) -> dict[str, Any]:
+    """What a rank starts with, and whose numbers it must hold the sum of in the end."""
+    expected = wanted(schedule.collective, schedule.gpus, rank)
+    return {
+        "elements": schedule.chunk_bytes // ELEMENT_BYTES,
+        "initial": list(initial_chunks(schedule.collective, schedule.gpus, rank)),
+        "expected": [
+            (chunk, [r for r in range(schedule.gpus) if contributions >> r & 1])
+            for chunk, contributions in expected.items()
+        ],
+    }

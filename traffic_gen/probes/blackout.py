@@ -1,0 +1,107 @@
+"""What a prober's records say: how long a pair could not be reached, and how many probes were lost.
+
+All times are nanoseconds of CLOCK_MONOTONIC, as in the journal of the controller.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+# From before any probe until after all of them.
+ALWAYS_NS = (0, 1 << 62)
+
+
+@dataclass(frozen=True)
+class PairRecord:
+    """The probes of one ordered pair. A probe's number is its place in `sent_ns`.
+
+    `arrived_ns` has the arrival times of those that arrived, by number, in whatever order they
+    came. The prober waits for what is on its way when it stops: what is not here is lost.
+    """
+
+    name: str
+    sent_ns: tuple[int, ...]
+    arrived_ns: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Blackout:
+    """Probes of a pair that were sent one after the other, `lost` of them, and all lost.
+
+    It lasts from the sending of the first of them, `begin_ns`, until the arrival of the probe that
+    was sent after the last of them, `end_ns`; that is `None` if there is no such probe.
+    """
+
+    pair: str
+    begin_ns: int
+    end_ns: int | None
+    lost: int
+
+    @property
+    def duration_ms(self) -> float:
+        """How long it lasted, in milliseconds; infinity if no end was seen."""
+        return math.inf if self.end_ns is None else milliseconds(self.end_ns - self.begin_ns)
+
+
+def milliseconds(nanoseconds: int) -> float:
+    """A duration in milliseconds."""
+    return nanoseconds / 1e6
+
+
+def read_records(text: str) -> list[PairRecord]:
+    """The records of a prober, in the format that `traffic_gen.probes.prober` describes."""
+    return [_pair_record(entry) for entry in json.loads(text)["pairs"]]
+
+
+def _pair_record(entry: Mapping[str, object]) -> PairRecord:
+    name, first_ns = entry["name"], entry["first_ns"]
+    gaps_ns, delays_ns = entry["gap_ns"], entry["delay_ns"]
+    assert isinstance(name, str)
+    assert isinstance(first_ns, int)
+    assert isinstance(gaps_ns, list)
+    assert isinstance(delays_ns, list)
+    sent_ns = tuple(accumulate(gaps_ns, initial=first_ns)) if delays_ns else ()
+    both = enumerate(zip(sent_ns, delays_ns, strict=True))
+    arrived = {number: sent + delay for number, (sent, delay) in both if delay is not None}
+    return PairRecord(name, sent_ns, arrived)
+
+
+def blackouts(record: PairRecord) -> list[Blackout]:
+    """All blackouts of a pair, in the order in which they began; no two share a probe.
+
+    One that ends with a probe that is slow to arrive may end after the next has begun.
+    """
+    found = []
+    for is_lost, run in groupby(range(len(record.sent_ns)), lambda n: n not in record.arrived_ns):
+        if is_lost:
+            numbers = list(run)
+            begin_ns, end_ns = record.sent_ns[numbers[0]], record.arrived_ns.get(numbers[-1] + 1)
+            found.append(Blackout(record.name, begin_ns, end_ns, len(numbers)))
+    return found
+
+
+def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
+    """The longest blackout of any pair that was not over at a time; `None` if there is none.
+
+    A blackout whose end was not seen is the longest. Probes that were on their way at the time are
+    lost too if something broke there and then, so a blackout may begin a little before.
+    """
+    candidates = [
+        blackout
+        for record in records
+        for blackout in blackouts(record)
+        if blackout.end_ns is None or blackout.end_ns > after_ns
+    ]
+    return max(candidates, key=lambda blackout: (blackout.duration_ms, blackout.lost), default=None)
+
+
+def lost(records: Iterable[PairRecord], between: tuple[int, int]) -> int:
+    """How many of the probes that were sent from one time on and before another are lost."""
+    begin_ns, end_ns = between
+    return sum(
+        begin_ns <= sent_ns < end_ns and number not in record.arrived_ns
+        for record in records
+        for number, sent_ns in enumerate(record.sent_ns)
+    )

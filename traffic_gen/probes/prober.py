@@ -1,0 +1,273 @@
+"""Sends sequenced probes between network namespaces, and records which arrive.
+
+    python -m traffic_gen.probes.prober PLAN.json RECORDS.json
+
+The plan: {"interval_ns", "pairs": [{"name", "source_pid", "destination_pid", "packet",
+"psn_offset"}]}. A packet is a whole IPv4 packet in hexadecimal with a UDP header; at `psn_offset`,
+within the first bytes of its payload, are three for the sequence number. No two pairs may have the
+same addresses and ports.
+
+When all sockets are open it writes the line "probing", and sends a probe of every pair at each tick
+of CLOCK_MONOTONIC until it gets SIGTERM. It takes what still comes for a while and writes the
+records, all times in nanoseconds of CLOCK_MONOTONIC: {"pairs": [{"name", "first_ns": when probe 0
+was sent, "gap_ns": from each send to the next, "delay_ns": from a probe's send to its arrival, null
+if it is lost}]}. A probe that the kernel refuses to send is a lost one.
+
+Small delays are made up for at once; after large ones ticks are left out, as a long burst would be
+lost where nothing is broken. Arrivals are stamped by the kernel, so they are read now and then,
+many with one call. It runs before other processes (SCHED_RR) where it may: under load, its wake-ups
+were milliseconds late otherwise. Needs the standard library alone.
+"""
+
+import array
+import ctypes
+import gc
+import itertools
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from ctypes import Structure, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any
+
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+PR_SET_TIMERSLACK = 29  # linux/prctl.h
+TIMER_SLACK_NS = 1000
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h: beyond net.core.?mem_max
+SO_TIMESTAMPNS = 35  # the same; a struct timespec of CLOCK_REALTIME comes with each packet
+BUFFER_BYTES = 4 * 1024 * 1024
+IP_HEADER_BYTES, UDP_HEADER_BYTES, PSN_BYTES = 20, 8, 3
+PSN_MASK = (1 << 8 * PSN_BYTES) - 1
+RECEIVE_EVERY_TICKS = 8
+MOST_TICKS_BEHIND = 10
+DRAIN_S = 0.3
+# Two clocks cannot be read at once: of so many readings the tightest is taken.
+CLOCK_READINGS = 5
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Pair:
+    """A probed pair; `arrived_ns` is 0 where nothing has arrived, and may lag behind `sent_ns`."""
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.name: str = entry["name"]
+        self.packet = bytearray.fromhex(entry["packet"])
+        self.psn = slice(entry["psn_offset"], entry["psn_offset"] + PSN_BYTES)
+        payload = IP_HEADER_BYTES + UDP_HEADER_BYTES
+        self.psn_in_payload = slice(self.psn.start - payload, self.psn.stop - payload)
+        self.to = socket.inet_ntoa(self.packet[16:20]), 0
+        # As in a sockaddr_in: the port, then the address.
+        self.source = bytes(self.packet[20:22] + self.packet[12:16])
+        self.sent_ns, self.arrived_ns = array.array("q"), array.array("q")
+        # A socket for each pair: what waits before a dead link takes no other's buffer.
+        self.socket = _socket_in(entry["source_pid"], socket.SOCK_RAW, socket.IPPROTO_RAW)
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+
+    def extend(self) -> None:
+        """Make room for the arrival of all that was sent."""
+        self.arrived_ns.frombytes(bytes(8 * (len(self.sent_ns) - len(self.arrived_ns))))
+
+    def record(self) -> dict[str, Any]:
+        """What was sent and what came of it."""
+        both = zip(self.sent_ns, self.arrived_ns, strict=True)
+        return {
+            "name": self.name,
+            "first_ns": self.sent_ns[0] if self.sent_ns else 0,
+            "gap_ns": [after - before for before, after in itertools.pairwise(self.sent_ns)],
+            "delay_ns": [arrived - sent if arrived else None for sent, arrived in both],
+        }
+
+
+class Receiver:
+    """The socket of a namespace in which pairs end; they differ by their source."""
+
+    def __init__(self, process_id: int, port: int) -> None:
+        self.socket = _socket_in(process_id, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self.socket.bind(("", port))
+        self.pairs: dict[bytes, Pair] = {}
+
+
+class _Vector(Structure):  # struct iovec
+    _fields_ = (("base", c_void_p), ("length", c_size_t))
+
+
+class _Message(Structure):  # struct mmsghdr: a struct msghdr, and its length when it is filled
+    _fields_ = (
+        *(("name", c_void_p), ("name_length", c_size_t)),
+        *(("vectors", c_void_p), ("vector_count", c_size_t)),
+        *(("control", c_void_p), ("control_length", c_size_t), ("flags", c_size_t)),
+        ("length", c_size_t),
+    )
+
+
+class Mailbag:
+    """Slots that the kernel fills with packets: sender (16), stamp (32), start of payload (16)."""
+
+    SLOT = struct.Struct("=2x6s8x16xqq16s")
+    COUNT = 64
+
+    def __init__(self) -> None:
+        self._slots = (ctypes.c_char * (self.SLOT.size * self.COUNT))()
+        self._vectors = (_Vector * self.COUNT)()
+        self._messages = (_Message * self.COUNT)()
+        for number, vector in enumerate(self._vectors):
+            at = ctypes.addressof(self._slots) + number * self.SLOT.size
+            vector.base, vector.length = at + 48, 16
+            place = ctypes.addressof(vector)
+            self._messages[number] = _Message(at, 16, place, 1, at + 16, 32, 0, 0)
+        self._fresh = bytes(self._messages)
+
+    def fetch(self, receiver: Receiver) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """Source, seconds, nanoseconds and payload of all that waits at a socket."""
+        count, descriptor = self.COUNT, receiver.socket.fileno()
+        while count == self.COUNT:
+            ctypes.memmove(self._messages, self._fresh, len(self._fresh))
+            arguments = self._messages, self.COUNT, socket.MSG_DONTWAIT, None
+            count = max(0, _libc.recvmmsg(descriptor, *arguments))
+            filled = memoryview(self._slots)[: count * self.SLOT.size]
+            yield from self.SLOT.iter_unpack(filled)
+
+
+class Prober:
+    """All pairs of a plan, with their sockets open."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.interval_ns: int = plan["interval_ns"]
+        self.pairs = [Pair(entry) for entry in plan["pairs"]]
+        self.worst_late_ns = self.left_out = self.refused = 0
+        self._stopping = False
+        self._mailbag = Mailbag()
+        self._receivers: dict[tuple[int, int], Receiver] = {}
+        for entry, pair in zip(plan["pairs"], self.pairs, strict=True):
+            end = entry["destination_pid"], int.from_bytes(pair.packet[22:24], "big")
+            if end not in self._receivers:
+                self._receivers[end] = Receiver(*end)
+            self._receivers[end].pairs[pair.source] = pair
+
+    def stop(self, *_: object) -> None:
+        """Send no more; a handler of signals."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Probe until `stop`, and take what is still on its way."""
+        due_ns = time.monotonic_ns() + self.interval_ns
+        for sequence in itertools.count():
+            early_ns = due_ns - time.monotonic_ns()
+            if early_ns > 0:
+                time.sleep(early_ns / 1e9)
+            if self._stopping:
+                break
+            self.worst_late_ns = max(self.worst_late_ns, time.monotonic_ns() - due_ns)
+            self._send(sequence)
+            if sequence % RECEIVE_EVERY_TICKS == 0:
+                self._receive()
+            due_ns = self._next(due_ns)
+        time.sleep(DRAIN_S)
+        self._receive()
+
+    def _next(self, due_ns: int) -> int:
+        """The tick after this one, or after those that are too long ago."""
+        behind = (time.monotonic_ns() - due_ns) // self.interval_ns
+        leave_out = behind if behind > MOST_TICKS_BEHIND else 0
+        self.left_out += leave_out
+        return due_ns + (leave_out + 1) * self.interval_ns
+
+    def _send(self, sequence: int) -> None:
+        number = (sequence & PSN_MASK).to_bytes(PSN_BYTES, "big")
+        clock_ns = time.monotonic_ns
+        for pair in self.pairs:
+            packet = pair.packet
+            packet[pair.psn] = number
+            pair.sent_ns.append(clock_ns())
+            try:
+                pair.socket.sendto(packet, pair.to)
+            except OSError:
+                self.refused += 1
+
+    def _receive(self) -> None:
+        """Take all that is there, the first if one probe arrives twice."""
+        apart_ns = clocks_apart_ns()
+        for pair in self.pairs:
+            pair.extend()
+        for receiver in self._receivers.values():
+            for source, seconds, nanoseconds, payload in self._mailbag.fetch(receiver):
+                found = receiver.pairs.get(source)
+                if found is not None:
+                    arrived_ns = seconds * 1_000_000_000 + nanoseconds - apart_ns
+                    _arrived(found, payload[found.psn_in_payload], arrived_ns)
+
+
+def clocks_apart_ns() -> int:
+    """How far CLOCK_REALTIME, the kernel's stamps, is ahead of CLOCK_MONOTONIC just now.
+
+    The first may be set meanwhile. A probe within an HB domain arrives microseconds after it was
+    sent: a reading that was interrupted would have it arrive before.
+    """
+    readings = (_read_clocks() for _ in range(CLOCK_READINGS))
+    return min(readings)[1]
+
+
+def _read_clocks() -> tuple[int, int]:
+    """How long a reading took, and by how much the clocks differ."""
+    before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    return after_ns - before_ns, real_ns - (before_ns + after_ns) // 2
+
+
+def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
+    """Note an arrival; more probes were sent than there are numbers if a run lasts hours."""
+    last = len(pair.sent_ns) - 1
+    sequence = last - ((last - int.from_bytes(number, "big")) & PSN_MASK)
+    if sequence >= 0 and not pair.arrived_ns[sequence]:
+        pair.arrived_ns[sequence] = arrived_ns
+
+
+def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
+    """A socket in the network namespace of a process (setns(2))."""
+    with open("/proc/self/ns/net") as here, open(f"/proc/{process_id}/ns/net") as there:
+        try:
+            _enter(there.fileno())
+            return socket.socket(socket.AF_INET, kind, protocol)
+        finally:
+            _enter(here.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+def main(plan: Path, records: Path) -> None:
+    """Probe as planned until SIGTERM, then write the records."""
+    _libc.prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
+    with suppress(OSError):  # it needs little, but at once
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    prober = Prober(json.loads(plan.read_text()))
+    signal.signal(signal.SIGTERM, prober.stop)
+    gc.disable()
+    begun_s = time.monotonic()
+    print("probing", flush=True)
+    prober.run()
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(
+        f"worst lateness {prober.worst_late_ns / 1e6:.3f} ms, ticks left out {prober.left_out},"
+        f" sends refused {prober.refused}, processor {used.ru_utime:.3f} s user and"
+        f" {used.ru_stime:.3f} s system in {time.monotonic() - begun_s:.3f} s",
+        flush=True,
+    )
+    pairs = [pair.record() for pair in prober.pairs]
+    records.write_text(json.dumps({"pairs": pairs}, separators=(",", ":")))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

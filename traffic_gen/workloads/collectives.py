@@ -1,0 +1,327 @@
+"""Collectives as schedules: who sends what to whom, and after what.
+
+Every algorithm is a generator of transfers over the grid of `domains` x `domain_size` GPUs, rank
+`domain * domain_size + rail`. The builder numbers the transfers and keeps the order in which one
+GPU uses one of its lanes: a GPU does one thing after the other on its HB link, and on its NIC.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from model.workload.schedule import Collective, Schedule, Transfer, pair_chunk
+
+ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
+
+
+Chunks = Callable[[int, int], Iterable[int]]  # of what a source sends to a destination
+Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
+
+
+@dataclass
+class Builder:
+    """Collects transfers. A lane is a sequence of a GPU's transfers, one after the other."""
+
+    domains: int
+    domain_size: int
+    chunk_bytes: int
+    transfers: list[Transfer] = field(default_factory=list)
+    _last: dict[tuple[int, str], int] = field(default_factory=dict)
+    _received: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """The number of ranks."""
+        return self.domains * self.domain_size
+
+    def rank(self, domain: int, rail: int) -> int:
+        """The rank at a place; both coordinates wrap around."""
+        return (domain % self.domains) * self.domain_size + rail % self.domain_size
+
+    def send(
+        self,
+        source: int,
+        destination: int,
+        chunks: Iterable[int],
+        *,
+        lane: str,
+        after: Iterable[int] = (),
+        clear: int | None = None,
+        reduce: bool = False,
+    ) -> int:
+        """Add a transfer behind the lane's last one and `after`; return its number."""
+        chunks = tuple(chunks)
+        before = self._last.get((source, lane))
+        dependencies = set(after) if before is None else {before, *after}
+        transfer = Transfer(
+            id=len(self.transfers),
+            source=source,
+            destination=destination,
+            size_bytes=len(chunks) * self.chunk_bytes,
+            chunks=chunks,
+            after=tuple(sorted(dependencies)),
+            clear=clear,
+            reduce=reduce,
+        )
+        self.transfers.append(transfer)
+        self._last[source, lane] = transfer.id
+        return transfer.id
+
+    def exchange(
+        self,
+        domains: int,
+        rails: int,
+        chunks: Chunks,
+        *,
+        lane: str,
+        after: Arrivals | None = None,
+        reduce: bool = False,
+    ) -> Arrivals:
+        """Every GPU sends to the one so many domains and rails further, and receives from one.
+
+        `chunks` says what, given source and destination. A transfer waits until its source has
+        sent, and both ends have received, in the lane's last exchange: no two flows meet.
+        """
+        arrived = {}
+        for source in range(self.gpus):
+            domain, rail = divmod(source, self.domain_size)
+            destination = self.rank(domain + domains, rail + rails)
+            waits = list((after or {}).get(source, ()))
+            if (source, lane) in self._received:
+                waits.append(self._received[source, lane])
+            arrived[destination] = self.send(
+                source,
+                destination,
+                chunks(source, destination),
+                lane=lane,
+                after=waits,
+                clear=self._received.get((destination, lane)),
+                reduce=reduce,
+            )
+        self._received |= {(rank, lane): transfer for rank, transfer in arrived.items()}
+        return {rank: [transfer] for rank, transfer in arrived.items()}
+
+
+Algorithm = Callable[[Builder], None]
+
+
+def build_schedule(
+    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
+) -> Schedule:
+    """The verified schedule of a collective of about `size_bytes` on a grid of GPUs.
+
+    `size_bytes` counts as nccl-tests do; it is rounded up to whole chunks of whole elements.
+    """
+    gpus = domains * domain_size
+    chunk_bytes = _chunk_bytes(gpus, size_bytes)
+    return Schedule(
+        collective=collective,
+        algorithm=algorithm,
+        gpus=gpus,
+        size_bytes=chunk_bytes * gpus,
+        chunk_bytes=chunk_bytes,
+        transfers=build_transfers(collective, algorithm, domains, domain_size, size_bytes),
+    )
+
+
+def build_transfers(
+    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
+) -> tuple[Transfer, ...]:
+    """The same transfers without the proof, which takes half a minute for 256 GPUs."""
+    builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
+    ALGORITHMS[collective, algorithm](builder)
+    return tuple(builder.transfers)
+
+
+def _chunk_bytes(gpus: int, size_bytes: int) -> int:
+    """A rank's buffer is n shards, or one chunk for every destination."""
+    return -(-size_bytes // (gpus * ELEMENT_BYTES)) * ELEMENT_BYTES
+
+
+def ring_reduce_scatter(build: Builder) -> None:
+    """One ring over all ranks: in n-1 steps each shard travels round and gathers its sum."""
+    _ring_reduce_scatter(build, _whole_ring(build), "ring", {})
+
+
+def ring_all_gather(build: Builder) -> None:
+    """One ring over all ranks: in n-1 steps each shard travels round."""
+    _ring_all_gather(build, _whole_ring(build), "ring", {})
+
+
+def ring_all_reduce(build: Builder) -> None:
+    """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
+    ring = _whole_ring(build)
+    summed = _ring_reduce_scatter(build, ring, "ring", {})
+    _ring_all_gather(build, ring, "ring", summed)
+
+
+def hierarchical_reduce_scatter(build: Builder) -> None:
+    """Within every HB domain, then along every rail: the NICs carry 1/x of the buffer."""
+    _hierarchical_reduce_scatter(build)
+
+
+def hierarchical_all_gather(build: Builder) -> None:
+    """Along every rail, then within every HB domain."""
+    _hierarchical_all_gather(build, {})
+
+
+def hierarchical_all_reduce(build: Builder) -> None:
+    """HB domain, rail, HB domain (arXiv 2307.12169, section III-B)."""
+    _hierarchical_all_gather(build, _hierarchical_reduce_scatter(build))
+
+
+def direct_all_to_all(build: Builder) -> None:
+    """Everyone to everyone as pairwise exchanges: over the NIC, and meanwhile in the HB domain."""
+
+    def pair(source: int, destination: int) -> tuple[int]:
+        return (pair_chunk(build.gpus, source, destination),)
+
+    for domains in range(build.domains):
+        for rails in range(build.domain_size):
+            if domains or rails:
+                build.exchange(domains, rails, pair, lane="nic" if domains else "hb")
+
+
+def two_step_all_to_all(build: Builder) -> None:
+    """First to the peer on the destination's rail, through the HB domain; then along the rail.
+
+    The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
+    second step when all that its domain has for its rail has arrived.
+    """
+
+    def for_rail(source: int, peer: int) -> list[int]:
+        return [pair_chunk(build.gpus, source, to) for to in _rail_ranks(build, peer)]
+
+    def of_domain(source: int, destination: int) -> list[int]:
+        return [pair_chunk(build.gpus, of, destination) for of in _domain_ranks(build, source)]
+
+    arrived = _within_domains(build, for_rail, {})
+    for domains in range(1, build.domains):
+        build.exchange(domains, 0, of_domain, lane="nic", after=arrived)
+
+
+ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
+    (Collective.ALL_REDUCE, "ring"): ring_all_reduce,
+    (Collective.ALL_REDUCE, "hierarchical"): hierarchical_all_reduce,
+    (Collective.ALL_GATHER, "ring"): ring_all_gather,
+    (Collective.ALL_GATHER, "hierarchical"): hierarchical_all_gather,
+    (Collective.REDUCE_SCATTER, "ring"): ring_reduce_scatter,
+    (Collective.REDUCE_SCATTER, "hierarchical"): hierarchical_reduce_scatter,
+    (Collective.ALL_TO_ALL, "direct"): direct_all_to_all,
+    (Collective.ALL_TO_ALL, "two-step"): two_step_all_to_all,
+}
+
+
+def algorithms_of(collective: Collective) -> list[str]:
+    """The names of the algorithms that there are for a collective."""
+    return [name for of, name in ALGORITHMS if of is collective]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Ranks in a circle, and for each position in it the chunks of that position's shard."""
+
+    ranks: tuple[int, ...]
+    shards: tuple[tuple[int, ...], ...]
+
+
+def _whole_ring(build: Builder) -> Ring:
+    """All ranks. Turned from domain to domain, so that no edge of the ring leaves its rail.
+
+    Domain d is walked from rail -d on: its last GPU and the next domain's first share a rail.
+    """
+    ranks = tuple(
+        build.rank(domain, position - domain)
+        for domain in range(build.domains)
+        for position in range(build.domain_size)
+    )
+    return Ring(ranks, tuple((rank,) for rank in ranks))
+
+
+def _ring_reduce_scatter(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+    """Leaves the sum of shard i at position i; what a rank has received in each step, in `ready`.
+
+    `ready` says what each rank must have received before it starts. Returns what it must have
+    received to hold the sum.
+    """
+    return _around(build, ring, lane, ready, first_shard=-1, reduce=True)
+
+
+def _ring_all_gather(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+    """Brings the shard of every position to all others."""
+    return _around(build, ring, lane, ready, first_shard=0, reduce=False)
+
+
+def _around(
+    build: Builder, ring: Ring, lane: str, ready: Arrivals, *, first_shard: int, reduce: bool
+) -> Arrivals:
+    """n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
+    n = len(ring.ranks)
+    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring.ranks}
+    everything: Arrivals = {rank: list(before) for rank, before in arrived.items()}
+    for step in range(n - 1):
+        sent: Arrivals = {}
+        for position, source in enumerate(ring.ranks):
+            destination = ring.ranks[(position + 1) % n]
+            shard = ring.shards[(position + first_shard - step) % n]
+            transfer = build.send(
+                source, destination, shard, lane=lane, after=arrived[source], reduce=reduce
+            )
+            sent[destination] = [transfer]
+            everything[destination].append(transfer)
+        arrived = sent
+    return arrived if reduce else everything
+
+
+def _rail_rings(build: Builder) -> list[Ring]:
+    """For every rail the ring of its GPUs; each GPU's shard is its own chunk."""
+    return [
+        Ring(ranks, tuple((rank,) for rank in ranks))
+        for ranks in (_rail_ranks(build, rail) for rail in range(build.domain_size))
+    ]
+
+
+def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
+    """Pairwise within the domains, then a ring on every rail."""
+
+    def for_rail(_source: int, peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, peer)
+
+    arrived = _within_domains(build, for_rail, {}, reduce=True)
+    for ring in _rail_rings(build):
+        arrived |= _ring_reduce_scatter(build, ring, "nic", arrived)
+    return arrived
+
+
+def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
+    """A ring on every rail, then pairwise within the domains."""
+
+    def of_rail(source: int, _peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, source)
+
+    arrived: Arrivals = {}
+    for ring in _rail_rings(build):
+        arrived |= _ring_all_gather(build, ring, "nic", ready)
+    return _within_domains(build, of_rail, arrived)
+
+
+def _within_domains(
+    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
+) -> Arrivals:
+    """Pairwise exchanges until every GPU has sent to all others of its domain."""
+    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in range(build.gpus)}
+    for rails in range(1, build.domain_size):
+        exchanged = build.exchange(0, rails, chunks, lane="hb", after=ready, reduce=reduce)
+        for rank, transfers in exchanged.items():
+            arrived[rank] += transfers
+    return arrived
+
+
+def _rail_ranks(build: Builder, rank: int) -> tuple[int, ...]:
+    """All ranks on the rail of `rank`."""
+    return tuple(range(rank % build.domain_size, build.gpus, build.domain_size))
+
+
+def _domain_ranks(build: Builder, rank: int) -> tuple[int, ...]:
+    """All ranks in the HB domain of `rank`."""
+    first = rank - rank % build.domain_size
+    return tuple(range(first, first + build.domain_size))
