@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from controller.detection.liveness import LOST_PROBES
-from controller.southbound.namespaces import entering
 from linux.ethertype_socket import ethertype_socket
+from linux.namespaces import namespace_of
 from model.fabric.topology import Link, Topology
 
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
@@ -125,5 +125,5 @@ def _open_socket() -> socket.socket:
 
 
 def _open_in(process_id: int) -> socket.socket:
-    with entering(process_id):
+    with namespace_of(process_id):
         return _open_socket()

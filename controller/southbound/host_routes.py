@@ -2,15 +2,15 @@
 
 from controller.forwarding.diff import difference, vacated
 from controller.forwarding.planner import Route
-from controller.southbound.namespaces import entering
 from controller.southbound.route_messages import Netlink
+from linux.namespaces import namespace_of
 
 
 class HostRoutes:
     """The routes of one proxy. What is there is read once; others do not change our routes."""
 
     def __init__(self, process_id: int) -> None:
-        with entering(process_id):
+        with namespace_of(process_id):
             self._netlink = Netlink()
         self._index = self._interfaces()
         self.installed = self._netlink.routes({index: name for name, index in self._index.items()})

@@ -3,23 +3,22 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ryu.lib import hub
-
 from controller.forwarding.diff import difference, vacated
 from controller.forwarding.planner import Rule
+from controller.interfaces import Signal
 from controller.southbound import openflow
 
 
-class SwitchState:
+class SwitchSession:
     """One connection of a switch; a new connection begins anew."""
 
-    def __init__(self, datapath: Any) -> None:
+    def __init__(self, datapath: Any, done: Signal) -> None:
         self.datapath = datapath
         self.unreported = {"ports", "groups", "rules"}
         self.rules: frozenset[Rule] = frozenset()
         self.groups: frozenset[openflow.Group] = frozenset()
         self.awaited = 0
-        self.done = hub.Event()
+        self.done = done
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
         """How many entries are to be added and to be removed, rules and groups."""

@@ -1,0 +1,249 @@
+"""The controller's state machine: makes the fabric what its topology and its health ask for.
+
+Notifications only mark the state as changed. One task applies the desired state in three steps:
+additions on the switches, confirmed; host routes; removals on the switches. So every packet sees
+the complete old path or the complete new one.
+
+No OpenFlow library is known here: switches, host routes, link probes, the clock and the waits are
+handed in.
+"""
+
+import gc
+from collections.abc import Iterable, Mapping
+
+from controller.detection.fabric_state import ObservedFabric
+from controller.forwarding.planner import DesiredState, Planner
+from controller.interfaces import Clock, Log, Probes, ProxyRoutes, Switch
+from controller.rollout.update_plan import Rules, Stages, at_once, nearest_first, routes_behind
+from model.fabric.health import Health
+from model.fabric.topology import Topology
+from model.routing.distances import Distances, LiveLinks
+
+# A switch that is dead need not be waited for.
+CONNECT_DEADLINE_S = 1.0
+# Links that are just being made look as if they had failed.
+LINKS_DEADLINE_S = 0.5
+BARRIER_DEADLINE_S = 5.0
+# What is broken does not wait for a switch that is slow to answer.
+BROKEN_PATIENCE_S = 0.003
+START_PATIENCE_S = 0.005
+# The ports of a dead switch lose carrier one after the other: one answer to all of them.
+GATHERING_S = 0.002
+# Open vSwitch answers a barrier before its cache of flows has heard of the new rules. Packets that
+# still have their old path can wait for that.
+SETTLING_S = 0.1
+# Packets under way on the old path arrive by the old rules, through queues of data.
+DRAINING_S = 0.5
+
+
+class Reconciler:
+    """Keeps the switches and proxies in the state that topology and health ask for.
+
+    `switches` are those that are connected now, by name; whoever hands them in keeps them so.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        switches: Mapping[str, Switch],
+        routes: dict[str, ProxyRoutes],
+        probes: Probes,
+        journal: Log,
+        clock: Clock,
+    ) -> None:
+        self.fabric = ObservedFabric(topology)
+        self.generation = 1
+        self._planner = Planner(topology)
+        self._switches = switches
+        self._names = frozenset(topology.openflow_switches)
+        self._gpus = topology.gpu_by_name
+        self._routes = routes
+        self._probes = probes
+        self._journal = journal
+        self._clock = clock
+        self._first_connected_s: float | None = None
+        self._begun = False
+        self._complete = False
+        self._applied: tuple[Topology, Health] | None = None
+        self._broken: frozenset[str] = frozenset()
+
+    # Notifications
+
+    def connected(self, name: str) -> None:
+        """A switch has connected and was asked for its state."""
+        self._journal.write("connected", switch=name)
+        if self._first_connected_s is None:
+            self._first_connected_s = self._clock.now_s()
+
+    def reported(self, name: str, generations: Iterable[int] = ()) -> None:
+        """A switch has reported a part of its state; of rules, with their generations."""
+        self.generation = max(self.generation, *(number + 1 for number in generations), 1)
+        if not self._switches[name].unreported:
+            self._applied = None
+            self._clock.changed.set()
+
+    def disconnected(self, name: str) -> None:
+        """A switch has gone. It may forward on without us: its links say whether it does."""
+        self._complete = False
+        self._journal.write("disconnected", switch=name)
+
+    def died(self, proxy: str) -> None:
+        """A proxy has died: its links end when nobody holds on to its namespace any more."""
+        self._routes.pop(proxy).close()
+        self._journal.write("died", proxy=proxy)
+        self.note(self.fabric.dead(proxy, self._clock.now_s()))
+
+    def note(self, detected: Iterable[dict[str, object]]) -> None:
+        """Write down what is new about links, and have it dealt with."""
+        for facts in detected:
+            self._journal.write("detected", **facts)
+            self._clock.changed.set()
+
+    # The task
+
+    def run(self) -> None:
+        """Make the fabric what it should be, whenever something has changed, for ever."""
+        while True:
+            self.step()
+
+    def step(self) -> None:
+        """Wait for a change, and deal with all that has changed until then."""
+        self._clock.changed.wait(START_PATIENCE_S if self._is_waiting() else None)
+        self._clock.sleep(GATHERING_S)
+        self._clock.changed.clear()
+        topology, health = self.fabric.topology, self.fabric.health(self._clock.now_s())
+        if self._is_waiting():
+            return
+        # A drained link works still: it is left without haste, and no packet is lost.
+        worse, self._broken = not health.broken <= self._broken, health.broken
+        before, self._applied = self._applied, (topology, health)
+        # Paths do not depend on the rates of links that are used.
+        if before and before[0] == topology and before[1].failed == health.failed:
+            return
+        self._apply(topology, health, worse=worse)
+
+    def _is_waiting(self) -> bool:
+        """Whether switches that might connect have not reported their state.
+
+        To act on half the truth would undo what a former controller did about a failure.
+        """
+        if self._begun:
+            return False
+        if any(switch.unreported for switch in self._switches.values()):
+            return True
+        if self._first_connected_s is None:
+            return True
+        now_s = self._clock.now_s()
+        passed_s = now_s - self._first_connected_s
+        if set(self._switches) != self._names:
+            return passed_s < CONNECT_DEADLINE_S
+        if self.fabric.health(now_s).failed:
+            return passed_s < LINKS_DEADLINE_S
+        return not self._probes.settled
+
+    def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
+        """Change switches and host routes, in an order in which no packet under way is lost."""
+        if topology is not self._planner.topology:
+            self._planner = Planner(topology)
+        state = self._planner.state(health)
+        self._probes.watch(topology)
+        self._journal_computed(health, state)
+        switches = {n: switch for n, switch in self._switches.items() if not switch.unreported}
+        installed = {name: switch.rules for name, switch in switches.items()}
+        wanted = {name: state.rules[name] for name in switches}
+        self._journal_sent(switches, wanted)
+        if worse or not self._begun:
+            done = self._repair(switches, at_once(installed, wanted), state)
+        else:
+            distances = Distances(LiveLinks(topology, health))
+            done = self._improve(switches, nearest_first(distances, installed, wanted), state)
+        if done:
+            self._settle(switches, state)
+
+    def _journal_computed(self, health: Health, state: DesiredState) -> None:
+        self._journal.write(
+            "computed",
+            rules=sum(map(len, state.rules.values())),
+            failed=sorted(health.failed),
+            drained=sorted(health.drained),
+            cut_off=[*map(list, state.cut_off)],
+        )
+
+    def _journal_sent(self, switches: Mapping[str, Switch], wanted: Rules) -> None:
+        for name, switch in switches.items():
+            added, removed = switch.missing(wanted[name])
+            facts = {"generation": self.generation, "added": added, "removed": removed}
+            self._journal.write("sent", switch=name, **facts)
+
+    def _repair(self, switches: Mapping[str, Switch], stages: Stages, state: DesiredState) -> bool:
+        """Change all at once, as something is broken; return whether all was done."""
+        for stage in stages.before_routes:
+            self._install(switches, stage, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
+        self._reconcile_routes(state)
+        if self._begun and self._is_interrupted(DRAINING_S):
+            return False
+        for stage in stages.behind_routes:
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+        return True
+
+    def _improve(self, switches: Mapping[str, Switch], stages: Stages, state: DesiredState) -> bool:
+        """Change stage by stage, as every path works; return whether all was done."""
+        for stage in stages.before_routes:
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+            if self._is_interrupted(SETTLING_S):
+                return False
+        self._reconcile_routes(state)
+        for stage in stages.behind_routes:
+            if self._is_interrupted(DRAINING_S):
+                return False
+            self._install(switches, stage, BARRIER_DEADLINE_S)
+        return True
+
+    def _is_interrupted(self, pause_s: float) -> bool:
+        """Let a moment pass, unless something changes: what is left to do is overtaken then."""
+        if self._clock.changed.wait(pause_s):
+            self._applied = None
+            return True
+        return False
+
+    def _install(self, switches: Mapping[str, Switch], stage: Rules, patience_s: float) -> None:
+        for name, switch in switches.items():
+            switch.install(stage[name], self.generation)
+        self._wait_until_confirmed(switches, patience_s)
+
+    def _wait_until_confirmed(self, switches: Mapping[str, Switch], patience_s: float) -> None:
+        """Wait for the barriers of all switches that are still connected.
+
+        Raises `RuntimeError` if one does not answer within a patience of `BARRIER_DEADLINE_S`.
+        """
+        deadline_s = self._clock.now_s() + patience_s
+        for name, switch in switches.items():
+            while switch.awaited and self._switches.get(name) is switch:
+                left_s = deadline_s - self._clock.now_s()
+                if left_s <= 0 or not switch.done.wait(left_s):
+                    if patience_s < BARRIER_DEADLINE_S:
+                        return
+                    raise RuntimeError(f"{name} confirms nothing")
+                switch.done.clear()
+
+    def _reconcile_routes(self, state: DesiredState) -> None:
+        """Give every proxy its host routes: from now on every pair has its new path."""
+        added = removed = 0
+        for name, routes in list(self._routes.items()):
+            behind = routes_behind(self._gpus[name], routes.installed, state.routes[name])
+            more, fewer = routes.reconcile(state.routes[name].union(behind))
+            added, removed = added + more, removed + fewer
+        self._journal.write("routes", added=added, removed=removed)
+        self._journal.write("confirmed", generation=self.generation)
+
+    def _settle(self, switches: Mapping[str, Switch], state: DesiredState) -> None:
+        """Remove the last old routes, and say when all switches have their state."""
+        for name, routes in self._routes.items():
+            routes.reconcile(state.routes[name])
+        self._journal.write("settled", switches=sorted(switches))
+        self._begun = True
+        if not self._complete and set(switches) == self._names:
+            self._complete = True
+            # To look through the whole state for garbage, in a failure, would take 0.15 s.
+            gc.freeze()
+            self._journal.write("ready", generation=self.generation)

@@ -1,0 +1,363 @@
+"""The controller's state machine against fake switches, in a time of its own."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from controller.detection.liveness import HOLD_S
+from controller.forwarding.planner import Planner, Route, Rule
+from controller.interfaces import Clock
+from controller.reconciler import (
+    BARRIER_DEADLINE_S,
+    BROKEN_PATIENCE_S,
+    CONNECT_DEADLINE_S,
+    DRAINING_S,
+    GATHERING_S,
+    Reconciler,
+)
+from model.fabric.health import HEALTHY, Health
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from tests.unit.fabrics import spec
+
+RAIL_ONLY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 3))
+RAIL_OPTIMIZED = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, spines=2))
+FABRICS = pytest.mark.parametrize(
+    "topology", [RAIL_ONLY, RAIL_OPTIMIZED], ids=lambda t: str(t.spec.kind)
+)
+ANSWER_S = 0.001
+LOOK_S = 0.025
+AT_ONCE_S = GATHERING_S + 2 * BROKEN_PATIENCE_S
+
+
+class Over(Exception):
+    """The time of a test is over."""
+
+
+@dataclass
+class World:
+    """A clock that stands still but for waits, and what is to happen at which time."""
+
+    now_s: float = 0.0
+    _due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def at(self, moment_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (moment_s, next(self._numbers), action))
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.at(self.now_s + seconds, action)
+
+    def sleep(self, seconds: float) -> None:
+        self.pass_until(self.now_s + seconds, lambda: False)
+
+    def pass_until(self, end_s: float, enough: Callable[[], bool]) -> None:
+        """Let happen what is due until a moment, or until it is enough."""
+        while not enough() and self._due and self._due[0][0] <= end_s:
+            self.now_s, _, action = heapq.heappop(self._due)
+            action()
+        if not enough():
+            assert end_s < float("inf"), "it would wait for ever"
+            self.now_s = end_s
+
+
+@dataclass
+class FakeSignal:
+    world: World
+    is_set: bool = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end_s = float("inf") if timeout is None else self.world.now_s + timeout
+        self.world.pass_until(end_s, lambda: self.is_set)
+        return self.is_set
+
+
+class FakeSwitch:
+    """A switch that installs what it is sent, and answers barriers a little later."""
+
+    def __init__(self, world: World, rules: frozenset[Rule], *, answers: bool = True) -> None:
+        self.world = world
+        self.unreported = {"rules"}
+        self.rules = rules
+        self.answers = answers
+        self.awaited = 0
+        self.done = FakeSignal(world)
+        self.history: list[tuple[float, frozenset[Rule], int]] = []
+
+    def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
+        return len(wanted - self.rules), len(self.rules - wanted)
+
+    def install(self, wanted: frozenset[Rule], generation: int) -> None:
+        if wanted != self.rules:
+            self.rules = wanted
+            self.history.append((self.world.now_s, wanted, generation))
+            self.awaited += 1
+            if self.answers:
+                self.world.later(ANSWER_S, self.confirm)
+
+    def confirm(self) -> None:
+        self.awaited -= 1
+        self.done.set()
+
+
+@dataclass
+class FakeRoutes:
+    installed: frozenset[Route] = frozenset()
+
+    def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
+        change = len(desired - self.installed), len(self.installed - desired)
+        self.installed = desired
+        return change
+
+    def close(self) -> None:
+        self.installed = frozenset()
+
+
+class FakeProbes:
+    settled = True
+
+    def watch(self, topology: Topology) -> None:
+        pass
+
+
+@dataclass
+class Told:
+    """The journal's events with their times."""
+
+    world: World
+    lines: list[tuple[float, str, dict[str, object]]] = field(default_factory=list)
+
+    def write(self, event: str, **facts: object) -> None:
+        self.lines.append((self.world.now_s, event, facts))
+
+    def times(self, event: str) -> list[float]:
+        return [moment_s for moment_s, name, _ in self.lines if name == event]
+
+
+class Control:
+    """A reconciler with all its surroundings."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        rules: dict[str, frozenset[Rule]] | None = None,
+        generation: int = 0,
+    ) -> None:
+        self.topology = topology
+        self.world = World()
+        self.told = Told(self.world)
+        self.switches = {
+            name: FakeSwitch(self.world, (rules or {}).get(name, frozenset()))
+            for name in topology.openflow_switches
+        }
+        self.connected: dict[str, FakeSwitch] = {}
+        self.routes = {gpu.name: FakeRoutes() for gpu in topology.gpus}
+        clock = Clock(lambda: self.world.now_s, self.world.sleep, FakeSignal(self.world))
+        self.reconciler = Reconciler(
+            topology, self.connected, dict(self.routes), FakeProbes(), self.told, clock
+        )
+        self.generation = generation
+        self.world.at(0.0, self._look)
+
+    def _look(self) -> None:
+        self.reconciler.note(self.reconciler.fabric.look(self.world.now_s))
+        self.world.later(LOOK_S, self._look)
+
+    def connect(self, *names: str) -> None:
+        """Let switches connect and report what they have."""
+        for name in names:
+            self.connected[name] = self.switches[name]
+            self.reconciler.connected(name)
+        for name in names:
+            self.switches[name].unreported.clear()
+            self.reconciler.reported(name, [self.generation] if self.generation else [])
+
+    def carrier(self, link: str, up: bool) -> None:
+        """Let the kernel tell of carrier at the upper end of a link."""
+        interface = self.topology.link_by_name[link].upper.interface
+        fabric = self.reconciler.fabric
+        self.reconciler.note(fabric.interface(interface, up, self.world.now_s))
+
+    def run_until(self, moment_s: float) -> None:
+        """Let the task run until a moment."""
+
+        def over() -> None:
+            raise Over
+
+        self.world.at(moment_s, over)
+        with pytest.raises(Over):
+            self.reconciler.run()
+
+    def started(self) -> "Control":
+        """The same, some seconds after all switches have connected."""
+        self.connect(*self.switches)
+        self.run_until(2.0)
+        assert self.told.times("ready")
+        return self
+
+    def assert_is(self, health: Health) -> None:
+        """Fail unless switches and proxies have what the health asks for."""
+        wanted = Planner(self.topology).state(health)
+        assert {name: switch.rules for name, switch in self.switches.items()} == wanted.rules
+        assert {name: routes.installed for name, routes in self.routes.items()} == wanted.routes
+
+
+def nic_links(topology: Topology) -> list[str]:
+    return [link.name for link in topology.links if link.name.startswith("d0g0--rail")] + [
+        "d1g0--rail0"
+    ]
+
+
+@FABRICS
+def test_a_new_fabric_gets_its_rules_and_routes(topology: Topology) -> None:
+    control = Control(topology).started()
+    control.assert_is(HEALTHY)
+    events = [event for _, event, _ in control.told.lines]
+    behind = ["routes", "confirmed", "settled", "ready"]
+    assert [event for event in events if event not in ("connected", "sent")] == [
+        "computed",
+        *behind,
+    ]
+
+
+def test_a_switch_that_never_connects_is_not_waited_for_long() -> None:
+    control = Control(RAIL_ONLY)
+    control.connect("rail0", "rail1")
+    control.run_until(CONNECT_DEADLINE_S + 1)
+    assert control.told.times("settled")[0] < CONNECT_DEADLINE_S + 0.1
+    assert not control.told.times("ready")
+    control.connect("rail2")
+    control.run_until(CONNECT_DEADLINE_S + 4)
+    assert control.told.times("ready")
+    control.assert_is(HEALTHY)
+
+
+@FABRICS
+def test_a_lost_link_is_answered_at_once(topology: Topology) -> None:
+    control = Control(topology).started()
+    link = nic_links(topology)[0]
+    control.world.at(3.0, lambda: control.carrier(link, up=False))
+    control.run_until(5.0)
+    confirmed_s = control.told.times("confirmed")[-1]
+    assert 3.0 < confirmed_s <= 3.0 + AT_ONCE_S
+    assert control.told.times("settled")[-1] >= confirmed_s + DRAINING_S
+    control.assert_is(Health(frozenset({link})))
+
+
+@FABRICS
+def test_a_link_that_returns_is_used_when_it_has_held(topology: Topology) -> None:
+    control = Control(topology).started()
+    link = nic_links(topology)[0]
+    control.world.at(3.0, lambda: control.carrier(link, up=False))
+    control.world.at(5.0, lambda: control.carrier(link, up=True))
+    control.run_until(10.0)
+    assert control.told.times("computed")[-1] >= 5.0 + HOLD_S
+    control.assert_is(HEALTHY)
+
+
+@FABRICS
+def test_a_loss_during_a_return_is_answered_at_once(topology: Topology) -> None:
+    control = Control(topology).started()
+    one, other = nic_links(topology)
+    lost_s = 5.0 + HOLD_S + 2 * LOOK_S
+    control.world.at(3.0, lambda: control.carrier(one, up=False))
+    control.world.at(5.0, lambda: control.carrier(one, up=True))
+    control.world.at(lost_s, lambda: control.carrier(other, up=False))
+    control.run_until(10.0)
+    assert [s for s in control.told.times("computed") if 5.0 < s < lost_s], "the return was begun"
+    assert [s for s in control.told.times("confirmed") if lost_s < s <= lost_s + AT_ONCE_S]
+    control.assert_is(Health(frozenset({other})))
+
+
+@FABRICS
+def test_one_failure_that_takes_anothers_place_is_answered_at_once(topology: Topology) -> None:
+    """Of a link that is usable again and one that fails, one reconciliation may hear together."""
+    control = Control(topology).started()
+    one, other = nic_links(topology)
+    control.world.at(3.0, lambda: control.carrier(one, up=False))
+    control.world.at(5.0, lambda: control.carrier(one, up=True))
+    usable_s = 5.0 + HOLD_S
+    control.world.at(usable_s, lambda: control.carrier(other, up=False))
+    control.run_until(10.0)
+    assert [s for s in control.told.times("confirmed") if usable_s < s <= usable_s + AT_ONCE_S]
+    control.assert_is(Health(frozenset({other})))
+
+
+@FABRICS
+def test_a_link_that_flaps_stays_out_of_use(topology: Topology) -> None:
+    control = Control(topology).started()
+    link = nic_links(topology)[0]
+    for number in range(20):
+        control.world.at(3.0 + 0.1 * number, lambda up=bool(number % 2): control.carrier(link, up))  # type: ignore[misc]
+    control.run_until(5.2)
+    used = [s for s in control.told.times("computed") if s > 3.5]
+    assert len(used) <= 1
+    control.assert_is(Health(frozenset({link})))
+    control.run_until(12.0)
+    control.assert_is(HEALTHY)
+
+
+@FABRICS
+def test_a_restart_in_the_middle_of_an_update_ends_it(topology: Topology) -> None:
+    link = nic_links(topology)[0]
+    before = Planner(topology).state(HEALTHY).rules
+    after = Planner(topology).state(Health(frozenset({link}))).rules
+    updated = {name: after[name] for name in list(after)[:1]}
+    control = Control(topology, {**before, **updated}, generation=7)
+    control.carrier(link, up=False)
+    control.started()
+    control.assert_is(Health(frozenset({link})))
+    generations = {n for s in control.switches.values() for _, _, n in s.history}
+    assert generations <= {8}
+
+
+def test_what_is_broken_does_not_wait_for_a_switch_that_does_not_answer() -> None:
+    control = Control(RAIL_ONLY).started()
+    control.switches["rail0"].answers = False
+    control.world.at(3.0, lambda: control.carrier("d0g1--rail1", up=False))
+    control.world.at(3.2, control.switches["rail0"].confirm)
+    control.run_until(3.3)
+    assert 3.0 < control.told.times("confirmed")[-1] <= 3.0 + AT_ONCE_S
+
+
+def test_a_switch_that_confirms_nothing_is_an_error() -> None:
+    control = Control(RAIL_ONLY)
+    control.switches["rail1"].answers = False
+    control.connect(*control.switches)
+    with pytest.raises(RuntimeError, match="rail1 confirms nothing"):
+        control.reconciler.run()
+    assert control.world.now_s >= BARRIER_DEADLINE_S
+
+
+def test_a_switch_that_goes_while_it_is_waited_for_is_no_error() -> None:
+    control = Control(RAIL_ONLY)
+    gone = control.switches["rail1"]
+    gone.answers = False
+
+    def leave() -> None:
+        del control.connected["rail1"]
+        gone.done.set()
+        control.reconciler.disconnected("rail1")
+
+    control.connect(*control.switches)
+    control.world.at(1.0, leave)
+    control.run_until(BARRIER_DEADLINE_S + 2)
+    assert control.told.times("settled")
+
+
+def test_a_dead_proxy_is_left_alone() -> None:
+    control = Control(RAIL_ONLY).started()
+    control.world.at(3.0, lambda: control.reconciler.died("d0g0"))
+    control.run_until(5.0)
+    assert control.told.times("died") == [3.0]
+    assert not control.routes["d0g0"].installed
+    assert 3.0 < control.told.times("confirmed")[-1] <= 3.0 + AT_ONCE_S
