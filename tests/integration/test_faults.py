@@ -61,7 +61,7 @@ def test_this_kernel_can_make_every_fault(how: How) -> None:
 
 
 def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.faults.injector.link_faults.BLACKHOLE", "whitehole")
+    monkeypatch.setattr("testbed.faults.link_faults.BLACKHOLE", "whitehole")
     found = missing_for(How.BLACKHOLE)
     assert found is not None
     assert "cannot make the fault 'blackhole'" in found
