@@ -38,6 +38,11 @@ class Testbed:
     watch: Watch
 
     @property
+    def process_ids(self) -> dict[str, int]:
+        """The processes that hold the GPU proxies' namespaces, by the proxies' names."""
+        return {name: proxy.process_id for name, proxy in self.proxies.items()}
+
+    @property
     def journal(self) -> Path:
         """What the controller has done, also before it was started again."""
         return self.controller.journal

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop
+from model.measurement.traces import Trace
 from results.tables.style import VERDICT_STYLES
 from results.verdicts.verdict import Verdict, worst
 
@@ -18,14 +19,6 @@ SCHEMA = "railbed.verify/1"
 NOT_APPLICABLE = "not applicable"
 SHOWN_MISMATCHES = 20
 _STYLES = {**VERDICT_STYLES, NOT_APPLICABLE: "dim"}
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What became of a probe: its hops, in order, and whether it arrived."""
-
-    hops: tuple[Hop, ...]
-    arrived: bool
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from results.verdicts.fault_impact import FaultTimes
 from scenarios.execution.convergence import fault_times, wait_until_settled
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.fault_timeline import Strike
-from scenarios.execution.prober_process import probing
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
+from traffic_gen.probes.prober_process import probing
 from traffic_gen.workloads.collectives import build_schedule
 
 FAULTS = ((What.NIC_LINK, How.DOWN, 20), (What.NIC_LINK, How.BLACKHOLE, 20))
@@ -74,7 +74,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     hit, untouched = probed_pairs(fabric.layout, [fault], MOST_PAIRS)
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(fabric.bed, (*hit, *untouched), Path(folder)) as probes,
+        probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,
     ):
         list(fabric.repeats(schedule, prediction, 1, verify=False, agenda=strike))
         strike.finish()

@@ -14,7 +14,6 @@ from model.measurement.records import Repeat
 from model.workload.placement import job_layout
 from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.cpu_meter import CpuMeter, idle_share
-from scenarios.benchmarks.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from scenarios.benchmarks.rows import SIXTEEN, Row
 from scenarios.benchmarks.side_by_side import (
     MININET,
@@ -28,6 +27,7 @@ from scenarios.benchmarks.side_by_side import (
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.plain_mininet.network import PlainFabric, plain_mininet
+from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.collectives import build_schedule
 
 

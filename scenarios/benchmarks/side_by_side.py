@@ -8,7 +8,7 @@ from typing import Any
 from model.errors import EmulationError
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from scenarios.benchmarks.iperf3 import Flow
+from traffic_gen.iperf3 import Flow
 
 GIGABYTE = 1_000_000_000
 RAILBED, MININET, RATIO = "railbed", "mininet", "railbed / mininet"

@@ -21,13 +21,13 @@ from scenarios.execution.convergence import epochs_of, fault_times, has_detected
 from scenarios.execution.emulation import Experiment, case_schedule
 from scenarios.execution.fault_timeline import Strike, break_part, moment_s
 from scenarios.execution.observer import observing
-from scenarios.execution.prober_process import probing
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_circuits
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Agenda, nothing_due
 from traffic_gen.probes.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
+from traffic_gen.probes.prober_process import probing
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class FailingCase:
         self.measuring.listener.step(name)
         folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
         place = folder.folder_of(name)
-        with probing(self.fabric.bed, (*hit, *untouched), place) as probes:
+        with probing(self.fabric.bed.process_ids, (*hit, *untouched), place) as probes:
             with observing(self.fabric, place) as observer:
                 repeat = self.measuring.keep(name, self._run(prediction, strike))
                 observer.note(repeat)

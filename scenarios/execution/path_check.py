@@ -11,11 +11,11 @@ from model.fabric.topology import Topology
 from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.path_tracer import path_probes
 from scenarios.execution.progress import Listener
 from scenarios.spec.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.probes.path_tracer import path_probes
 
 
 def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterator[FabricCheck]:
@@ -40,7 +40,7 @@ def check_paths(fabric: Experiment) -> PathCheck:
     """Compare the way of every ordered pair, spare GPUs included, with the intended one."""
     routing, pairs = Routing(fabric.topology), 0
     mismatches = []
-    with path_probes(fabric) as probes:
+    with path_probes(fabric.topology, fabric.bed.process_ids) as probes:
         for source in fabric.topology.gpus:
             for destination, traces in probes.traces(source):
                 intended = routing.path(source, destination)

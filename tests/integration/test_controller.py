@@ -18,7 +18,6 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind
 from model.faults.faults import How
 from scenarios.execution.emulation import Experiment
-from scenarios.execution.prober_process import probing
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.control_plane import (
@@ -34,6 +33,7 @@ from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import wait_until
 from traffic_gen.probes.blackout import longest, lost
+from traffic_gen.probes.prober_process import probing
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -223,7 +223,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     faults.break_link(link, How.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
     pairs = list(permutations(fabric.topology.gpus, 2))
-    with probing(fabric.bed, pairs, tmp_path) as probes:
+    with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
         restart = faults.kill_controller()
         behind = fabric.bed.controller.written()
         restart()

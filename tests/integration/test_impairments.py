@@ -11,7 +11,6 @@ from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu
-from scenarios.execution.prober_process import probing
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
@@ -20,6 +19,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
 from traffic_gen.probes.blackout import PairRecord
+from traffic_gen.probes.prober_process import probing
 
 NIC = Impairment(delay_s=0.005, loss=0.02)
 ACROSS, WITHIN = (Gpu(0, 0), Gpu(1, 0)), (Gpu(0, 0), Gpu(0, 1))
@@ -37,7 +37,7 @@ def test_links_delay_and_lose_packets_or_are_refused(tmp_path: Path) -> None:
     fabric = replace(small_spec(FabricKind.RAIL_ONLY), nic_delay_s=NIC.delay_s, nic_loss=NIC.loss)
     with fabric_up(fabric, ProxyKind.PROCESS) as running:
         running.bed.impair()
-        with probing(running.bed, (ACROSS, WITHIN), tmp_path) as probes:
+        with probing(running.bed.process_ids, (ACROSS, WITHIN), tmp_path) as probes:
             end_s = time.monotonic() + PROBING_S
             wait_until(lambda: time.monotonic() > end_s, "probes were sent")
             across, within = probes.stop()

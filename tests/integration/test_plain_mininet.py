@@ -12,11 +12,11 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.workload.placement import job_layout
-from scenarios.benchmarks.iperf3 import Hosts, carry, no_meter
 from testbed.host.cleanup import clean
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
+from traffic_gen.iperf3 import Hosts, carry, no_meter
 
 pytestmark = [
     pytest.mark.integration,

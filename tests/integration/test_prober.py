@@ -15,11 +15,11 @@ from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind
 from scenarios.execution.emulation import Experiment
-from scenarios.execution.prober_process import pair_name, probing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
 from traffic_gen.probes.blackout import PairRecord, blackouts, longest, lost
+from traffic_gen.probes.prober_process import pair_name, probing
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -71,7 +71,7 @@ def by_pair(records: list[PairRecord]) -> dict[str, PairRecord]:
 
 def test_nothing_is_lost_where_nothing_is_broken(fabric: Experiment, tmp_path: Path) -> None:
     begun_ns = time.monotonic_ns()
-    with probing(fabric.bed, PAIRS, tmp_path / "probes") as probes:
+    with probing(fabric.bed.process_ids, PAIRS, tmp_path / "probes") as probes:
         let_pass(1)
         records = probes.stop()
         assert probes.stop() is records
@@ -87,7 +87,7 @@ def test_nothing_is_lost_where_nothing_is_broken(fabric: Experiment, tmp_path: P
 
 
 def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_path: Path) -> None:
-    with probing(fabric.bed, PAIRS, tmp_path) as probes:
+    with probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes:
         let_pass(0.2)
         broken_ns = set_nic_link(fabric, Gpu(0, 0), "down")
         let_pass(0.2)
@@ -113,7 +113,7 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
 def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> None:
     with (
         pytest.raises(EmulationError, match="the prober did not end well"),
-        probing(fabric.bed, PAIRS, tmp_path) as probes,
+        probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes,
     ):
         os.kill(probes.process_id, signal.SIGKILL)
 
@@ -121,8 +121,8 @@ def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> No
 def test_a_plan_that_cannot_be_is_refused(fabric: Experiment, tmp_path: Path) -> None:
     """Only one prober can take what comes to a GPU."""
     with (
-        probing(fabric.bed, PAIRS, tmp_path / "one"),
+        probing(fabric.bed.process_ids, PAIRS, tmp_path / "one"),
         pytest.raises(EmulationError, match=r"did not start(.|\n)*Address already in use"),
-        probing(fabric.bed, PAIRS, tmp_path / "other"),
+        probing(fabric.bed.process_ids, PAIRS, tmp_path / "other"),
     ):
         pytest.fail("it must not start")

@@ -17,7 +17,6 @@ from model.fabric.topology import Gpu, LinkKind
 from results.verdicts.path_check import FabricCheck, verify_object
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.path_check import check_fabric
-from scenarios.execution.path_tracer import SOURCE_PORTS
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
@@ -26,6 +25,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.results import assert_right
+from traffic_gen.probes.path_tracer import SOURCE_PORTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
-from scenarios.benchmarks.iperf3 import Flow, bytes_by_pair, parse, rounds
+from traffic_gen.iperf3 import Flow, bytes_by_pair, parse, rounds
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
 SIZES = st.integers(2, 5)

@@ -17,6 +17,7 @@ from rich.console import Console
 from model.fabric.addressing import nic_address, rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
+from model.measurement.traces import Trace
 from model.routing.paths import path
 from results.documents.run import run_object
 from results.tables.run import print_run
@@ -25,7 +26,6 @@ from results.verdicts.path_check import (
     IsolationCheck,
     PairCheck,
     PathCheck,
-    Trace,
     print_verify,
     verify_object,
 )
@@ -33,10 +33,10 @@ from results.verdicts.verdict import Verdict
 from scenarios.cli.commands import app
 from scenarios.execution.path_check import judge_isolation, rails_of
 from testbed.instruments.flow_counters import RuleCount, parse_rules
-from testbed.instruments.port_capture import Flow, parse_flow
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.fabrics import spec, topologies
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
+from traffic_gen.probes.port_capture import Flow, parse_flow
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
 SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)

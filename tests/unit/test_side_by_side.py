@@ -11,7 +11,6 @@ from model.fabric.topology import build_topology
 from model.prediction.fluid import lower_bound_s
 from model.workload.placement import job_layout
 from model.workload.schedule import Collective
-from scenarios.benchmarks.iperf3 import Flow, bytes_by_pair, rounds
 from scenarios.benchmarks.side_by_side import (
     Execution,
     Figures,
@@ -21,6 +20,7 @@ from scenarios.benchmarks.side_by_side import (
     side_by_side,
 )
 from tests.unit.fabrics import spec
+from traffic_gen.iperf3 import Flow, bytes_by_pair, rounds
 from traffic_gen.workloads.collectives import build_schedule
 
 FABRIC = spec(FabricKind.RAIL_ONLY, 2, 2)

@@ -11,12 +11,10 @@ from ipaddress import IPv4Address
 
 from linux.namespaces import namespace_of
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
-from model.fabric.topology import Gpu, Hop
-from results.verdicts.path_check import Trace
-from scenarios.execution.emulation import Experiment
-from testbed.instruments.port_capture import Flow, PortCapture, port_capture
-from testbed.nodes.gpu_proxies import Proxy
+from model.fabric.topology import Gpu, Hop, Topology
+from model.measurement.traces import Trace
 from traffic_gen.probes.packet import IP_HEADER_BYTES, ROCE_PORT, probe_packet
+from traffic_gen.probes.port_capture import Flow, PortCapture, port_capture
 
 # As with real RoCE, the flows of a pair differ in their source ports: what hashes shows itself.
 SOURCE_PORTS = range(49152, 49168)
@@ -94,20 +92,20 @@ def _flows(source: Gpu, destination: Gpu) -> list[Flow]:
 
 
 @contextmanager
-def path_probes(fabric: Experiment) -> Iterator[PathProbes]:
-    """Open the sockets."""
+def path_probes(topology: Topology, process_ids: Mapping[str, int]) -> Iterator[PathProbes]:
+    """Open the sockets in the namespaces of the GPU proxies, whose process ids are by name."""
     with ExitStack() as stack:
         senders, receivers = {}, {}
-        for gpu in fabric.topology.gpus:
-            sender, receiver = _open_sockets(fabric.bed.proxies[gpu.name])
+        for gpu in topology.gpus:
+            sender, receiver = _open_sockets(process_ids[gpu.name])
             senders[gpu] = stack.enter_context(sender)
             receivers[gpu] = stack.enter_context(receiver)
-        capture = stack.enter_context(port_capture(fabric.topology, ROCE_PORT))
+        capture = stack.enter_context(port_capture(topology, ROCE_PORT))
         yield PathProbes(senders, receivers, capture)
 
 
-def _open_sockets(proxy: Proxy) -> tuple[socket.socket, socket.socket]:
-    with namespace_of(proxy.process_id):
+def _open_sockets(process_id: int) -> tuple[socket.socket, socket.socket]:
+    with namespace_of(process_id):
         sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.setblocking(False)

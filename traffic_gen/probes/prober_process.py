@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from linux.processes import last_words, running, wait_for
 from model.errors import EmulationError
 from model.fabric.addressing import address_of, hb_address, nic_address
 from model.fabric.topology import Gpu
-from testbed.testbed import Testbed
 from traffic_gen.probes.blackout import PairRecord, read_records
 from traffic_gen.probes.packet import PSN_OFFSET, probe_packet
 
@@ -56,18 +55,21 @@ class Probes:
 
 @contextmanager
 def probing(
-    bed: Testbed, pairs: Sequence[tuple[Gpu, Gpu]], folder: Path, interval_ns: int = INTERVAL_NS
+    process_ids: Mapping[str, int],
+    pairs: Sequence[tuple[Gpu, Gpu]],
+    folder: Path,
+    interval_ns: int = INTERVAL_NS,
 ) -> Iterator[Probes]:
     """Probe pairs (source, destination) until the context ends; one such context at a time.
 
-    Plan, records and log are kept in `folder`. An exception in the context is not replaced by one
-    of the prober's.
+    `process_ids` are those of the GPU proxies, by name. Plan, records and log are kept in `folder`.
+    An exception in the context is not replaced by one of the prober's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
-    plan.write_text(json.dumps(_plan(bed, pairs, interval_ns)))
+    plan.write_text(json.dumps(_plan(process_ids, pairs, interval_ns)))
     command = [sys.executable, "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
@@ -76,20 +78,25 @@ def probing(
         probes.stop()
 
 
-def _plan(bed: Testbed, pairs: Sequence[tuple[Gpu, Gpu]], interval_ns: int) -> dict[str, Any]:
+def _plan(
+    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], interval_ns: int
+) -> dict[str, Any]:
     if len(pairs) > LAST_SOURCE_PORT - FIRST_SOURCE_PORT + 1:
         raise EmulationError(f"{len(pairs)} pairs are more than there are source ports")
-    entries = [_entry(bed, *pair, port) for port, pair in enumerate(pairs, FIRST_SOURCE_PORT)]
+    numbered = enumerate(pairs, FIRST_SOURCE_PORT)
+    entries = [_entry(process_ids, *pair, port) for port, pair in numbered]
     return {"interval_ns": interval_ns, "pairs": entries}
 
 
-def _entry(bed: Testbed, source: Gpu, destination: Gpu, port: int) -> dict[str, Any]:
+def _entry(
+    process_ids: Mapping[str, int], source: Gpu, destination: Gpu, port: int
+) -> dict[str, Any]:
     own = hb_address if source.domain == destination.domain else nic_address
     packet = probe_packet(own(source), address_of(destination, source), port)
     return {
         "name": pair_name(source, destination),
-        "source_pid": bed.proxies[source.name].process_id,
-        "destination_pid": bed.proxies[destination.name].process_id,
+        "source_pid": process_ids[source.name],
+        "destination_pid": process_ids[destination.name],
         "packet": packet.hex(),
         "psn_offset": PSN_OFFSET,
     }

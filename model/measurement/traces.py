@@ -1,0 +1,13 @@
+"""What became of a probe that shows its path."""
+
+from dataclasses import dataclass
+
+from model.fabric.topology import Hop
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The hops of a probe, in order, and whether it arrived."""
+
+    hops: tuple[Hop, ...]
+    arrived: bool
