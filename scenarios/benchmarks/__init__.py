@@ -8,6 +8,7 @@ from scenarios.benchmarks.blackout import blackout
 from scenarios.benchmarks.buckets import buckets
 from scenarios.benchmarks.calibration import calibration
 from scenarios.benchmarks.capacity import capacity
+from scenarios.benchmarks.common.rows import Row
 from scenarios.benchmarks.datapaths import datapaths
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
@@ -15,7 +16,6 @@ from scenarios.benchmarks.growth import growth
 from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
-from scenarios.benchmarks.rows import Row
 from scenarios.benchmarks.shapers import shapers
 from scenarios.benchmarks.startup import startup
 

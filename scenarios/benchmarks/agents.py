@@ -7,7 +7,7 @@ from statistics import median
 
 from linux.run_lock import marked_run
 from model.workload.schedule import Collective, Schedule
-from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, no_meter, rounds

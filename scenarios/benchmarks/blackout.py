@@ -1,16 +1,100 @@
-"""How long a failure cuts pairs off."""
+"""How long pairs are cut off by a failure, over many trials, while an all-to-all is executed."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind
-from scenarios.benchmarks.blackout_trials import trials
-from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.execution.emulation import experiment
+from model.faults.faults import Fault, How, What, parts
+from model.workload.placement import probed_pairs
+from model.workload.schedule import Collective
+from results.verdicts.fault_impact import FaultTimes
+from scenarios.benchmarks.common.rows import SIXTEEN, Row
+from scenarios.execution.convergence import fault_times, wait_until_settled
+from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.fault_timeline import Strike
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
+from traffic_gen.probes.prober_process import probing
+from traffic_gen.workloads.collectives import build_schedule
+
+FAULTS = ((What.NIC_LINK, How.DOWN, 20), (What.NIC_LINK, How.BLACKHOLE, 20))
+RESTARTS = (What.CONTROLLER, How.KILL, 5)
+SIZE_BYTES = 4_000_000
+BEGIN_S, LAST_S = 0.3, 0.4
+MOST_PAIRS = 6
+# Trial after trial another link: one that fails again soon is held down for longer.
+STRIDE = 7
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One failure and its end."""
+
+    blackout_ms: float
+    lost_untouched: int
+    probes_untouched: int
+    times: FaultTimes
+
+
+def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
+    """A row for each kind of failure."""
+    for what, how, count in (*FAULTS, RESTARTS):
+        names = parts(fabric.topology, what)
+        done = [
+            _trial(fabric, Fault(what, how, names[n * STRIDE % len(names)], for_s=LAST_S))
+            for n in range(count)
+        ]
+        yield {"fault": f"{what} {how}", "trials": count, **_summary(done)}
+
+
+def _summary(done: Sequence[Trial]) -> dict[str, Any]:
+    blackouts_ms = [trial.blackout_ms for trial in done]
+    return {
+        "blackout_median_ms": median(blackouts_ms),
+        "blackout_worst_ms": max(blackouts_ms),
+        "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
+        "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
+        "lost_probes_untouched": sum(trial.lost_untouched for trial in done),
+        "probes_untouched": sum(trial.probes_untouched for trial in done),
+    }
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _trial(fabric: Experiment, fault: Fault) -> Trial:
+    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, SIZE_BYTES)
+    prediction = fabric.predict(schedule)
+    strike = Strike(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
+    hit, untouched = probed_pairs(fabric.layout, [fault], MOST_PAIRS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,
+    ):
+        list(fabric.repeats(schedule, prediction, 1, verify=False, agenda=strike))
+        strike.finish()
+        wait_until_settled(fabric.bed.journal, frozenset())
+        records = probes.stop()
+    (broken,) = strike.records
+    blackout = longest(records[: len(hit)], broken.begun_ns)
+    rest = records[len(hit) :]
+    events = read_journal(fabric.bed.journal)
+    return Trial(
+        blackout_ms=blackout.duration_ms if blackout else 0.0,
+        lost_untouched=lost(rest, ALWAYS_NS),
+        probes_untouched=sum(len(record.sent_ns) for record in rest),
+        times=fault_times(broken, strike.started_ns, events),
+    )
 
 
 def blackout(_store: Path) -> Iterator[Row]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.benchmarks.seen import seen
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.seen import seen
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY

@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
 from model.faults.faults import How
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import experiment
 from scenarios.execution.link_check import calibrate
 from testbed.faults.injector import FaultInjector

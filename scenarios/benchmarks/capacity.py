@@ -12,7 +12,7 @@ from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons, summarized
 from results.verdicts.verdict import Reason, worst
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import Experiment, experiment
 from scenarios.execution.observer import Observer
 from scenarios.execution.progress import Silent

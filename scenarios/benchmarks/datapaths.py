@@ -12,9 +12,9 @@ from statistics import median
 
 from linux.run_lock import marked_run
 from model.fabric.spec import Datapath, FabricKind
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.seen import seen
 from scenarios.benchmarks.growth import exchange_cost
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.benchmarks.seen import seen
 from scenarios.benchmarks.startup import up_and_down
 from scenarios.execution.emulation import experiment
 from scenarios.execution.progress import Silent

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY

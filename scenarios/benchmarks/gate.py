@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
-from scenarios.benchmarks.seen import judged
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
+from scenarios.benchmarks.common.seen import judged
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY

@@ -10,7 +10,7 @@ from linux.run_lock import marked_run
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.workload.schedule import Collective
-from scenarios.benchmarks.rows import Row, sized
+from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.instruments.memory import MIB, kernel_bytes, run_bytes

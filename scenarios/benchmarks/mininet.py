@@ -13,9 +13,9 @@ from model.fabric.topology import build_topology
 from model.measurement.records import Repeat
 from model.workload.placement import job_layout
 from model.workload.schedule import Collective, Schedule
-from scenarios.benchmarks.cpu_meter import CpuMeter, idle_share
-from scenarios.benchmarks.rows import SIXTEEN, Row
-from scenarios.benchmarks.side_by_side import (
+from scenarios.benchmarks.common.cpu_meter import CpuMeter, idle_share
+from scenarios.benchmarks.common.rows import SIXTEEN, Row
+from scenarios.benchmarks.common.side_by_side import (
     MININET,
     RAILBED,
     Execution,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.cpu_time import stolen_s
-from scenarios.benchmarks.rows import Row, part
-from scenarios.benchmarks.seen import judged
+from scenarios.benchmarks.common.rows import Row, part
+from scenarios.benchmarks.common.seen import judged
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY

@@ -11,7 +11,7 @@ from controller.forwarding.planner import DesiredState, Planner, desired_state
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
-from scenarios.benchmarks.rows import SIXTEEN, Row
+from scenarios.benchmarks.common.rows import SIXTEEN, Row
 
 ROUTING_TRIALS = 5
 

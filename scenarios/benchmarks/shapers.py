@@ -12,8 +12,8 @@ from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Collective, Schedule
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.growth import exchange_size
-from scenarios.benchmarks.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.fabric.hfsc import shape_by_hfsc
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -9,7 +9,7 @@ from statistics import median
 
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind, FabricSpec
-from scenarios.benchmarks.rows import Row, sized
+from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.execution.emulation import experiment
 from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -386,7 +386,7 @@ def bench(
 ) -> None:
     """Measure the figures that the documentation states. `routing` needs no root."""
     from scenarios.benchmarks import BENCHMARKS, WITH_CONTAINERS, WITHOUT_FABRIC
-    from scenarios.benchmarks.rows import FAILED, Row
+    from scenarios.benchmarks.common.rows import FAILED, Row
 
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"

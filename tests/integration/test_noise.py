@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.benchmarks.seen import is_judged_right
+from scenarios.benchmarks.common.seen import is_judged_right
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError, OutOfTolerance
+from scenarios.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
+from scenarios.benchmarks.common.seen import is_judged_right
 from scenarios.benchmarks.growth import exchange_size
-from scenarios.benchmarks.rows import FAILED, SIXTEEN, Row, part, sized
-from scenarios.benchmarks.seen import is_judged_right
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from traffic_gen.agents.program import programs_of

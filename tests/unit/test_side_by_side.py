@@ -11,7 +11,7 @@ from model.fabric.topology import build_topology
 from model.prediction.fluid import lower_bound_s
 from model.workload.placement import job_layout
 from model.workload.schedule import Collective
-from scenarios.benchmarks.side_by_side import (
+from scenarios.benchmarks.common.side_by_side import (
     Execution,
     Figures,
     medians,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scenarios.benchmarks.rows import Row
+from scenarios.benchmarks.common.rows import Row
 
 # By observation alone: an error above the first is never passed, one above the second fails, and
 # one below the last does not fail.
