@@ -113,9 +113,12 @@ class Train:
         return self.window * self.frame_s
 
     @property
-    def depth_s(self) -> float:
-        """A pause that is no longer takes nothing from the link."""
-        return self.shaper.burst_bytes * 8 / self.shaper.rate_bps
+    def forgiven_s(self) -> float:
+        """A pause that is no longer takes nothing from the link.
+
+        The bucket may hold the tokens of nearly a frame when the pause begins.
+        """
+        return self.shaper.burst_bytes * 8 / self.shaper.rate_bps - self.frame_s
 
     def backlogged(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """What arrived with the train, from its first frame to its last.
@@ -142,7 +145,7 @@ def undisturbed(
     begin_ns, end_ns = points[0][1], points[-1][1]
     on_time = list(pauses.stretches(begin_ns, end_ns, 0.0, SETTLING_S))
     found: list[Sequence[Point]] = []
-    for first_ns, last_ns in pauses.stretches(begin_ns, end_ns, train.depth_s, SETTLING_S):
+    for first_ns, last_ns in pauses.stretches(begin_ns, end_ns, train.forgiven_s, SETTLING_S):
         spans = [(a, b) for a, b in on_time if first_ns <= a and b <= last_ns]
         inside = [point for a, b in spans for point in points if a <= point[1] <= b]
         if len(inside) > 1:

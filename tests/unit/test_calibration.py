@@ -160,6 +160,15 @@ def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject)
         assert found.rate_error == pytest.approx(0, abs=0.006)
 
 
+def test_a_pause_just_below_the_buckets_depth_may_take_tokens() -> None:
+    """When it begins, the bucket holds the tokens of nearly a frame already."""
+    rate_bps, depth_s = 7_707_219, 0.0078125
+    spans = (78_645_682, 88_793_512), (465_732_822, 500_000_032)
+    pauses = replace(NO_PAUSES, pauses=tuple(Pause(*span, 0) for span in spans))
+    found = of_arrivals(rate_bps, paused(rate_bps, rate_bps, pauses, depth_s), pauses, depth_s)
+    assert found.outcome is Outcome.RIGHT
+
+
 @settings(max_examples=40)
 @given(RATES, st.sampled_from([0.97, 1.03]), st.data())
 def test_a_wrong_link_is_found_between_pauses(
