@@ -49,6 +49,15 @@ def output_of(*command: str) -> str:
     return done.stdout
 
 
+def first_line(*command: str) -> str:
+    """The first line that a command prints."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except FileNotFoundError:
+        return "not installed"
+    return done.stdout.partition("\n")[0]
+
+
 @contextmanager
 def running(
     command: Sequence[str], log: Path, environment: Mapping[str, str]

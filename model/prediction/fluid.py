@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from model.fabric.epoch import Epoch, Placement
 from model.fabric.health import HEALTHY, Health
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Gpu, Hop, LinkKind, Topology
+from model.fabric.topology import Hop, LinkKind, Topology
 from model.routing.paths import Routing, Unreachable
 from model.workload.schedule import Schedule, Transfer
 
 PathClass = tuple[LinkKind, ...]
-# The GPU of every rank.
-Placement = tuple[Gpu, ...]
 
 # Events closer than this are one event: rounding must not split what happens together.
 SAME_TIME_S = 1e-9
@@ -27,15 +26,6 @@ SAME_TIME_S = 1e-9
 MAX_SEGMENT_BYTES = 65536
 # Numbers of the transfers and their lengths travel with the payload.
 HEADER_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What the fabric is from `begin_s` on: its topology and its health."""
-
-    topology: Topology
-    health: Health = HEALTHY
-    begin_s: float = 0.0
 
 
 @dataclass(frozen=True)

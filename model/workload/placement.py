@@ -6,11 +6,11 @@ from functools import cached_property
 from itertools import permutations
 
 from model.fabric.addressing import address_of
+from model.fabric.epoch import Epoch, Placement
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Circuits, Gpu, Hop, Topology, build_topology, straight_circuits
 from model.faults.faults import Fault, health_under
-from model.prediction.fluid import Epoch, Placement
 from model.routing.paths import Routing, Unreachable
 
 Pair = tuple[Gpu, Gpu]

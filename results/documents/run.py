@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from results.verdicts.fault_impact import Failure, failure_object
+from results.documents.fault_impact import failure_object
+from results.verdicts.fault_impact import Failure
 from results.verdicts.model_comparison import CaseResult, slowdowns
 from results.verdicts.verdict import Verdict, worst
 

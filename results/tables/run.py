@@ -7,13 +7,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.link_calibration import calibration_table
 from results.tables.executions import LEGEND as EXECUTIONS_LEGEND
 from results.tables.executions import executions_table
+from results.tables.fault_impact import print_failures
 from results.tables.fidelity import LEGEND, fidelity_table
+from results.tables.link_calibration import calibration_table
+from results.tables.path_check import print_verify
 from results.tables.style import VERDICT_STYLES
-from results.verdicts.fault_impact import print_failures
-from results.verdicts.path_check import print_verify
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

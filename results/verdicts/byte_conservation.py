@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from model.fabric.epoch import Epoch, Placement
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
 from model.fabric.topology import Gpu, Hop
 from model.measurement.records import Repeat
-from model.prediction.fluid import Epoch, Placement
 from model.routing.paths import Routing, Unreachable
 from model.workload.schedule import Schedule
 from results.verdicts.verdict import Reason, Verdict

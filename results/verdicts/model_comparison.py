@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from model.fabric.epoch import Epoch, Placement
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat
-from model.prediction.fluid import Epoch, Placement, Prediction
+from model.prediction.fluid import Prediction
 from model.workload.schedule import Collective, Schedule
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, Observation, machine_reasons, summarized

@@ -47,7 +47,7 @@ def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
     )
     with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
         if name == "HFSC":
-            shape_by_hfsc(fabric.bed)
+            shape_by_hfsc(fabric.bed.wires, fabric.topology.links)
         prediction = fabric.predict(schedule)
         for share in SHARES:
             yield {"asked": share, **_under(share, fabric, schedule, prediction)}

@@ -20,13 +20,15 @@ from rich.console import Console
 
 from model.errors import EmulationError, InputError, Problem, RailbedError
 from model.prediction.machine import Machine
-from results.documents.sweep import print_sweep, sweep_object
+from results.documents.path_check import verify_object
+from results.documents.sweep import sweep_object
 from results.store.runs import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
 from results.store.sweeps import SweepFolder
+from results.tables.fault_impact import print_failures
+from results.tables.path_check import print_verify
 from results.tables.run import print_run
 from results.tables.run_diff import print_comparison
-from results.verdicts.fault_impact import print_failures
-from results.verdicts.path_check import print_verify, verify_object
+from results.tables.sweep import print_sweep
 from scenarios.cli.compare import compared
 from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY, library

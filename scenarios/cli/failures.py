@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import EmulationError
-from results.verdicts.fault_impact import lost_experiment
+from results.documents.fault_impact import lost_experiment
 from scenarios.execution.progress import Listener
 from scenarios.execution.run import run
 from scenarios.library import library

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from linux.processes import wait_for
+from model.fabric.epoch import Epoch
 from model.fabric.health import Health
 from model.measurement.records import FaultRecord
-from model.prediction.fluid import Epoch
 from model.workload.placement import Layout
 from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal

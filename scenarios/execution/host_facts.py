@@ -2,10 +2,11 @@
 
 import os
 import platform
-import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from linux.processes import first_line
 
 LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
 SETTINGS = (
@@ -31,15 +32,6 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "libraries": {name: version(name) for name in LIBRARIES},
         "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
-
-
-def first_line(*command: str) -> str:
-    """The first line that a command prints."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except FileNotFoundError:
-        return "not installed"
-    return done.stdout.partition("\n")[0]
 
 
 def _read(place: Path) -> str:

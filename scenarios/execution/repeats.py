@@ -4,12 +4,11 @@ An execution that the machine disturbed does not count, and another one is run i
 decided from the machine's pauses alone, before anybody looks at how long it took.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
-from results.verdicts.summary import median_interval
+from scenarios.spec.repeats import Repeats
 
 # What pauses of all cores took beyond the depth of the buckets, of the length of an execution. A
 # bucket makes good what a shorter pause takes; what is beyond it may delay every step that waits.
@@ -22,43 +21,6 @@ def is_disturbed(pauses: PauseLog, depth_s: float) -> bool:
     One that was not watched is not known to be disturbed: the verdict says that it was not watched.
     """
     return pauses.beyond_s(depth_s) > DISTURBED_ABOVE * pauses.seconds
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """Counted executions of a case: at least and at most so many.
-
-    Between them it goes on until the median is known to `precision`, a part of it either way, with
-    95 % confidence. As many as `most` may be disturbed and replaced.
-    """
-
-    least: int
-    most: int
-    precision: float = 0.0
-
-    @classmethod
-    def exactly(cls, count: int) -> "Repeats":
-        """So many."""
-        return cls(count, count)
-
-    @property
-    def executions(self) -> int:
-        """All that there may be, disturbed ones among them."""
-        return 2 * self.most
-
-    def are_enough(self, counted_s: Sequence[float]) -> bool:
-        """Whether these counted completion times in seconds are enough."""
-        if len(counted_s) < self.least:
-            return False
-        return len(counted_s) >= self.most or self._is_precise(counted_s)
-
-    def _is_precise(self, counted_s: Sequence[float]) -> bool:
-        interval = median_interval(counted_s)
-        return interval is not None and interval.half_width <= self.precision
-
-
-# Six is the fewest of which an interval with 95 % confidence can be told.
-AUTO = Repeats(least=6, most=30, precision=0.005)
 
 
 @dataclass

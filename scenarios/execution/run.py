@@ -17,11 +17,12 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.documents.link_calibration import calibration_objects
+from results.documents.path_check import verify_object
 from results.documents.run import run_object
 from results.store.runs import RunFolder, new_run_id
 from results.verdicts.fault_impact import Failure
 from results.verdicts.model_comparison import CaseResult
-from results.verdicts.path_check import FabricCheck, verify_object
+from results.verdicts.path_check import FabricCheck
 from scenarios.execution.case import Measuring
 from scenarios.execution.emulation import Experiment, case_schedule, experiment
 from scenarios.execution.fault_case import FailingCase

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from linux.processes import first_line
 from model.measurement.pauses import PauseProfile
 from model.prediction.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
-from scenarios.execution.host_facts import first_line
 from testbed.nodes.openvswitch import default_datapath
 
 PLACE = Path("/var/lib/railbed/machine.json")

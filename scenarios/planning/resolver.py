@@ -9,7 +9,6 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricSpec
 from model.prediction.machine import Machine
-from scenarios.execution.repeats import AUTO, Repeats
 from scenarios.planning.admission import overload_flaws
 from scenarios.planning.emulated_fabric import (
     asked_datapath,
@@ -20,6 +19,7 @@ from scenarios.planning.emulated_fabric import (
 )
 from scenarios.spec.fault_entries import entry_flaws, faults_on, reaction_flaws
 from scenarios.spec.issues import Flaw
+from scenarios.spec.repeats import AUTO, Repeats
 from scenarios.spec.scenario import Case, Chosen, Expectation, JobPlan, Scenario
 from scenarios.spec.schema import Expect, Fabric, Job, ScenarioFile
 

@@ -8,7 +8,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.faults.faults import Fault
 from model.faults.recovery import Reaction
 from model.workload.schedule import Collective
-from scenarios.execution.repeats import Repeats
+from scenarios.spec.repeats import Repeats
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ HFSC follows a service curve: what a pause takes from a link that has something 
 makes up for afterwards, however long the pause was.
 """
 
+from collections.abc import Sequence
+
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady
 from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
+from model.fabric.topology import Link
 from testbed.fabric.shaping import (
     ACKNOWLEDGEMENT_CLASS,
     DATA_CLASS,
@@ -16,14 +19,14 @@ from testbed.fabric.shaping import (
     ROOT,
     add_acknowledgement_filter,
 )
-from testbed.testbed import Testbed
+from testbed.fabric.links import Wiring
 
 
-def shape_by_hfsc(bed: Testbed) -> None:
-    """Replace the shapers of all links; raises `NotReady` on a kernel without HFSC."""
-    for link in bed.topology.links:
+def shape_by_hfsc(wires: Wiring, links: Sequence[Link]) -> None:
+    """Replace the shapers of these links; raises `NotReady` on a kernel without HFSC."""
+    for link in links:
         for end in (link.lower, link.upper):
-            _replace(bed.wires.netlink_of(end), bed.wires.index_of(end), link.shaper)
+            _replace(wires.netlink_of(end), wires.index_of(end), link.shaper)
 
 
 def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:

@@ -11,7 +11,8 @@ from results.verdicts.fidelity import Fidelity, machine_reasons, summarized
 from results.verdicts.verdict import Verdict
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import observing
-from scenarios.execution.repeats import Executions, Repeats, is_disturbed
+from scenarios.execution.repeats import Executions, is_disturbed
+from scenarios.spec.repeats import Repeats
 
 # The median of so many undisturbed executions, after a warm-up.
 REPEATS = 2

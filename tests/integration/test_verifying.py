@@ -14,7 +14,8 @@ import pytest
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Gpu, LinkKind
-from results.verdicts.path_check import FabricCheck, verify_object
+from results.documents.path_check import verify_object
+from results.verdicts.path_check import FabricCheck
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.progress import Silent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from results.verdicts.fault_impact import FAILURE_KEYS
+from results.documents.fault_impact import FAILURE_KEYS
 from tests.results import printed
 from tests.system.test_commands import folder, railbed
 

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from model.fabric.epoch import Epoch
 from model.fabric.health import without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
-from model.prediction.fluid import Epoch, link_loads, path_class, predict, transfer_paths
+from model.prediction.fluid import link_loads, path_class, predict, transfer_paths
 from model.workload.schedule import Collective, Schedule
 from results.tables.executions import executions_table
 from results.tables.fidelity import fidelity_table

@@ -19,16 +19,11 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.traces import Trace
 from model.routing.paths import path
+from results.documents.path_check import verify_object
 from results.documents.run import run_object
+from results.tables.path_check import print_verify
 from results.tables.run import print_run
-from results.verdicts.path_check import (
-    FabricCheck,
-    IsolationCheck,
-    PairCheck,
-    PathCheck,
-    print_verify,
-    verify_object,
-)
+from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from results.verdicts.verdict import Verdict
 from scenarios.cli.commands import app
 from scenarios.execution.path_check import judge_isolation, rails_of

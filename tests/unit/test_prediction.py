@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.epoch import Epoch
 from model.fabric.health import Health, without
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
@@ -19,7 +20,6 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.closed_forms import Grid, completion_s, two_step_slowdown
 from model.prediction.fluid import (
-    Epoch,
     PathClass,
     Prediction,
     _Bucket,

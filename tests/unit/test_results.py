@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
+from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import Repeat, TransferRecord
-from model.prediction.fluid import Epoch, Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Collective, Schedule
 from results.documents.run import run_object
 from results.store.runs import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs

@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from results.verdicts.fault_impact import (
-    FAILURE_KEYS,
-    Failure,
-    FaultTimes,
-    failure_object,
-    lost_experiment,
-    print_failures,
-)
+from results.documents.fault_impact import FAILURE_KEYS, failure_object, lost_experiment
+from results.tables.fault_impact import print_failures
+from results.verdicts.fault_impact import Failure, FaultTimes
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import result

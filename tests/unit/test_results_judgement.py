@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
+from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat
-from model.prediction.fluid import Epoch, path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Collective
 from results.documents.run import run_object
 from results.store.runs import RunFolder, find_run

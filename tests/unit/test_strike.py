@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults.faults import Fault, How, What
-from model.prediction.fluid import Epoch, path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Collective
 from scenarios.execution.fault_timeline import WATCH_EVERY_S, Strike, moment_s
 from tests.unit.fabrics import spec

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
-from results.documents.sweep import print_sweep, short_names, sweep_object
+from results.documents.sweep import sweep_object
 from results.store.runs import RunFolder, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
+from results.tables.sweep import print_sweep, short_names
 from scenarios.sweep.executor import Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest

@@ -1,0 +1,68 @@
+"""The table of failure experiments, from their JSON objects."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from results.tables.style import VERDICT_STYLES
+
+LEGEND = (
+    "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
+    "seconds: before the fault, while it happens, with it, after it; modeled with it; measured "
+    "over modeled with it. Lost: probes of pairs that it does not touch."
+)
+COLUMNS = (
+    ("blackout", 8),
+    ("healthy", 7),
+    ("during", 6),
+    ("faulty", 6),
+    ("after", 6),
+    ("modeled", 7),
+    ("ratio", 5),
+    ("lost", 4),
+)
+
+
+def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
+    """Below each fault, and what the job does about it, a row for each fabric."""
+    for heading, together in groupby(rows, _heading):
+        console.print(Text(heading, "bold"))
+        console.print(_table(list(together)))
+    console.print(Text(LEGEND, "dim"))
+    for row in (row for row in rows if row["verdict"] != "pass"):
+        for reason in row["reasons"]:
+            what = f"{row['verdict']}: {_heading(row)}: {row['fabric']}: {reason}"
+            console.print(Text(what, VERDICT_STYLES[row["verdict"]]))
+
+
+def _heading(row: dict[str, Any]) -> str:
+    known = (row[key] for key in ("fault", "where", "reaction"))
+    return " · ".join(word for word in known if word)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True, min_width=16)
+    for heading, width in COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    table.add_column("")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: dict[str, Any]) -> Iterator[str | Text]:
+    yield f"  {row['fabric'] or ''}"
+    yield _number(row["blackout_ms"], ".0f", " ms")
+    for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s", "ratio"):
+        yield _number(row[key], ".3f")
+    yield _number(row["lost_probes_untouched"], "d")
+    yield Text(row["verdict"], style=VERDICT_STYLES[row["verdict"]])
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"

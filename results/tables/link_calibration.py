@@ -1,0 +1,37 @@
+"""The table of links that were measured alone, from their JSON objects."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+COLUMNS = ("nominal", "rate off by", "latency", "gaps off by", "trials", "")
+# How bad an outcome is, in the verdicts' colours.
+OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
+
+
+def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each class of links of each fabric: the worst that was found in each column."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(overflow="fold")
+    for heading in COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for fabric in fabrics:
+        table.add_row(Text(fabric["fabric"], "bold"))
+        for kind in dict.fromkeys(link["kind"] for link in fabric["links"]):
+            table.add_row(*_row([link for link in fabric["links"] if link["kind"] == kind]))
+    return table
+
+
+def _row(links: Sequence[Mapping[str, Any]]) -> Iterator[str | Text]:
+    """Runs of old had one trial, and ended if it was wrong."""
+    yield f" {links[0]['kind']}"
+    yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
+    yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"
+    yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} µs"
+    gaps = [link["gap_error_p95"] for link in links if link["gap_error_p95"] is not None]
+    yield f"{max(gaps):.1%}" if gaps else "-"
+    yield f"{max(len(link.get('trials', '1')) for link in links)}"
+    worst = max((link.get("outcome", "right") for link in links), key=list(OUTCOME_STYLES).index)
+    yield Text(worst, OUTCOME_STYLES[worst])

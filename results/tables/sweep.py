@@ -1,0 +1,100 @@
+"""The table of a sweep, from its JSON object."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from results.documents.case_outcome import CaseOutcome, outcomes
+from results.documents.sweep import reason
+from results.tables.style import VERDICT_STYLES
+
+
+def print_sweep(result: Mapping[str, Any], console: Console) -> None:
+    """Print a row for each case of each point, then the failed points with their causes."""
+    points = result["points"]
+    console.print(_table(points))
+    console.print(Text("Times are emulated seconds.", "dim"))
+    for point in points:
+        for verdict, why in _remarks(point):
+            line = f"{verdict}: point {point['point']} ({_label(point)}): {why}"
+            console.print(Text(line, VERDICT_STYLES[verdict]), soft_wrap=True)
+    good = sum(point["verdict"] != "fail" for point in points)
+    console.print(f"{good} of {len(points)} points did not fail.", highlight=False)
+
+
+def _label(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={_shown(value)}" for key, value in point["parameters"].items())
+
+
+def _remarks(point: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is to be known of a point: why it fails, and what is doubtful about its cases."""
+    for case in outcomes(point):
+        if case.verdict == "warn":
+            yield case.verdict, reason(case)
+    if point["verdict"] == "fail":
+        yield "fail", point["cause"]
+
+
+def _table(points: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("", justify="right", no_wrap=True)
+    for heading in short_names(list(points[0]["parameters"])):
+        table.add_column(Text(heading), overflow="fold")
+    table.add_column("case", overflow="fold")
+    for heading in ("measured", "modeled", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for point in points:
+        for row in _rows(point):
+            table.add_row(*row)
+    return table
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """The last parts of each key that tell it from the others."""
+    return [_short(key, keys) for key in keys]
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    parts = key.split(".")
+    for count in range(1, len(parts)):
+        name = ".".join(parts[-count:])
+        if Counter(other == name or other.endswith(f".{name}") for other in keys)[True] == 1:
+            return name
+    return key
+
+
+def _rows(point: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
+    shown = map(_shown, point["parameters"].values())
+    start: list[RenderableType] = [str(point["point"]), *map(Text, shown)]
+    cases = outcomes(point)
+    for case in cases:
+        yield [*start, *_cells(case)]
+    if not cases:
+        yield [*start, "no result", "-", "-", "-", _verdict(point["verdict"])]
+
+
+def _cells(case: CaseOutcome) -> Iterator[RenderableType]:
+    yield case.name
+    yield _number(case.measured_s, ".3f", " s")
+    yield _number(case.modeled_s, ".3f", " s")
+    yield _number(case.ratio, ".4f")
+    yield _verdict(case.verdict)
+
+
+def _verdict(verdict: str) -> Text:
+    return Text(verdict, VERDICT_STYLES[verdict])
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _shown(value: object) -> str:
+    """A parameter's value, as YAML would have it on one line."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
