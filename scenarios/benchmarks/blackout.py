@@ -10,8 +10,8 @@ from typing import Any
 
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind
-from model.faults.faults import Fault, How, What, parts
-from model.workload.placement import probed_pairs
+from model.faults import Fault, How, What, parts
+from model.job.placement import probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.common.rows import SIXTEEN, Row

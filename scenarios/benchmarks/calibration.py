@@ -8,7 +8,7 @@ from pathlib import Path
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
-from model.faults.faults import How
+from model.faults import How
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import experiment

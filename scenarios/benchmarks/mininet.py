@@ -10,8 +10,8 @@ from statistics import median
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
+from model.job.placement import job_layout
 from model.measurement.records import Repeat
-from model.workload.placement import job_layout
 from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.common.cpu_meter import CpuMeter, idle_share
 from scenarios.benchmarks.common.rows import SIXTEEN, Row

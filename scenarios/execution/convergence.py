@@ -7,8 +7,8 @@ from typing import Any
 from linux.processes import wait_for
 from model.fabric.epoch import Epoch
 from model.fabric.health import Health
+from model.job.placement import Layout
 from model.measurement.records import FaultRecord
-from model.workload.placement import Layout
 from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal
 

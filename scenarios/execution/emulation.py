@@ -13,9 +13,9 @@ from statistics import median
 from linux.run_lock import Mark
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
+from model.job.placement import Layout, job_layout
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
-from model.workload.placement import Layout, job_layout
 from model.workload.schedule import Schedule
 from scenarios.spec.scenario import Case
 from testbed.fabric.links import Counters

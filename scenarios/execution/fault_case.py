@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Health
-from model.faults.faults import Fault, How, health_under
-from model.faults.recovery import Reaction, layout_after
+from model.faults import Fault, How, health_under
+from model.job.placement import Layout, probed_pairs
+from model.job.recovery import Reaction, layout_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
-from model.workload.placement import Layout, probed_pairs
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import Failure
 from results.verdicts.fidelity import Fidelity, fidelity_of_struck

@@ -7,7 +7,7 @@ from itertools import count
 from math import inf
 
 from model.fabric.topology import Topology
-from model.faults.faults import Fault, How, What, nodes
+from model.faults import Fault, How, What, nodes
 from model.measurement.records import FaultRecord
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule

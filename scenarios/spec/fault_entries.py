@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.faults.faults import POSSIBLE, Fault, How, What, chosen, health_under, parts
-from model.faults.recovery import Reaction
+from model.faults import POSSIBLE, Fault, How, What, chosen, health_under, parts
+from model.job.recovery import Reaction
 from model.routing.paths import Routing, Unreachable
 from scenarios.spec.issues import Flaw
 from scenarios.spec.schema import FaultEntry, ScenarioFile

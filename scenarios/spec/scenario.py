@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.faults.faults import Fault
-from model.faults.recovery import Reaction
+from model.faults import Fault
+from model.job.recovery import Reaction
 from model.workload.schedule import Collective
 from scenarios.spec.repeats import Repeats
 

@@ -19,8 +19,8 @@ from pydantic import (
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
 from model.fabric.spec import Datapath, FabricKind
-from model.faults.faults import How, What
-from model.faults.recovery import Reaction
+from model.faults import How, What
+from model.job.recovery import Reaction
 from model.workload.schedule import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.suggestions import nearest

@@ -12,6 +12,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from model.errors import NotReady
 from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
 from model.fabric.topology import Link
+from testbed.fabric.links import Wiring
 from testbed.fabric.shaping import (
     ACKNOWLEDGEMENT_CLASS,
     DATA_CLASS,
@@ -19,7 +20,6 @@ from testbed.fabric.shaping import (
     ROOT,
     add_acknowledgement_filter,
 )
-from testbed.fabric.links import Wiring
 
 
 def shape_by_hfsc(wires: Wiring, links: Sequence[Link]) -> None:

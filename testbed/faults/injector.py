@@ -16,7 +16,7 @@ from linux.namespaces import namespace_of
 from linux.processes import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
-from model.faults.faults import How
+from model.faults import How
 from testbed.fabric.shaping import check_shaped, reshape
 from testbed.fabric.trial_link import NAME, SHAPER, trial_link
 from testbed.faults.link_faults import Breakage, Gone, check_dropping, drop_all, drop_no_more

@@ -10,7 +10,7 @@ import pytest
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults.faults import How
+from model.faults import How
 from model.prediction.fluid import Prediction, predict
 from model.workload.schedule import Collective, Schedule
 from scenarios.execution.emulation import Experiment

@@ -10,7 +10,7 @@ import pytest
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
-from model.faults.faults import How
+from model.faults import How
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.link_check import calibrate, require_calibrated

@@ -16,7 +16,7 @@ from model.fabric import addressing
 from model.fabric.health import Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind
-from model.faults.faults import How
+from model.faults import How
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind

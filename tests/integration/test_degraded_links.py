@@ -10,7 +10,7 @@ import pytest
 from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Link, LinkKind
-from model.faults.faults import How
+from model.faults import How
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal

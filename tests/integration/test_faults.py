@@ -13,7 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Link, LinkKind
-from model.faults.faults import How
+from model.faults import How
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector, missing_for
 from testbed.nodes.controller_process import read_journal

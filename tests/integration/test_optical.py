@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from model.fabric.spec import FabricKind
-from model.faults.faults import Fault, How, What
-from model.faults.recovery import Reaction, layout_after
+from model.faults import Fault, How, What
+from model.job.recovery import Reaction, layout_after
 from model.workload.schedule import Collective
 from scenarios.execution.convergence import wait_until_settled
 from testbed.faults.optical_switch import set_circuits

@@ -11,7 +11,7 @@ from linux.run_lock import marked_run
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.workload.placement import job_layout
+from model.job.placement import job_layout
 from testbed.host.cleanup import clean
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec

@@ -17,26 +17,64 @@ MAY_IMPORT = {
     "scenarios": set(ROOMS),
 }
 LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
+# Each room's parts, from the bottom to the top: a part knows itself and those before it.
+PARTS = {
+    "model": "errors sweep fabric routing faults workload measurement job prediction",
+    "testbed": "virtual_machine noise plain_mininet nodes fabric testbed faults instruments host",
+    "controller": "journal forwarding interfaces southbound detection rollout "
+    "reconciler app __main__",
+    "traffic_gen": "workloads agents probes iperf3",
+    "results": "verdicts store documents tables",
+    "scenarios": "library spec planning loader execution sweep benchmarks cli __main__",
+}
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Every imported module, with what is imported from it: `a.b.c`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def imported(path: Path) -> Iterator[str]:
     """The first part of every imported name."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.split(".")[0]
+    yield from (found.partition(".")[0] for found in imported_names(path))
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def in_parts(path: Path) -> bool:
+    """Whether a module is in a room that has parts, and in one of them."""
+    room, *inside = path.relative_to(ROOT).parts
+    return room in PARTS and inside != ["__init__.py"]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_dependencies_point_down_only(path: Path) -> None:
     room = path.relative_to(ROOT).parts[0]
     assert set(imported(path)) & set(ROOMS) <= MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if in_parts(m)], ids=name)
+def test_dependencies_point_down_inside_a_room(path: Path) -> None:
+    room, part = path.relative_to(ROOT).with_suffix("").parts[:2]
+    order = PARTS[room].split()
+    known = set(order[: order.index(part) + 1])
+    found = [one.split(".") for one in imported_names(path) if one.startswith(f"{room}.")]
+    assert {parts[1] for parts in found} <= known
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_the_map_names_every_module(path: Path) -> None:
+    folder, stem = path.parent.relative_to(ROOT), path.stem
+    rows = (ROOT / "docs" / "architecture.md").read_text().splitlines()
+    row = next((row for row in rows if row.startswith(f"| `{folder}/` |")), "")
+    assert stem.startswith("__") or f"`{stem}`" in row
 
 
 @pytest.mark.parametrize("library", LIBRARY_ROOMS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
-from model.faults.faults import Fault, How, What, health_under
+from model.faults import Fault, How, What, health_under
 from model.routing.drain import drain
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec

@@ -6,8 +6,8 @@ import pytest
 
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from model.faults.faults import Fault, How, What
-from model.faults.recovery import Reaction
+from model.faults import Fault, How, What
+from model.job.recovery import Reaction
 from scenarios.library import library
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Gpu, LinkKind, build_topology
-from model.faults.faults import POSSIBLE, Fault, How, What, broken_links, health_under, parts
-from model.faults.recovery import Reaction, layout_after
+from model.faults import POSSIBLE, Fault, How, What, broken_links, health_under, parts
+from model.job.placement import Layout, job_layout, probed_pairs
+from model.job.recovery import Reaction, layout_after
 from model.routing.paths import path
-from model.workload.placement import Layout, job_layout, probed_pairs
 from tests.unit.fabrics import spec
 
 KINDS = pytest.mark.parametrize("kind", FabricKind)

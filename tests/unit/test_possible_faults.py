@@ -3,7 +3,7 @@
 import pytest
 
 from model.errors import InputError
-from model.faults.faults import How
+from model.faults import How
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind
+from model.job.placement import job_layout
 from model.measurement.records import FaultRecord
-from model.workload.placement import job_layout
 from scenarios.execution.convergence import epochs_of, fault_times, is_settled
 from tests.unit.fabrics import spec
 

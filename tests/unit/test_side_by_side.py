@@ -8,8 +8,8 @@ from model.errors import EmulationError
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
+from model.job.placement import job_layout
 from model.prediction.fluid import lower_bound_s
-from model.workload.placement import job_layout
 from model.workload.schedule import Collective
 from scenarios.benchmarks.common.side_by_side import (
     Execution,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults.faults import Fault, How, What
+from model.faults import Fault, How, What
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Collective
 from scenarios.execution.fault_timeline import WATCH_EVERY_S, Strike, moment_s

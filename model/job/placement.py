@@ -10,7 +10,7 @@ from model.fabric.epoch import Epoch, Placement
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Circuits, Gpu, Hop, Topology, build_topology, straight_circuits
-from model.faults.faults import Fault, health_under
+from model.faults import Fault, health_under
 from model.routing.paths import Routing, Unreachable
 
 Pair = tuple[Gpu, Gpu]

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Circuits, Gpu, exchanged
-from model.faults.faults import Fault, domain_name
-from model.workload.placement import Layout
+from model.faults import Fault, domain_name
+from model.job.placement import Layout
 
 
 class Reaction(StrEnum):
