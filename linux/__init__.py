@@ -1,0 +1,1 @@
+"""Access to the kernel, for all rooms: namespaces, netlink, sockets, processes, /proc."""

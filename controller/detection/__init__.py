@@ -1,0 +1,1 @@
+"""Which links work and how fast: carrier, link probes, rates."""

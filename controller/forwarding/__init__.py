@@ -1,0 +1,1 @@
+"""The desired rules and host routes of any health, and the difference to what is installed."""

@@ -1,0 +1,1 @@
+"""The order in which rules change, so that no packet is lost."""

@@ -1,0 +1,1 @@
+"""OpenFlow messages and sessions, host routes over netlink."""

@@ -1,0 +1,1 @@
+"""What was measured, as values: transfers, pauses, links, CPU windows."""

@@ -1,0 +1,1 @@
+"""How long a schedule takes, and what it asks of the machine."""

@@ -1,0 +1,1 @@
+"""Transfers with dependencies, the proof that they are right, sizes of real training jobs."""

@@ -1,0 +1,1 @@
+"""The folders of runs and sweeps."""

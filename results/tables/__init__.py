@@ -1,0 +1,1 @@
+"""The tables at a terminal, from the JSON objects."""

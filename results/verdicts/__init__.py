@@ -1,0 +1,1 @@
+"""Judging: against the model, by observation, bytes, paths, faults."""

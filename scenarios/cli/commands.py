@@ -301,7 +301,7 @@ def compare(
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Compare two stored runs, case by case: do they differ by more than their repeats do?"""
+    """Compare two stored runs, case by case, by the spread of their repeats."""
     result = compared(store, first, second)
     if as_json:
         print(json.dumps(result))

@@ -1,0 +1,1 @@
+"""A run, its cases and its faults."""

@@ -1,4 +1,4 @@
-"""Calibration of a fabric that has just come up: is each class of its links what it should be?"""
+"""Calibrates a fabric that has just come up: each class of its links, measured alone."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,0 +1,1 @@
+"""Does it fit on this machine, and with which scales."""

@@ -1,0 +1,1 @@
+"""The file format: keys, units, what is wrong with a file and how to say it."""

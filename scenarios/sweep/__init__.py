@@ -1,0 +1,1 @@
+"""Many runs: axes, points, who runs them."""

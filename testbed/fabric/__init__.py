@@ -1,0 +1,1 @@
+"""Links with their shapers, delay and loss; the Mininet network."""

@@ -1,0 +1,1 @@
+"""Breaking and mending a running fabric."""

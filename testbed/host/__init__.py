@@ -1,0 +1,1 @@
+"""What the machine must have, and what dead runs left on it."""

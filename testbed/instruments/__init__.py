@@ -1,0 +1,1 @@
+"""Looking at a running fabric: links alone, CPU, pauses, flow counters, memory."""

@@ -1,0 +1,1 @@
+"""GPU proxies, Open vSwitch, the controller's process."""

@@ -1,0 +1,1 @@
+"""A noisy machine, to try things on."""

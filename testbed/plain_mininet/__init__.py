@@ -1,0 +1,1 @@
+"""The same fabric as a user of plain Mininet writes it."""

@@ -1,0 +1,1 @@
+"""Debian's own kernel, to try things on."""

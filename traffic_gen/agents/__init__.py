@@ -1,0 +1,1 @@
+"""The program in each GPU proxy, and its client outside."""

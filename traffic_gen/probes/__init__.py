@@ -1,0 +1,1 @@
+"""Probes at 1 kHz, and probes that show their path."""
