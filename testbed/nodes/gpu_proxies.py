@@ -33,6 +33,8 @@ END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
 DOCKER_SOCKET = "unix:///var/run/docker.sock"
 PARALLEL_STARTS = 8
+# To start sixteen containers at once takes a machine without KVM a minute.
+ANSWER_DEADLINE_S = 180
 SYSTEM_PYTHON = "/usr/bin/python3"
 # What the agent and its folder are called inside a container.
 INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
@@ -139,13 +141,26 @@ def _containers(
     image = proxy_image(client)
     try:
         with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-            launched = pool.map(
+            started = pool.map(
                 lambda gpu: _start_container(client, image, gpu, agent, mark, folder), gpus
             )
-            yield dict(zip(gpus, launched, strict=True))
+            with answering():
+                launched = dict(zip(gpus, started, strict=True))
+            yield launched
     finally:
         remove_containers(client, mark)
         client.close()
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Raise `EmulationError` if the Docker Engine does not answer any more."""
+    try:
+        yield
+    except OSError as error:  # the SDK's timeouts among them
+        raise EmulationError(
+            f"Docker Engine: no answer any more ({error}); is it overloaded, or was it stopped?"
+        ) from error
 
 
 def _start_container(
@@ -179,7 +194,7 @@ def docker_client() -> docker.DockerClient:
     """The Docker Engine; raises `NotReady` with what to do if there is none."""
     try:
         _require_listener()
-        client = docker.from_env(timeout=60)
+        client = docker.from_env(timeout=ANSWER_DEADLINE_S)
         client.ping()
     except (DockerException, OSError) as error:
         raise NotReady(
@@ -217,8 +232,8 @@ def containers_of(client: docker.DockerClient, mark: Mark) -> list[Container]:
 
 def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
     """Remove all containers that carry the mark; return how many there were."""
-    found = containers_of(client, mark)
-    with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
+    with answering(), ThreadPoolExecutor(PARALLEL_STARTS) as pool:
+        found = containers_of(client, mark)
         list(pool.map(remove_container, found))
     return len(found)
 

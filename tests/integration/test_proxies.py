@@ -9,7 +9,7 @@ from linux.processes import kill
 from linux.run_lock import marked_run
 from model.errors import EmulationError
 from scenarios.execution.emulation import AGENT
-from testbed.nodes.gpu_proxies import ProxyKind, proxies
+from testbed.nodes.gpu_proxies import ProxyKind, answering, proxies
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -66,3 +66,9 @@ def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_pa
         proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", mark),
     ):
         pytest.fail("there is no such program")
+
+
+def test_an_engine_that_does_not_answer_is_named() -> None:
+    said = r"Docker Engine: no answer any more \(Read timed out"
+    with pytest.raises(EmulationError, match=said), answering():
+        raise TimeoutError("Read timed out.")
