@@ -18,6 +18,7 @@ def run_object(
     scenario: str,
     folder: Path,
     cases: Sequence[CaseResult],
+    *,
     failures: Sequence[Failure] = (),
     machine: Mapping[str, Any] | None = None,
     paths: Mapping[str, Any] | None = None,

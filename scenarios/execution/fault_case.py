@@ -136,11 +136,11 @@ class FailingCase:
         """
         if self.job.reaction is Reaction.REROUTE:
             return None
-        back_s = time.monotonic() + self.job.restart_s
+        back_s = time.monotonic() + self.job.restart_time
         layout = layout_after(self.home, self.faults[0], self.job.reaction, self.job.group_size)
         if layout.circuits != self.home.circuits:
             before, after = self.home.topology, layout.topology
-            set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_s)
+            set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_time)
         self._settle(layout)
         time.sleep(max(0.0, back_s - time.monotonic()))
         lost_s = time.monotonic() - strike.started_ns / 1e9

@@ -116,10 +116,16 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
         under_way = Run(scenario, proxies, measuring)
         cases, failures = under_way.execute()
         listener.step("comparing")
-        paths, links = under_way.paths, calibration_objects(under_way.calibrations)
-        scales = scenario.scales
         result = run_object(
-            run_id, scenario.name, folder.path, cases, failures, facts, paths, links, scales
+            run_id,
+            scenario.name,
+            folder.path,
+            cases,
+            failures=failures,
+            machine=facts,
+            paths=under_way.paths,
+            calibration=calibration_objects(under_way.calibrations),
+            scales=scenario.scales,
         )
         folder.complete(result)
     return result

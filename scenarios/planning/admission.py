@@ -8,7 +8,7 @@ from model.prediction.budget import Need, switch_ports
 from model.prediction.machine import Machine
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
 from scenarios.planning.emulated_fabric import fastest
-from scenarios.planning.load_estimate import Work, estimate, heaviest, work
+from scenarios.planning.load_estimate import estimate_of, heaviest, work_of
 from scenarios.spec.issues import Flaw
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
@@ -57,22 +57,16 @@ def _worst(
     needs = {}
     for case in cases:
         spec = specs[case.kind]
-        found = estimate(work_on(case, spec)).scaled(spec.bandwidth_scale, case.size_scale)
-        needs[case] = heaviest(found, machine, switch_ports(spec), WINDOW_S)[1]
+        needs[case] = heaviest(estimate_of(case, spec), machine, switch_ports(spec), WINDOW_S)[1]
     return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
-
-
-def work_on(case: Case, spec: FabricSpec) -> Work:
-    """What a case does on its fabric."""
-    return work(spec, case.collective, case.algorithm, case.size_bytes)
 
 
 def _step_flaws(
     file: ScenarioFile, number: int, case: Case, spec: FabricSpec, machine: Machine
 ) -> Iterator[Flaw]:
     """Steps that are over before the scheduler has noticed, and transfers by the thousand."""
-    job, scale, limit = work_on(case, spec), spec.bandwidth_scale, file.expect.ratio_limit
-    found = estimate(job).scaled(scale, case.size_scale)
+    scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
+    found = estimate_of(case, spec)
     step_s = found.completion_s / found.steps
     agents = sum(found.transfers) * machine.transfer_s / machine.key.cores / found.completion_s
     if step_s * limit >= machine.timer_median_s and agents <= 1:
@@ -82,7 +76,7 @@ def _step_flaws(
         f"than the {machine.timer_median_s * 1e6:.0f} us that a timer is late; its agents would "
         f"need {agents:.0%} of this machine's cores"
     )
-    dilation = auto_time_dilation(job, scale, machine).value
+    dilation = auto_time_dilation(work_of(case, spec), scale, machine).value
     if "time_dilation" in file.workloads[number].model_fields_set:
         yield Flaw(("workloads", number, "time_dilation"), what, f"use {round_up(dilation):g}")
     else:

@@ -12,7 +12,7 @@ from scenarios.planning.auto_scale import (
     auto_size_scale,
     auto_time_dilation,
 )
-from scenarios.planning.load_estimate import Work, work
+from scenarios.planning.load_estimate import work_of
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
 
@@ -27,18 +27,12 @@ def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """The scale that `auto` stands for."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
     jobs = [
-        work_of(workload, spec)
+        work_of(unsized_case(workload, spec.kind), spec)
         for spec in specs
         for workload in file.workloads
         if spec.kind in workload.kinds
     ]
     return auto_bandwidth_scale(jobs, machine)
-
-
-def work_of(workload: Workload, spec: FabricSpec) -> Work:
-    """What a workload does on a fabric."""
-    size = size_in_bytes(workload.size)
-    return work(spec, workload.collective, workload.algorithm, size)
 
 
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -91,20 +85,25 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
     return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
-def sized_case(
-    workload: Workload, spec: FabricSpec, machine: Machine | None
-) -> tuple[Case, Chosen | None]:
-    """A case, and the time dilation that was chosen for it, if one was."""
-    case = Case(
-        name=f"{spec.kind}/{workload.collective}/{workload.algorithm}",
-        kind=spec.kind,
+def unsized_case(workload: Workload, kind: FabricKind) -> Case:
+    """A workload as a case on one kind of fabric, in its real size."""
+    return Case(
+        name=f"{kind}/{workload.collective}/{workload.algorithm}",
+        kind=kind,
         collective=workload.collective,
         algorithm=workload.algorithm,
         size_name=workload.size,
         size_bytes=size_in_bytes(workload.size),
         size_scale=1.0,
     )
-    job, scale = work_of(workload, spec), spec.bandwidth_scale
+
+
+def sized_case(
+    workload: Workload, spec: FabricSpec, machine: Machine | None
+) -> tuple[Case, Chosen | None]:
+    """A case, and the time dilation that was chosen for it, if one was."""
+    case = unsized_case(workload, spec.kind)
+    job, scale = work_of(case, spec), spec.bandwidth_scale
     if workload.time_dilation == "auto":
         chosen = auto_time_dilation(job, scale, machine)
         return replace(case, size_scale=scale / chosen.value), chosen

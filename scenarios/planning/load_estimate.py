@@ -10,6 +10,7 @@ from model.prediction.closed_forms import Grid, completion_s, steps, transfers
 from model.prediction.load import SLICES, Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
 from model.workload.schedule import Collective
+from scenarios.spec.scenario import Case
 from traffic_gen.workloads.collectives import build_transfers
 
 # Larger fabrics are estimated from a smaller one of their kind, with the same load for each GPU.
@@ -50,6 +51,16 @@ def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: f
         spare_rail_switches=0,
     )
     return Work(unscaled, collective, algorithm, max(1, round(size_bytes)))
+
+
+def work_of(case: Case, spec: FabricSpec) -> Work:
+    """What a case does on its fabric."""
+    return work(spec, case.collective, case.algorithm, case.size_bytes)
+
+
+def estimate_of(case: Case, spec: FabricSpec) -> Profile:
+    """The profile of a case on its emulated fabric, with its emulated size."""
+    return estimate(work_of(case, spec)).scaled(spec.bandwidth_scale, case.size_scale)
 
 
 @lru_cache(maxsize=64)

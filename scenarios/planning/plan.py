@@ -9,7 +9,7 @@ from model.prediction.budget import Need, switch_ports
 from model.prediction.fluid import path_class, predict
 from model.prediction.load import Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
-from scenarios.planning.load_estimate import estimate, heaviest, work
+from scenarios.planning.load_estimate import estimate_of, heaviest
 from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.workloads.collectives import build_schedule
 
@@ -48,7 +48,7 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
 def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan:
     """What a case asks for on its fabric."""
     exact = spec.gpus <= EXACT_UP_TO_GPUS
-    found = _followed(case, spec) if exact else _estimated(case, spec)
+    found = _followed(case, spec) if exact else estimate_of(case, spec)
     if machine is None:
         load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
     else:
@@ -65,8 +65,3 @@ def _followed(case: Case, spec: FabricSpec) -> Profile:
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     arrival_s = predict(schedule, topology, latency_s).arrival_s
     return profile(schedule.transfers, paths, topology, arrival_s)
-
-
-def _estimated(case: Case, spec: FabricSpec) -> Profile:
-    found = estimate(work(spec, case.collective, case.algorithm, case.size_bytes))
-    return found.scaled(spec.bandwidth_scale, case.size_scale)

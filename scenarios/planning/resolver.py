@@ -20,8 +20,8 @@ from scenarios.planning.emulated_fabric import (
 from scenarios.spec.fault_entries import entry_flaws, faults_on, reaction_flaws
 from scenarios.spec.issues import Flaw
 from scenarios.spec.repeats import AUTO, Repeats
-from scenarios.spec.scenario import Case, Chosen, Expectation, JobPlan, Scenario
-from scenarios.spec.schema import Expect, Fabric, Job, ScenarioFile
+from scenarios.spec.scenario import Case, Chosen, Scenario
+from scenarios.spec.schema import Expect, Fabric, ScenarioFile
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
@@ -72,21 +72,13 @@ def resolve(
         warmup=file.warmup,
         verify=file.verify,
         check_paths=file.check_paths,
-        expect=_expectation(file.expect),
+        expect=file.expect,
         faults={kind: faults for kind, (faults, _) in broken.items()},
-        job=_job(file.job),
+        job=file.job,
         probed_pairs=file.probed_pairs,
         chosen=_chosen(file, scale, depth, cases, [chosen for _, (_, chosen) in sized]),
     )
     return (None if flaws else scenario), flaws
-
-
-def _expectation(expect: Expect) -> Expectation:
-    return Expectation(expect.ratio_within, expect.ratio_limit, expect.blackout_ms)
-
-
-def _job(job: Job) -> JobPlan:
-    return JobPlan(job.reaction, job.restart_time, job.reconfiguration_time, job.group_size)
 
 
 def _fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:

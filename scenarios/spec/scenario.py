@@ -6,9 +6,9 @@ from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
-from model.job.recovery import Reaction
 from model.workload.schedule import Collective
 from scenarios.spec.repeats import Repeats
+from scenarios.spec.schema import Expect, Job
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,6 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """How far the ratio of measured to modeled time may be from 1: beyond, warn or fail."""
-
-    ratio_within: float
-    ratio_limit: float
-    blackout_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """What the job does about faults. Times are emulated seconds."""
-
-    reaction: Reaction = Reaction.REROUTE
-    restart_s: float = 0.0
-    reconfiguration_s: float = 0.025
-    group_size: int = 1
-
-
-@dataclass(frozen=True)
 class Scenario:
     """What to build, what to execute on it, how often, and what is expected.
 
@@ -75,9 +56,9 @@ class Scenario:
     warmup: int
     verify: bool
     check_paths: bool
-    expect: Expectation
+    expect: Expect = field(default_factory=Expect)
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
-    job: JobPlan = JobPlan()
+    job: Job = field(default_factory=Job)
     probed_pairs: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 

@@ -74,6 +74,8 @@ def _kept(part: str) -> Path:
         flock(lock, LOCK_EX)
         if not built.exists():
             _build(part, built)
+            for earlier in set(cache.glob(f"{part}-*")) - {built}:
+                shutil.rmtree(earlier)
     return built
 
 

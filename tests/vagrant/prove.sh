@@ -34,6 +34,7 @@ made() {
   say "building $target"
   rm -rf "$unfinished"
   logged "$@" "$unfinished" || die "building $target failed, see $log. Mend it and run this again."
+  rm -rf "${target%-*}"-*
   mv "$unfinished" "$target"
 }
 
