@@ -14,7 +14,13 @@ from collections.abc import Iterable, Mapping
 from controller.detection.fabric_state import ObservedFabric
 from controller.forwarding.planner import DesiredState, Planner
 from controller.interfaces import Clock, Log, Probes, ProxyRoutes, Switch
-from controller.rollout.update_plan import Rules, Stages, at_once, nearest_first, routes_behind
+from controller.rollout.update_plan import (
+    Rules,
+    UpdateRounds,
+    immediate,
+    make_before_break,
+    routes_behind,
+)
 from model.fabric.health import Health
 from model.fabric.topology import Topology
 from model.routing.distances import Distances, LiveLinks
@@ -153,10 +159,10 @@ class Reconciler:
         wanted = {name: state.rules[name] for name in switches}
         self._journal_sent(switches, wanted)
         if worse or not self._begun:
-            done = self._repair(switches, at_once(installed, wanted), state)
+            done = self._repair(switches, immediate(installed, wanted), state)
         else:
             distances = Distances(LiveLinks(topology, health))
-            done = self._improve(switches, nearest_first(distances, installed, wanted), state)
+            done = self._improve(switches, make_before_break(distances, installed, wanted), state)
         if done:
             self._settle(switches, state)
 
@@ -175,7 +181,9 @@ class Reconciler:
             facts = {"generation": self.generation, "added": added, "removed": removed}
             self._journal.write("sent", switch=name, **facts)
 
-    def _repair(self, switches: Mapping[str, Switch], stages: Stages, state: DesiredState) -> bool:
+    def _repair(
+        self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
+    ) -> bool:
         """Change all at once, as something is broken; return whether all was done."""
         for stage in stages.before_routes:
             self._install(switches, stage, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
@@ -186,7 +194,9 @@ class Reconciler:
             self._install(switches, stage, BARRIER_DEADLINE_S)
         return True
 
-    def _improve(self, switches: Mapping[str, Switch], stages: Stages, state: DesiredState) -> bool:
+    def _improve(
+        self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
+    ) -> bool:
         """Change stage by stage, as every path works; return whether all was done."""
         for stage in stages.before_routes:
             self._install(switches, stage, BARRIER_DEADLINE_S)

@@ -10,7 +10,7 @@ from model.fabric.topology import LinkKind, NodeKind, Topology
 from model.routing.drain import drain
 
 
-class What(StrEnum):
+class Component(StrEnum):
     """The parts of a fabric that can break."""
 
     NIC_LINK = "nic-link"
@@ -24,7 +24,7 @@ class What(StrEnum):
     CONTROLLER = "controller"
 
 
-class How(StrEnum):
+class FaultMode(StrEnum):
     """What a fault does to what it hits."""
 
     DOWN = "down"
@@ -35,22 +35,22 @@ class How(StrEnum):
     KILL = "kill"
 
 
-_LINK = frozenset(How) - {How.KILL}
-_SWITCH = frozenset({How.DOWN, How.BLACKHOLE, How.KILL})
-POSSIBLE: dict[What, frozenset[How]] = {
-    What.NIC_LINK: _LINK,
-    What.UPLINK: _LINK,
-    What.HB_LINK: _LINK,
-    What.RAIL_SWITCH: _SWITCH,
-    What.SPINE_SWITCH: _SWITCH,
-    What.HB_SWITCH: frozenset({How.DOWN, How.BLACKHOLE}),
-    What.GPU: _SWITCH,
-    What.DOMAIN: _SWITCH,
-    What.CONTROLLER: frozenset({How.KILL}),
+_LINK = frozenset(FaultMode) - {FaultMode.KILL}
+_SWITCH = frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE, FaultMode.KILL})
+POSSIBLE: dict[Component, frozenset[FaultMode]] = {
+    Component.NIC_LINK: _LINK,
+    Component.UPLINK: _LINK,
+    Component.HB_LINK: _LINK,
+    Component.RAIL_SWITCH: _SWITCH,
+    Component.SPINE_SWITCH: _SWITCH,
+    Component.HB_SWITCH: frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE}),
+    Component.GPU: _SWITCH,
+    Component.DOMAIN: _SWITCH,
+    Component.CONTROLLER: frozenset({FaultMode.KILL}),
 }
 CONTROLLER = "controller"
 # A GPU's proxy that was killed does not come back.
-FINAL = frozenset({(What.GPU, How.KILL), (What.DOMAIN, How.KILL)})
+FINAL = frozenset({(Component.GPU, FaultMode.KILL), (Component.DOMAIN, FaultMode.KILL)})
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Fault:
     `rate_bps` is what is left of a link that is degraded, emulated.
     """
 
-    what: What
-    how: How
+    what: Component
+    how: FaultMode
     target: str
     at_s: float = 0.0
     at_step: int | None = None
@@ -88,35 +88,35 @@ def domain_name(domain: int) -> str:
     return f"d{domain}"
 
 
-def parts(topology: Topology, what: What) -> tuple[str, ...]:
+def parts(topology: Topology, what: Component) -> tuple[str, ...]:
     """The names of all parts of a kind that a job uses."""
     job = {gpu.name for gpu in topology.job_gpus}
     match what:
-        case What.NIC_LINK | What.HB_LINK | What.UPLINK:
+        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
             kind = LinkKind(what.value)
             links = (link for link in topology.links if link.kind is kind)
             return tuple(k.name for k in links if k.lower.node in job or kind is LinkKind.UPLINK)
-        case What.RAIL_SWITCH | What.SPINE_SWITCH:
+        case Component.RAIL_SWITCH | Component.SPINE_SWITCH:
             kinds = NodeKind(what.value)
             return tuple(s.name for s in topology.switches if s.kind is kinds)
-        case What.HB_SWITCH:
+        case Component.HB_SWITCH:
             return topology.hb_switches[: topology.spec.job_domains]
-        case What.GPU:
+        case Component.GPU:
             return tuple(gpu.name for gpu in topology.job_gpus)
-        case What.DOMAIN:
+        case Component.DOMAIN:
             return tuple(map(domain_name, range(topology.spec.job_domains)))
-        case What.CONTROLLER:
+        case Component.CONTROLLER:
             return (CONTROLLER,)
 
 
-def chosen(topology: Topology, what: What, count: int, seed: int) -> tuple[str, ...]:
+def chosen(topology: Topology, what: Component, count: int, seed: int) -> tuple[str, ...]:
     """So many parts of a kind, by chance; the same for the same seed."""
     return tuple(random.Random(seed).sample(parts(topology, what), count))
 
 
 def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
     """The links that a fault hits, by name."""
-    if fault.what is What.CONTROLLER:
+    if fault.what is Component.CONTROLLER:
         return frozenset()
     if fault.target in topology.link_by_name:
         return frozenset({fault.target})
@@ -127,7 +127,7 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
     """The switches or GPUs that a fault hits; none if it hits a link."""
-    if fault.what is What.DOMAIN:
+    if fault.what is Component.DOMAIN:
         domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
         return tuple(gpu.name for gpu in topology.domain(domain))
     return () if fault.target in topology.link_by_name else (fault.target,)

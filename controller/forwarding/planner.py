@@ -16,7 +16,7 @@ from controller.forwarding.memo import Memory
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
-from model.routing.ecmp import Choice, Exits, Ports, Step
+from model.routing.ecmp import EcmpSelection, Exits, Ports, Step
 from model.routing.paths import Routing, bits
 
 
@@ -73,7 +73,7 @@ def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
     return Planner(topology).state(health)
 
 
-class Way(NamedTuple):
+class ForwardingAction(NamedTuple):
     """A rule but for its destination."""
 
     port: int
@@ -128,7 +128,7 @@ class Planner:
         self.topology = topology
         self._rails = range(topology.spec.domain_size)
         self._domains = topology.spec.domains
-        self._choice = Choice(topology)
+        self._choice = EcmpSelection(topology)
         self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
         self._host_part = Memory(self._plan_host)
         self._switch_part = Memory(self._plan_switch)
@@ -247,20 +247,20 @@ class Planner:
     def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
         """Choose a way for each domain, and for each origin that has to be told apart."""
         switch, rail = place
-        ways: defaultdict[Way, int] = defaultdict(int)
+        ways: defaultdict[ForwardingAction, int] = defaultdict(int)
         onward: defaultdict[str, int] = defaultdict(int)
         for ports, domains in inputs:
             for some in _dealt(ports, domains):
                 gpu = self.topology.gpu(next(bits(some)), rail)
                 for origin in (None, *self._origins(switch, gpu, ports)):
                     steps = self._steps(switch, gpu, ports, origin)
-                    ways[self._way(steps, origin)] |= some
+                    ways[self._action(steps, origin)] |= some
                     for (hop,) in steps:
                         onward[hop.receiver] |= some
         handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
         return SwitchPart(frozenset(self._rules_of_rail(rail, ways)), handed)
 
-    def _rules_of_rail(self, rail: int, ways: dict[Way, int]) -> Iterator[Rule]:
+    def _rules_of_rail(self, rail: int, ways: dict[ForwardingAction, int]) -> Iterator[Rule]:
         """One rule for each GPU; or one for the whole rail and those that are reached otherwise."""
         most = max(ways, key=lambda way: ways[way].bit_count(), default=None)
         for way, domains in ways.items():
@@ -286,10 +286,10 @@ class Planner:
         to_gpu = any(step[0].receiver in self.topology.gpu_by_name for step in steps)
         return steps[:1] if to_gpu else steps
 
-    def _way(self, steps: tuple[Step, ...], origin: Link | None) -> Way:
+    def _action(self, steps: tuple[Step, ...], origin: Link | None) -> ForwardingAction:
         port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in steps)
         last = self.topology.gpu_by_name.get(steps[0][0].receiver)
-        return Way(
+        return ForwardingAction(
             port,
             addressing.nic_mac(last) if last else None,
             backup[0] if backup else None,
@@ -334,7 +334,7 @@ class Planner:
         origins = self._origins(switch, destination, ports)
         origin = next((link for link in origins if link.lower.node == came_from), None)
         steps = self._steps(switch, destination, ports, origin)
-        return self._way(steps, origin).rule(IPv4Network(addressing.hb_address(destination)))
+        return self._action(steps, origin).rule(IPv4Network(addressing.hb_address(destination)))
 
 
 def _dealt(ports: Ports, domains: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ from itertools import chain
 from controller.forwarding.planner import Rule
 from model.fabric import addressing
 from model.fabric.topology import Gpu
-from model.routing.distances import FAR
+from model.routing.distances import UNREACHABLE
 
 ByDestination = Mapping[IPv4Network, frozenset[Rule]]
 # How far it will be from the switch to the GPU with an address.
@@ -48,7 +48,7 @@ class RuleChange:
             if new and not old:
                 yield host, 0
             elif old and not new:
-                yield host, FAR
+                yield host, UNREACHABLE
             elif old != new:
                 yield host, self.distance(host.network_address)
 

@@ -13,23 +13,23 @@ from controller.forwarding.planner import Route, Rule
 from controller.rollout.rail_update import RuleChange, rule_changes
 from model.fabric import addressing
 from model.fabric.topology import Gpu
-from model.routing.distances import FAR, GPU_TRANSIT, Distances
+from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances
 
 Rules = Mapping[str, frozenset[Rule]]
 
 
 @dataclass(frozen=True)
-class Stages:
+class UpdateRounds:
     """What to install on the switches, one after the other."""
 
     before_routes: tuple[Rules, ...]
     behind_routes: tuple[Rules, ...]
 
 
-def at_once(installed: Rules, wanted: Rules) -> Stages:
+def immediate(installed: Rules, wanted: Rules) -> UpdateRounds:
     """For what is broken: all that is new; what no switch has to know any more goes last."""
     first = {name: rules | _uncovered(installed[name], rules) for name, rules in wanted.items()}
-    return Stages((first,), (wanted,))
+    return UpdateRounds((first,), (wanted,))
 
 
 def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset[Rule]:
@@ -44,7 +44,7 @@ def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset
     )
 
 
-def nearest_first(distances: Distances, installed: Rules, wanted: Rules) -> Stages:
+def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> UpdateRounds:
     """For what works already, and is to take a better way.
 
     What packets for a GPU meet is changed after all that they meet next: it is nearer to that GPU.
@@ -53,8 +53,8 @@ def nearest_first(distances: Distances, installed: Rules, wanted: Rules) -> Stag
     """
     changes = {name: _changes(distances, name, installed[name], wanted[name]) for name in wanted}
     turns = {turn for of_one in changes.values() for c in of_one for turn in c.turns.values()}
-    stages = [(turn, _stage(changes, turn)) for turn in sorted(turns | {FAR})]
-    return Stages(
+    stages = [(turn, _stage(changes, turn)) for turn in sorted(turns | {UNREACHABLE})]
+    return UpdateRounds(
         tuple(stage for turn, stage in stages if turn < GPU_TRANSIT),
         tuple(stage for turn, stage in stages if turn >= GPU_TRANSIT),
     )
@@ -72,7 +72,7 @@ def _changes(
     distances: Distances, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
 ) -> list[RuleChange]:
     def distance(address: IPv4Address) -> int:
-        return distances.from_openflow_switches(addressing.gpu_at(address)).get(switch, FAR)
+        return distances.from_openflow_switches(addressing.gpu_at(address)).get(switch, UNREACHABLE)
 
     return rule_changes(installed, wanted, distances.topology.spec.domains, distance)
 

@@ -9,7 +9,7 @@ from model.faults import Fault, domain_name
 from model.job.placement import Layout
 
 
-class Reaction(StrEnum):
+class RecoveryStrategy(StrEnum):
     """What a job does when something has failed."""
 
     REROUTE = "reroute"
@@ -21,20 +21,22 @@ class Reaction(StrEnum):
     REMOTE_GPU = "remote-gpu"
 
 
-def layout_after(layout: Layout, fault: Fault, reaction: Reaction, group_size: int) -> Layout:
+def layout_after(
+    layout: Layout, fault: Fault, reaction: RecoveryStrategy, group_size: int
+) -> Layout:
     """Where the job goes on, with the circuits that an optical switch has to make for it."""
     match reaction:
-        case Reaction.REROUTE | Reaction.RESTART:
+        case RecoveryStrategy.REROUTE | RecoveryStrategy.RESTART:
             return layout
-        case Reaction.SPARE_DOMAIN:
+        case RecoveryStrategy.SPARE_DOMAIN:
             return _to_spare_domain(layout, fault)
-        case Reaction.SPARE_GPU:
+        case RecoveryStrategy.SPARE_GPU:
             return _to_spare_gpu(layout, _lost_gpu(layout, fault))
-        case Reaction.SPARE_RAIL_SWITCH:
+        case RecoveryStrategy.SPARE_RAIL_SWITCH:
             return _to_spare_rail_switch(layout, fault)
-        case Reaction.SWAP_GROUP:
+        case RecoveryStrategy.SWAP_GROUP:
             return _swap_group(layout, _lost_gpu(layout, fault), group_size)
-        case Reaction.REMOTE_GPU:
+        case RecoveryStrategy.REMOTE_GPU:
             remote = Gpu(layout.spec.job_domains, 0)
             return _moved(layout, {_lost_gpu(layout, fault): remote})
 

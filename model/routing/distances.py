@@ -10,7 +10,7 @@ from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology
 
 # What it costs to be forwarded by a GPU, in links: more than the longest way over switches.
 GPU_TRANSIT = 1000
-FAR = 1 << 30
+UNREACHABLE = 1 << 30
 
 
 class LiveLinks:
@@ -95,7 +95,7 @@ class Distances:
         here, there = destination.domain, self._live.alike[destination.domain]
         domain = {here: there, there: here}.get(domain, domain)
         switch = self.topology.hb_switches[domain]
-        return self.from_openflow_switches(destination).get(switch, FAR)
+        return self.from_openflow_switches(destination).get(switch, UNREACHABLE)
 
     def _measured(self, destination: Gpu) -> dict[str, int]:
         """Dijkstra's algorithm, from the destination on."""
@@ -107,7 +107,7 @@ class Distances:
             if cost > found[switch]:
                 continue
             for more, neighbour in self._neighbours[switch]:
-                if cost + more < found.get(neighbour, FAR):
+                if cost + more < found.get(neighbour, UNREACHABLE):
                     found[neighbour] = cost + more
                     heapq.heappush(waiting, (cost + more, neighbour))
         return found

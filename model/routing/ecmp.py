@@ -37,7 +37,7 @@ class Ports:
         )
 
 
-class Choice:
+class EcmpSelection:
     """Chooses among the ways that a GPU or a switch has."""
 
     def __init__(self, topology: Topology) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Hop, Link, NodeKind, Topology
-from model.routing.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
-from model.routing.ecmp import Choice, Exits, Ports, Step
+from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances, LiveLinks
+from model.routing.ecmp import EcmpSelection, Exits, Ports, Step
 
 
 class Unreachable(Exception):
@@ -26,7 +26,7 @@ class Routing:
     def __init__(self, topology: Topology, health: Health = HEALTHY) -> None:
         self.topology = topology
         self.live = LiveLinks(topology, health)
-        self.choice = Choice(topology)
+        self.choice = EcmpSelection(topology)
         self._distances = Distances(self.live)
         self._known_exits: dict[tuple[int, int, Gpu], Exits] = {}
         self._known_exits_to_rail: dict[tuple[int, int, int], tuple[tuple[Exits, int], ...]] = {}
@@ -98,15 +98,17 @@ class Routing:
         if self.live.hb[gpu] is not None:
             peers = (g for g in self.topology.domain(gpu.domain) if g != gpu and self.live.hb[g])
             costs = {g.rail: 2 + GPU_TRANSIT + self._cost_by_nic(g, destination) for g in peers}
-        shortest = min(own_cost, *costs.values(), FAR)
-        peers_exits = tuple(rail for rail, cost in costs.items() if cost == shortest < FAR)
-        return peers_exits or ((gpu.rail,) if own_cost < FAR else ())
+        shortest = min(own_cost, *costs.values(), UNREACHABLE)
+        peers_exits = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
+        return peers_exits or ((gpu.rail,) if own_cost < UNREACHABLE else ())
 
     def _cost_by_nic(self, gpu: Gpu, destination: Gpu) -> int:
         nic = self.live.nic[gpu]
         if nic is None:
-            return FAR
-        return 1 + self._distances.from_openflow_switches(destination).get(nic.upper.node, FAR)
+            return UNREACHABLE
+        return 1 + self._distances.from_openflow_switches(destination).get(
+            nic.upper.node, UNREACHABLE
+        )
 
     def _step_by(self, gpu: Gpu, exit_rail: int) -> Step:
         if exit_rail == gpu.rail:
@@ -160,10 +162,11 @@ class Routing:
         if key not in self._known_uplinks:
             distances = self._distances.from_openflow_switches(destination)
             costs = [
-                (1 + distances.get(hop.receiver, FAR), hop) for hop in self.live.uplinks[switch]
+                (1 + distances.get(hop.receiver, UNREACHABLE), hop)
+                for hop in self.live.uplinks[switch]
             ]
-            shortest = min((cost for cost, _ in costs), default=FAR)
-            hops = [hop for cost, hop in costs if cost == shortest < FAR]
+            shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
+            hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
             self._known_uplinks[key] = shortest, self._ports_over(hops)
         return self._known_uplinks[key]
 
@@ -181,11 +184,11 @@ class Routing:
             gpu: 2 + GPU_TRANSIT + self._distances.from_hb_switch(gpu.domain, destination)
             for gpu in self._forwarders(switch, destination)
         }
-        shortest = min(cost_up, *costs.values(), FAR)
+        shortest = min(cost_up, *costs.values(), UNREACHABLE)
         down = [
             Hop(_working(self.live.nic[gpu]), switch)
             for gpu, cost in costs.items()
-            if cost == shortest < FAR
+            if cost == shortest < UNREACHABLE
         ]
         hops_up = [step[0] for step in up.steps if cost_up == shortest]
         from_gpus = self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH

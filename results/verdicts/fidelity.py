@@ -86,7 +86,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Vitals:
+class MachineHeadroom:
     """What was observed of a case's counted executions.
 
     Shares are of the whole machine (idle, steal, lost), of one processor (switch), or of the time
@@ -141,7 +141,7 @@ class Fidelity:
     """The verdict by observation alone, its reasons, and the figures."""
 
     found: tuple[Reason, ...]
-    vitals: Vitals | None
+    headroom: MachineHeadroom | None
 
     @property
     def verdict(self) -> Verdict:
@@ -150,12 +150,12 @@ class Fidelity:
 
     def plain(self) -> dict[str, Any]:
         """As the JSON object of a case has it."""
-        figures = asdict(self.vitals) if self.vitals else {}
+        figures = asdict(self.headroom) if self.headroom else {}
         reasons = [reason for _, reason in self.found]
         return {"verdict": self.verdict.value, "reasons": reasons, **figures}
 
 
-def summarized(observations: Sequence[Observation], dropped_packets: int) -> Vitals | None:
+def summarized(observations: Sequence[Observation], dropped_packets: int) -> MachineHeadroom | None:
     """All executions together; `None` if there are none that were observed."""
     seen = [one for one in observations if one.is_complete and one.seconds > 0]
     if not seen:
@@ -164,7 +164,7 @@ def summarized(observations: Sequence[Observation], dropped_packets: int) -> Vit
     idle = sorted(window.idle for window in every)
     stalled = [w.stalled for w in every if w.stalled is not None]
     backlogs = [w.backlog_bytes for w in every if w.backlog_bytes is not None]
-    return Vitals(
+    return MachineHeadroom(
         windows=len(every),
         executions=len(observations),
         unobserved=len(observations) - len(seen),
@@ -246,29 +246,32 @@ def _mean(values: Iterable[float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def machine_reasons(vitals: Vitals | None, limits: FidelityLimits = LIMITS) -> Iterator[Reason]:
+def machine_reasons(
+    headroom: MachineHeadroom | None, limits: FidelityLimits = LIMITS
+) -> Iterator[Reason]:
     """What of the machine was at its end; what nobody observed cannot be trusted."""
-    if vitals is None:
+    if headroom is None:
         yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
         return
-    if vitals.unobserved:
+    if headroom.unobserved:
         yield (
             Verdict.FAIL,
-            f"{vitals.unobserved} of {vitals.executions} executions were not observed throughout",
+            f"{headroom.unobserved} of {headroom.executions} executions were not observed "
+            "throughout",
         )
-    found = (*_processors(vitals, limits), *_others(vitals, limits))
+    found = (*_processors(headroom, limits), *_others(headroom, limits))
     yield from (reason for reason in found if reason[0] is not Verdict.PASS)
-    if vitals.backlog_left_bytes >= FULL_FRAME_BYTES:
-        left = vitals.backlog_left_bytes
+    if headroom.backlog_left_bytes >= FULL_FRAME_BYTES:
+        left = headroom.backlog_left_bytes
         yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
 
 
-def _processors(vitals: Vitals, limits: FidelityLimits) -> Iterator[Reason]:
-    mean, most = vitals.agents_run_delay_mean, vitals.agents_run_delay_max
+def _processors(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+    mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
     yield (
-        limits.strain.verdict(vitals.strain),
-        f"the switch never had done all its work in {vitals.switch_never_done:.0%} of an "
-        f"execution, and was behind and waited for a processor in {vitals.switch_starved:.0%}, "
+        limits.strain.verdict(headroom.strain),
+        f"the switch never had done all its work in {headroom.switch_never_done:.0%} of an "
+        f"execution, and was behind and waited for a processor in {headroom.switch_starved:.0%}, "
         f"agents in {mean:.0%}",
     )
     yield (
@@ -281,19 +284,19 @@ def _processors(vitals: Vitals, limits: FidelityLimits) -> Iterator[Reason]:
     )
 
 
-def _others(vitals: Vitals, limits: FidelityLimits) -> Iterator[Reason]:
+def _others(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     yield (
-        limits.lost_beyond.verdict(vitals.lost_beyond),
-        f"pauses of up to {vitals.pause_longest_s * 1e3:.0f} ms took {vitals.lost_beyond:.0%} of "
-        "an execution beyond what the links' buckets make good",
+        limits.lost_beyond.verdict(headroom.lost_beyond),
+        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
+        "of an execution beyond what the links' buckets make good",
     )
     yield (
-        limits.retransmits_per_s.verdict(vitals.retransmits_per_s),
-        f"TCP sent {vitals.retransmits_per_s:.0f} segments a second again",
+        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
+        f"TCP sent {headroom.retransmits_per_s:.0f} segments a second again",
     )
     yield (
-        limits.start_skew.verdict(vitals.start_skew),
-        f"an agent started {vitals.start_skew_s * 1e3:.0f} ms late, {vitals.start_skew:.1%} "
+        limits.start_skew.verdict(headroom.start_skew),
+        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
         "of an execution",
     )
 
@@ -302,5 +305,5 @@ def fidelity_of_struck(
     observations: Sequence[Observation], others: Iterable[Reason] = ()
 ) -> Fidelity:
     """Of an execution in which something breaks: losses are what the fault is about."""
-    vitals = summarized(observations, dropped_packets=0)
-    return Fidelity((*machine_reasons(vitals, STRUCK_LIMITS), *others), vitals)
+    headroom = summarized(observations, dropped_packets=0)
+    return Fidelity((*machine_reasons(headroom, STRUCK_LIMITS), *others), headroom)

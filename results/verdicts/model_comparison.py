@@ -175,8 +175,8 @@ def observed(measured: Measured) -> Fidelity:
     found = (*measured.known, *_bytes(measured), *_losses(measured))
     if measured.observations is None:
         return Fidelity(found, None)
-    vitals = summarized(measured.observations, measured.dropped_packets)
-    return Fidelity((*machine_reasons(vitals), *_disturbances(measured), *found), vitals)
+    headroom = summarized(measured.observations, measured.dropped_packets)
+    return Fidelity((*machine_reasons(headroom), *_disturbances(measured), *found), headroom)
 
 
 def _disturbances(measured: Measured) -> Iterator[Reason]:

@@ -10,14 +10,14 @@ from typing import Any
 
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind
-from model.faults import Fault, How, What, parts
+from model.faults import Component, Fault, FaultMode, parts
 from model.job.placement import probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.convergence import fault_times, wait_until_settled
 from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.fault_timeline import Strike
+from scenarios.execution.fault_timeline import FaultTimeline
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -25,8 +25,8 @@ from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
 from traffic_gen.probes.prober_process import probing
 from traffic_gen.workloads.collectives import build_schedule
 
-FAULTS = ((What.NIC_LINK, How.DOWN, 20), (What.NIC_LINK, How.BLACKHOLE, 20))
-RESTARTS = (What.CONTROLLER, How.KILL, 5)
+FAULTS = ((Component.NIC_LINK, FaultMode.DOWN, 20), (Component.NIC_LINK, FaultMode.BLACKHOLE, 20))
+RESTARTS = (Component.CONTROLLER, FaultMode.KILL, 5)
 SIZE_BYTES = 4_000_000
 BEGIN_S, LAST_S = 0.3, 0.4
 MOST_PAIRS = 6
@@ -75,13 +75,13 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _trial(fabric: Experiment, fault: Fault) -> Trial:
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, SIZE_BYTES)
     prediction = fabric.predict(schedule)
-    strike = Strike(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
+    strike = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
     hit, untouched = probed_pairs(fabric.layout, [fault], MOST_PAIRS)
     with (
         tempfile.TemporaryDirectory() as folder,
         probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,
     ):
-        list(fabric.repeats(schedule, prediction, 1, verify=False, agenda=strike))
+        list(fabric.repeats(schedule, prediction, 1, verify=False, on_tick=strike))
         strike.finish()
         wait_until_settled(fabric.bed.journal, frozenset())
         records = probes.stop()

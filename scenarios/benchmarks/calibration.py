@@ -8,7 +8,7 @@ from pathlib import Path
 from linux.run_lock import marked_run
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
-from model.faults import How
+from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import experiment
@@ -37,7 +37,7 @@ def _at(spec: FabricSpec) -> Iterator[Row]:
         for percent in SLOWED_PERCENT:
             # The lowest of the rates that were asked for holds.
             for link in representatives(fabric.topology):
-                faults.break_link(link, How.DEGRADE, link.rate_bps * percent // 100)
+                faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * percent // 100)
             links = calibrate(fabric)
             for kind in LinkKind:
                 alike = [each for each in links if each.counted.kind is kind]

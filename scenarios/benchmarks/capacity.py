@@ -19,7 +19,7 @@ from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from testbed.instruments.cpu_monitor import vitals
+from testbed.instruments.cpu_monitor import cpu_monitor
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
@@ -51,7 +51,7 @@ AT_ONCE_TRIALS = 3
 def capacity(store: Path) -> Iterator[Row]:
     """Collectives on 64 containers and 256 processes; then, rings everywhere at once."""
     container, process = ProxyKind.CONTAINER, ProxyKind.PROCESS
-    yield from part(at_once(), gpus=AT_ONCE.gpus, proxies=process.value)
+    yield from part(immediate(), gpus=AT_ONCE.gpus, proxies=process.value)
     for proxies, overrides, algorithms in (
         (container, (), ALGORITHMS),
         (process, LARGEST, ("ring", "two-step")),
@@ -106,13 +106,13 @@ class Ring:
 RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
 
 
-def at_once() -> Iterator[Row]:
+def immediate() -> Iterator[Row]:
     """Rings in all HB domains and on all rails at the same time, each link full both ways."""
     mark_id = f"bench-{os.getpid()}-capacity"
     with (
         marked_run(mark_id) as mark,
         experiment(AT_ONCE, ProxyKind.PROCESS, mark) as fabric,
-        vitals(fabric.bed.open_vswitch) as watching,
+        cpu_monitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
     ):
         _rings_at_once(fabric)  # connections are warm from now on

@@ -22,7 +22,7 @@ from testbed.fabric.links import Counters
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from traffic_gen.agents import agent
-from traffic_gen.agents.client import Agenda, Fleet, fleet, nothing_due
+from traffic_gen.agents.client import AgentClient, OnTick, fleet, no_ticks
 from traffic_gen.workloads.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import ping_pong
 
@@ -39,7 +39,7 @@ class Experiment:
 
     topology: Topology
     bed: Testbed
-    agents: Fleet
+    agents: AgentClient
     up_s: float
     layout: Layout
 
@@ -75,13 +75,13 @@ class Experiment:
         count: int,
         *,
         verify: bool,
-        agenda: Agenda = nothing_due,
+        on_tick: OnTick = no_ticks,
     ) -> Iterator[Repeat]:
         """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
         self.agents.load(schedule, self.layout.addresses(), verify=verify)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
-            yield self.agents.run(schedule, number, at_most_s, agenda)
+            yield self.agents.run(schedule, number, at_most_s, on_tick)
 
     def counters(self) -> Mapping[str, Counters]:
         """What every link has counted, by its name."""

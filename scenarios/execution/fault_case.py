@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Health
-from model.faults import Fault, How, health_under
+from model.faults import Fault, FaultMode, health_under
 from model.job.placement import Layout, probed_pairs
-from model.job.recovery import Reaction, layout_after
+from model.job.recovery import RecoveryStrategy, layout_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
@@ -19,13 +19,13 @@ from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, 
 from scenarios.execution.case import Measuring
 from scenarios.execution.convergence import epochs_of, fault_times, has_detected, wait_until_settled
 from scenarios.execution.emulation import Experiment, case_schedule
-from scenarios.execution.fault_timeline import Strike, break_part, moment_s
+from scenarios.execution.fault_timeline import FaultTimeline, break_part, moment_s
 from scenarios.execution.observer import observing
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_circuits
 from testbed.nodes.controller_process import read_journal
-from traffic_gen.agents.client import Agenda, nothing_due
+from traffic_gen.agents.client import OnTick, no_ticks
 from traffic_gen.probes.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
 from traffic_gen.probes.prober_process import probing
 
@@ -75,9 +75,9 @@ class FailingCase:
 
     # The execution in which it happens
 
-    def _strike(self, prediction: Prediction) -> Strike:
+    def _strike(self, prediction: Prediction) -> FaultTimeline:
         moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
-        return Strike(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
+        return FaultTimeline(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
 
     def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
         """When a fault begins; `EmulationError` if the execution is over by then."""
@@ -91,10 +91,10 @@ class FailingCase:
 
     def _gives_up(self, started_ns: int) -> bool:
         """A job that does not go on by itself stops when the failure is known."""
-        reroutes = self.job.reaction is Reaction.REROUTE
+        reroutes = self.job.reaction is RecoveryStrategy.REROUTE
         return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
 
-    def _struck(self, strike: Strike, prediction: Prediction) -> Struck:
+    def _struck(self, strike: FaultTimeline, prediction: Prediction) -> Struck:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
         hit, untouched = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
@@ -123,18 +123,18 @@ class FailingCase:
             ),
         )
 
-    def _run(self, prediction: Prediction, agenda: Agenda = nothing_due) -> Repeat:
+    def _run(self, prediction: Prediction, on_tick: OnTick = no_ticks) -> Repeat:
         (repeat,) = self.fabric.repeats(
-            self.schedule, prediction, 1, verify=self.scenario.verify, agenda=agenda
+            self.schedule, prediction, 1, verify=self.scenario.verify, on_tick=on_tick
         )
         return repeat
 
-    def _go_on(self, strike: Strike, prediction: Prediction) -> float | None:
+    def _go_on(self, strike: FaultTimeline, prediction: Prediction) -> float | None:
         """What the job does after an abort; the seconds from the first start to the end of it all.
 
         `None` if it had nothing to go on with.
         """
-        if self.job.reaction is Reaction.REROUTE:
+        if self.job.reaction is RecoveryStrategy.REROUTE:
             return None
         back_s = time.monotonic() + self.job.restart_time
         layout = layout_after(self.home, self.faults[0], self.job.reaction, self.job.group_size)
@@ -161,9 +161,9 @@ class FailingCase:
         return health
 
     def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
-        if any(fault.how is How.FLAP for fault in self.faults):
+        if any(fault.how is FaultMode.FLAP for fault in self.faults):
             return self._flapping(struck, undos)
-        if self.job.reaction is Reaction.REROUTE:
+        if self.job.reaction is RecoveryStrategy.REROUTE:
             self._break(undos)
         return self._measure("faulty")
 
@@ -189,7 +189,7 @@ class FailingCase:
 
     def _after(self) -> CaseResult | None:
         """All is whole again; a job that has moved stays where it is."""
-        moved = self.job.reaction not in (Reaction.REROUTE, Reaction.RESTART)
+        moved = self.job.reaction not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
             return None
         self._settle(self.home, broken=False)

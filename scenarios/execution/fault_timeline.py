@@ -7,7 +7,7 @@ from itertools import count
 from math import inf
 
 from model.fabric.topology import Topology
-from model.faults import Fault, How, What, nodes
+from model.faults import Component, Fault, FaultMode, nodes
 from model.measurement.records import FaultRecord
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
@@ -23,7 +23,7 @@ def never(_started_ns: int) -> bool:
     return False
 
 
-class Strike:
+class FaultTimeline:
     """An agenda: faults begin and end at their times.
 
     Once something has broken, `gives_up` is asked, with the start of the execution in nanoseconds
@@ -65,7 +65,7 @@ class Strike:
     def _begin(self, number: int, fault: Fault) -> None:
         begun_ns = time.monotonic_ns()
         topology = self._fabric.topology
-        if fault.how is How.KILL and fault.what in (What.GPU, What.DOMAIN):
+        if fault.how is FaultMode.KILL and fault.what in (Component.GPU, Component.DOMAIN):
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
         self._undos[number] = break_part(self._injector, topology, fault)
@@ -103,7 +103,7 @@ class Strike:
 
 def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
     """From when until when; a flapping link more than once."""
-    if fault.how is not How.FLAP:
+    if fault.how is not FaultMode.FLAP:
         yield moment_s, inf if fault.for_s is None else moment_s + fault.for_s
         return
     for period in range(fault.count):
@@ -113,12 +113,12 @@ def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
 
 def break_part(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
     """Break what a fault names."""
-    how = How.DOWN if fault.how is How.FLAP else fault.how
-    if fault.what is What.CONTROLLER:
+    how = FaultMode.DOWN if fault.how is FaultMode.FLAP else fault.how
+    if fault.what is Component.CONTROLLER:
         return injector.kill_controller()
     if fault.target in topology.link_by_name:
         return injector.break_link(topology.link_by_name[fault.target], how, fault.rate_bps)
-    if fault.what in (What.GPU, What.DOMAIN):
+    if fault.what in (Component.GPU, Component.DOMAIN):
         return _all(injector.break_gpu(gpu, how) for gpu in nodes(topology, fault))
     return injector.break_switch(fault.target, how)
 

@@ -65,7 +65,7 @@ MANY_PORTS = replace(FABRIC, domain_size=1, spines=16)
 # The partner of every rank, rank 2 d + r: by the switches between them.
 HB = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6}
 NEAR = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}
-FAR = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
+UNREACHABLE = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
 ACROSS = {0: 3, 3: 0, 1: 2, 2: 1, 4: 7, 7: 4, 5: 6, 6: 5}
 # The same as NEAR where a domain has one GPU.
 ONE_GPU = {0: 1, 1: 0, 2: 3, 3: 2}
@@ -194,7 +194,7 @@ def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
     """Pauses come last: they are to be seen only while something wants to run."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
     with bench("hops", FABRIC, NEAR) as hops:
-        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
+        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, UNREACHABLE, HB, ACROSS))
         exchanged = hops.transfers(HB)
     with bench("ports", MANY_PORTS, ONE_GPU) as ports:
         many = ports.load(ONE_GPU, SMALL_PART)

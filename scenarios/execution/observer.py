@@ -14,7 +14,7 @@ from results.verdicts.byte_conservation import Carried
 from results.verdicts.fidelity import Observation
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.links import Counters
-from testbed.instruments.cpu_monitor import Vitals, thread_times, vitals
+from testbed.instruments.cpu_monitor import CpuMonitor, cpu_monitor, thread_times
 from testbed.instruments.pauses import PauseWatch, watching_pauses
 
 
@@ -31,7 +31,7 @@ class _End:
 class Observer:
     """Watches the executions of one case on a fabric."""
 
-    def __init__(self, fabric: Experiment, watching: Vitals, watch: PauseWatch) -> None:
+    def __init__(self, fabric: Experiment, watching: CpuMonitor, watch: PauseWatch) -> None:
         self._bed = fabric.bed
         self._depth_s = fabric.topology.least_depth_s
         self._watching = watching
@@ -102,7 +102,7 @@ class Observer:
 @contextmanager
 def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
     """Observe for as long as the context lasts; what was seen is kept, whatever happens."""
-    with vitals(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+    with cpu_monitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
         observer = Observer(fabric, watching, watch)
         try:
             yield observer

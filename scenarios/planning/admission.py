@@ -9,30 +9,30 @@ from model.prediction.machine import Machine
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
 from scenarios.planning.emulated_fabric import fastest
 from scenarios.planning.load_estimate import estimate_of, heaviest, work_of
-from scenarios.spec.issues import Flaw
+from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 
 WINDOW_S = 1.0
 
 
-def overload_flaws(
+def admission_issues(
     file: ScenarioFile,
     fabrics: Sequence[FabricSpec],
     cases: Sequence[tuple[int, Case]],
     machine: Machine,
-) -> list[Flaw]:
+) -> list[Issue]:
     """What this machine cannot do. A case has the number of its workload."""
     specs = {spec.kind: spec for spec in fabrics}
-    flaws = list(_rate_flaws(file, specs.values(), [case for _, case in cases], machine))
+    flaws = list(_rate_issues(file, specs.values(), [case for _, case in cases], machine))
     for number, case in () if flaws else cases:
-        flaws += _step_flaws(file, number, case, specs[case.kind], machine)
+        flaws += _step_issues(file, number, case, specs[case.kind], machine)
     return flaws
 
 
-def _rate_flaws(
+def _rate_issues(
     file: ScenarioFile, specs: Iterable[FabricSpec], cases: Sequence[Case], machine: Machine
-) -> Iterator[Flaw]:
+) -> Iterator[Issue]:
     """One for the whole fabric: of the case that needs most."""
     by_kind = {spec.kind: spec for spec in specs}
     case, need = _worst(by_kind, cases, machine)
@@ -47,7 +47,7 @@ def _rate_flaws(
         f"(bandwidth_scale {by_kind[case.kind].bandwidth_scale:g})"
     )
     hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
-    yield Flaw(("fabric", "bandwidth_scale"), what, hint)
+    yield Issue(("fabric", "bandwidth_scale"), what, hint)
 
 
 def _worst(
@@ -61,9 +61,9 @@ def _worst(
     return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
 
 
-def _step_flaws(
+def _step_issues(
     file: ScenarioFile, number: int, case: Case, spec: FabricSpec, machine: Machine
-) -> Iterator[Flaw]:
+) -> Iterator[Issue]:
     """Steps that are over before the scheduler has noticed, and transfers by the thousand."""
     scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
     found = estimate_of(case, spec)
@@ -78,7 +78,7 @@ def _step_flaws(
     )
     dilation = auto_time_dilation(work_of(case, spec), scale, machine).value
     if "time_dilation" in file.workloads[number].model_fields_set:
-        yield Flaw(("workloads", number, "time_dilation"), what, f"use {round_up(dilation):g}")
+        yield Issue(("workloads", number, "time_dilation"), what, f"use {round_up(dilation):g}")
     else:
         use = f"use {max(1.0, scale / dilation):.6g}"
-        yield Flaw(("workloads", number, "size_scale"), what, use)
+        yield Issue(("workloads", number, "size_scale"), what, use)

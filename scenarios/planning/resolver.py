@@ -9,7 +9,7 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricSpec
 from model.prediction.machine import Machine
-from scenarios.planning.admission import overload_flaws
+from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
     asked_datapath,
     bandwidth_scale,
@@ -17,8 +17,8 @@ from scenarios.planning.emulated_fabric import (
     fabric_spec,
     sized_case,
 )
-from scenarios.spec.fault_entries import entry_flaws, faults_on, reaction_flaws
-from scenarios.spec.issues import Flaw
+from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
+from scenarios.spec.issues import Issue
 from scenarios.spec.repeats import AUTO, Repeats
 from scenarios.spec.scenario import Case, Chosen, Scenario
 from scenarios.spec.schema import Expect, Fabric, ScenarioFile
@@ -31,22 +31,22 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 
 def resolve(
     file: ScenarioFile, default_name: str, text: str, machine: Machine | None
-) -> tuple[Scenario | None, list[Flaw]]:
+) -> tuple[Scenario | None, list[Issue]]:
     """The scenario, or all that is wrong with it; `machine` is what was measured of this one.
 
     A machine that was measured with another datapath says nothing of this one.
     """
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
-    flaws = [*_fabric_flaws(file.fabric), *_workload_flaws(file), *_expect_flaws(file.expect)]
-    flaws += [*entry_flaws(file), *reaction_flaws(file)]
+    flaws = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
+    flaws += [*entry_issues(file), *recovery_issues(file)]
     if flaws:
         return None, flaws
     scale = bandwidth_scale(file, machine)
     depth = bucket_depth(file, machine)
     kinds = dict.fromkeys(file.fabric.kinds)
     fabrics = tuple(fabric_spec(file, kind, scale.value, depth.value) for kind in kinds)
-    flaws = [flaw for spec in fabrics for flaw in _rate_flaws(spec)][:1]
+    flaws = [flaw for spec in fabrics for flaw in _rate_issues(spec)][:1]
     if flaws:
         return None, flaws
     sized = [
@@ -57,10 +57,10 @@ def resolve(
     ]
     cases = _distinct(tuple(case for _, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    flaws = [*_repeated_cases(cases), *_size_flaws(cases)]
+    flaws = [*_repeated_cases(cases), *_size_issues(cases)]
     if machine is not None and not file.allow_overload:
         numbered = [(number, case) for (number, _), case in zip(sized, cases, strict=True)]
-        flaws += overload_flaws(file, fabrics, numbered, machine)
+        flaws += admission_issues(file, fabrics, numbered, machine)
     flaws += [flaw for _, found in broken.values() for flaw in found]
     scenario = Scenario(
         name=file.name or default_name,
@@ -81,17 +81,19 @@ def resolve(
     return (None if flaws else scenario), flaws
 
 
-def _fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
+def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     own = (fabric.hb_rate, fabric.nic_rate)
     if fabric.platform is not None and own != (None, None):
-        yield Flaw(("fabric", "platform"), "goes without own rates: give the one or the others")
+        yield Issue(("fabric", "platform"), "goes without own rates: give the one or the others")
     if fabric.platform is None and None in own:
         known = ", ".join(PLATFORMS)
-        yield Flaw(("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}")
-    yield from _size_of_fabric_flaws(fabric)
+        yield Issue(
+            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
+        )
+    yield from _size_of_fabric_issues(fabric)
 
 
-def _size_of_fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
+def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     """More ports than addresses, or than a switch can number."""
     domains = fabric.domains + fabric.spare_domains
     size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
@@ -100,35 +102,35 @@ def _size_of_fabric_flaws(fabric: Fabric) -> Iterator[Flaw]:
         ("domain_size", size, MAX_DOMAIN_SIZE),
     ):
         if value > most:
-            yield Flaw(("fabric", key), f"there are addresses for at most {most}, got {value}")
+            yield Issue(("fabric", key), f"there are addresses for at most {most}, got {value}")
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
-        yield Flaw(("fabric", "rail_leaves"), what)
+        yield Issue(("fabric", "rail_leaves"), what)
     ports = domains + (fabric.spines or 0)
     if ports > MAX_SWITCH_PORTS:
         what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
-        yield Flaw(("fabric", "spines"), what)
+        yield Issue(("fabric", "spines"), what)
 
 
-def _workload_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     """A workload that names no kinds is for all fabrics of the scenario."""
     for number, workload in enumerate(file.workloads):
         if not set(workload.kinds) & set(file.fabric.kinds):
             what = "is on none of the scenario's fabrics"
             hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
-            yield Flaw(("workloads", number, "kinds"), what, hint)
+            yield Issue(("workloads", number, "kinds"), what, hint)
         if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
             what = "goes without size_scale: give the one or the other"
-            yield Flaw(("workloads", number, "time_dilation"), what)
+            yield Issue(("workloads", number, "time_dilation"), what)
 
 
-def _expect_flaws(expect: Expect) -> Iterator[Flaw]:
+def _expect_issues(expect: Expect) -> Iterator[Issue]:
     if expect.ratio_limit < expect.ratio_within:
         what = f"must be at least ratio_within, {expect.ratio_within:g}"
-        yield Flaw(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
+        yield Issue(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
 
 
-def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
+def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Links that would be too slow to be shaped."""
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
     if spec.has_spines:
@@ -140,7 +142,7 @@ def _rate_flaws(spec: FabricSpec) -> Iterator[Flaw]:
             f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
             f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
         )
-        yield Flaw(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
+        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
 
 
 def _chosen(
@@ -168,17 +170,17 @@ def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     )
 
 
-def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Flaw]:
+def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
-            yield Flaw(("workloads",), f"the case {name} is there {count} times")
+            yield Issue(("workloads",), f"the case {name} is there {count} times")
 
 
-def _size_flaws(cases: tuple[Case, ...]) -> Iterator[Flaw]:
+def _size_issues(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for case in cases:
         if case.size_scale < 1:
             what = f"{case.name}: would send {1 / case.size_scale:.3g} times the real size"
-            yield Flaw(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
+            yield Issue(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
         if case.emulated_bytes > MAX_TRANSFER_BYTES:
             what = f"{case.name}: {case.emulated_bytes} bytes are more than a transfer can have"
-            yield Flaw(("workloads",), what, "use a larger size_scale")
+            yield Issue(("workloads",), what, "use a larger size_scale")

@@ -4,59 +4,59 @@ from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.faults import POSSIBLE, Fault, How, What, chosen, health_under, parts
-from model.job.recovery import Reaction
+from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, health_under, parts
+from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Routing, Unreachable
-from scenarios.spec.issues import Flaw
+from scenarios.spec.issues import Issue
 from scenarios.spec.schema import FaultEntry, ScenarioFile
 from scenarios.spec.suggestions import nearest
 
 DEFAULT_AT_S = 0.3
 # With these a job stays on its GPUs.
-STAYING = (Reaction.REROUTE, Reaction.RESTART)
+STAYING = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
 # What a reaction is about, and the key of the spares that it takes.
-_LOST_GPU = (What.GPU, What.DOMAIN)
+_LOST_GPU = (Component.GPU, Component.DOMAIN)
 FOR = {
-    Reaction.SPARE_DOMAIN: _LOST_GPU,
-    Reaction.SPARE_GPU: (What.GPU,),
-    Reaction.REMOTE_GPU: (What.GPU,),
-    Reaction.SWAP_GROUP: (What.GPU,),
-    Reaction.SPARE_RAIL_SWITCH: (What.RAIL_SWITCH,),
+    RecoveryStrategy.SPARE_DOMAIN: _LOST_GPU,
+    RecoveryStrategy.SPARE_GPU: (Component.GPU,),
+    RecoveryStrategy.REMOTE_GPU: (Component.GPU,),
+    RecoveryStrategy.SWAP_GROUP: (Component.GPU,),
+    RecoveryStrategy.SPARE_RAIL_SWITCH: (Component.RAIL_SWITCH,),
 }
 SPARES = {
-    Reaction.SPARE_DOMAIN: "spare_domains",
-    Reaction.REMOTE_GPU: "spare_domains",
-    Reaction.SPARE_GPU: "spare_gpus",
-    Reaction.SPARE_RAIL_SWITCH: "spare_rail_switches",
+    RecoveryStrategy.SPARE_DOMAIN: "spare_domains",
+    RecoveryStrategy.REMOTE_GPU: "spare_domains",
+    RecoveryStrategy.SPARE_GPU: "spare_gpus",
+    RecoveryStrategy.SPARE_RAIL_SWITCH: "spare_rail_switches",
 }
 
 
-def entry_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
     """What is wrong with the entries themselves."""
     for number, entry in enumerate(file.faults):
         for key, what in _wrong(entry):
-            yield Flaw(("faults", number, key), what)
+            yield Issue(("faults", number, key), what)
 
 
 def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
     if entry.how not in POSSIBLE[entry.what]:
-        possible = ", ".join(how for how in How if how in POSSIBLE[entry.what])
+        possible = ", ".join(how for how in FaultMode if how in POSSIBLE[entry.what])
         yield "how", f"is nothing that a {entry.what} can do; it can: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "goes without names: give the one or the others"
     if entry.at is not None and entry.at_step is not None:
         yield "at_step", "goes without seconds: give the one or the other"
-    if (entry.how is How.DEGRADE) != (entry.rate is not None):
+    if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
         yield "rate", "is required to degrade a link, and for nothing else"
-    if entry.how is How.FLAP and entry.for_ is not None:
+    if entry.how is FaultMode.FLAP and entry.for_ is not None:
         yield "for", "is not for a link that flaps: period and count say how long"
 
 
-def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Flaw]]:
+def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
     """The faults on one fabric, and what that fabric does not have."""
     topology = build_topology(spec)
     faults: list[Fault] = []
-    found: list[Flaw] = []
+    found: list[Issue] = []
     for number, entry in enumerate(file.faults):
         known = parts(topology, entry.what)
         found += _missing(number, entry, spec, known)
@@ -67,7 +67,7 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
     return tuple(faults), found
 
 
-def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Flaw]:
+def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
     """A job that stays where it is needs a way between all its GPUs.
 
     Links fail in both directions, so who reaches the next one reaches all.
@@ -79,24 +79,24 @@ def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Flaw]:
             routing.path(*pair)
         except Unreachable as error:
             what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
-            yield Flaw(("faults",), what, "break less, or let the job move to spares")
+            yield Issue(("faults",), what, "break less, or let the job move to spares")
             return
 
 
 def _missing(
     number: int, entry: FaultEntry, spec: FabricSpec, known: tuple[str, ...]
-) -> Iterator[Flaw]:
+) -> Iterator[Issue]:
     if not known:
-        yield Flaw(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
+        yield Issue(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
         return
     for name in entry.where or ():
         if name not in known:
             hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
             what = f"the {spec.kind} fabric has no {entry.what} {name!r}{nearest(name, known)}"
-            yield Flaw(("faults", number, "where"), what.rstrip(";"), hint)
+            yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
     if entry.random is not None and entry.random > len(known):
         what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
-        yield Flaw(("faults", number, "random"), what)
+        yield Issue(("faults", number, "random"), what)
 
 
 def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple
 
 def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
     rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
-    flapping_s = entry.period * entry.count if entry.how is How.FLAP else None
+    flapping_s = entry.period * entry.count if entry.how is FaultMode.FLAP else None
     return Fault(
         what=entry.what,
         how=entry.how,
@@ -122,46 +122,46 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
     )
 
 
-def reaction_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     """What a reaction needs of the fabric, and of the fault."""
     job, fabric = file.job, file.fabric
     if job.reaction in STAYING:
         yield from _nobody_instead(file)
-    if job.reaction is Reaction.REROUTE:
+    if job.reaction is RecoveryStrategy.REROUTE:
         return
     for number, entry in enumerate(file.faults):
-        if entry.for_ is not None or entry.how is How.FLAP:
+        if entry.for_ is not None or entry.how is FaultMode.FLAP:
             what = f"goes with reroute alone: with {job.reaction}, a fault stays until the end"
-            yield Flaw(("faults", number, "how" if entry.for_ is None else "for"), what)
+            yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
     if len(file.faults) != 1:
-        yield Flaw(("job", "reaction"), f"is about one fault, got {len(file.faults)}")
+        yield Issue(("job", "reaction"), f"is about one fault, got {len(file.faults)}")
         return
     if (wanted := FOR.get(job.reaction)) and file.faults[0].what not in wanted:
         whats = " or ".join(wanted)
-        yield Flaw(("job", "reaction"), f"is for a {whats}, got {file.faults[0].what}")
+        yield Issue(("job", "reaction"), f"is for a {whats}, got {file.faults[0].what}")
     if (key := SPARES.get(job.reaction)) and getattr(fabric, key) < 1:
-        yield Flaw(("fabric", key), f"must be at least 1 for {job.reaction}")
-    if job.reaction is Reaction.SWAP_GROUP:
+        yield Issue(("fabric", key), f"must be at least 1 for {job.reaction}")
+    if job.reaction is RecoveryStrategy.SWAP_GROUP:
         yield from _group_flaws(file)
 
 
-def _nobody_instead(file: ScenarioFile) -> Iterator[Flaw]:
+def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
             what = (
                 f"nobody would do the work of a {entry.what}: job.reaction is {file.job.reaction}"
             )
-            others = ", ".join(reaction for reaction in Reaction if reaction not in STAYING)
-            yield Flaw(("faults", number, "what"), what, f"choose one of {others}")
+            others = ", ".join(reaction for reaction in RecoveryStrategy if reaction not in STAYING)
+            yield Issue(("faults", number, "what"), what, f"choose one of {others}")
 
 
-def _group_flaws(file: ScenarioFile) -> Iterator[Flaw]:
+def _group_flaws(file: ScenarioFile) -> Iterator[Issue]:
     size, fabric = file.job.group_size, file.fabric
     if fabric.spare_gpus < size:
         what = f"must be at least group_size, {size}, got {fabric.spare_gpus}"
-        yield Flaw(("fabric", "spare_gpus"), what)
+        yield Issue(("fabric", "spare_gpus"), what)
     if fabric.domain_size % size:
         what = f"must divide domain_size, {fabric.domain_size}, got {size}"
-        yield Flaw(("job", "group_size"), what)
+        yield Issue(("job", "group_size"), what)
     if fabric.kinds != (FabricKind.RAIL_ONLY,):
-        yield Flaw(("fabric", "kinds"), "must be rail-only for swap-group")
+        yield Issue(("fabric", "kinds"), "must be rail-only for swap-group")

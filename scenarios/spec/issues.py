@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Flaw:
+class Issue:
     """Something wrong with a value, or with how values go together."""
 
     place: tuple[str | int, ...]

@@ -19,8 +19,8 @@ from pydantic import (
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
 from model.fabric.spec import Datapath, FabricKind
-from model.faults import How, What
-from model.job.recovery import Reaction
+from model.faults import Component, FaultMode
+from model.job.recovery import RecoveryStrategy
 from model.workload.schedule import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.suggestions import nearest
@@ -218,8 +218,10 @@ class Expect(Strict):
 class FaultEntry(Strict):
     """Something that breaks while a collective is executed, and again for whole executions."""
 
-    what: What = Field(description=f"what breaks: {_words(What)}")
-    how: How = Field(default=How.DOWN, description=f"what happens to it: {_words(How)}")
+    what: Component = Field(description=f"what breaks: {_words(Component)}")
+    how: FaultMode = Field(
+        default=FaultMode.DOWN, description=f"what happens to it: {_words(FaultMode)}"
+    )
     where: Names | None = Field(
         default=None, description="the names of what breaks (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
     )
@@ -245,8 +247,8 @@ class FaultEntry(Strict):
 class Job(Strict):
     """What the job does about the faults of its scenario."""
 
-    reaction: Reaction = Field(
-        default=Reaction.REROUTE,
+    reaction: RecoveryStrategy = Field(
+        default=RecoveryStrategy.REROUTE,
         description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
         "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
         "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",

@@ -16,7 +16,7 @@ from linux.namespaces import namespace_of
 from linux.processes import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
-from model.faults import How
+from model.faults import FaultMode
 from testbed.fabric.shaping import check_shaped, reshape
 from testbed.fabric.trial_link import NAME, SHAPER, trial_link
 from testbed.faults.link_faults import Breakage, Gone, check_dropping, drop_all, drop_no_more
@@ -29,12 +29,12 @@ Undo = Callable[[], None]
 
 # What is tried, to find out whether a fault can be made.
 NEEDS = {
-    How.DOWN: "taking an interface down",
-    How.BLACKHOLE: "the blackhole queue (sch_blackhole)",
-    How.BLACKHOLE_ONE_WAY: "the blackhole queue (sch_blackhole)",
-    How.DEGRADE: "changing the rate of a shaped interface (HTB)",
-    How.FLAP: "taking an interface down",
-    How.KILL: "taking an interface down",
+    FaultMode.DOWN: "taking an interface down",
+    FaultMode.BLACKHOLE: "the blackhole queue (sch_blackhole)",
+    FaultMode.BLACKHOLE_ONE_WAY: "the blackhole queue (sch_blackhole)",
+    FaultMode.DEGRADE: "changing the rate of a shaped interface (HTB)",
+    FaultMode.FLAP: "taking an interface down",
+    FaultMode.KILL: "taking an interface down",
 }
 
 
@@ -50,34 +50,34 @@ class FaultInjector:
         self._killed: Counter[str] = Counter()
 
     def break_link(
-        self, link: Link, how: How, rate_bps: int | None = None, sender: str | None = None
+        self, link: Link, how: FaultMode, rate_bps: int | None = None, sender: str | None = None
     ) -> Undo:
         """Break a link; `rate_bps` is for degrade, `sender` for a blackhole that is one-way.
 
         What `sender` sends is lost, by default what the link's lower node does.
         """
-        if how in (How.DOWN, How.BLACKHOLE):
+        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all([link], how)
-        if how is How.BLACKHOLE_ONE_WAY:
+        if how is FaultMode.BLACKHOLE_ONE_WAY:
             return self._silence([_sending_end(link, sender or link.lower.node)])
-        if how is How.DEGRADE and rate_bps:
+        if how is FaultMode.DEGRADE and rate_bps:
             return self._slow_down(link, rate_bps)
-        missing = "needs a rate" if how is How.DEGRADE else "is nothing that a link can do"
+        missing = "needs a rate" if how is FaultMode.DEGRADE else "is nothing that a link can do"
         raise EmulationError(f"{link.name}: {how} {missing}")
 
-    def break_switch(self, name: str, how: How) -> Undo:
+    def break_switch(self, name: str, how: FaultMode) -> Undo:
         """Break all links of a rail, spine or HB switch at once, or kill the switch."""
-        if how in (How.DOWN, How.BLACKHOLE):
+        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all(self._links_of(name), how)
-        if how is How.KILL and name in self._bed.topology.openflow_switches:
+        if how is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
         raise EmulationError(f"{name}: {how} is nothing that this switch can do")
 
-    def break_gpu(self, gpu: str, how: How) -> Undo:
+    def break_gpu(self, gpu: str, how: FaultMode) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
-        if how in (How.DOWN, How.BLACKHOLE):
+        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all(self._links_of(gpu), how)
-        if how is How.KILL:
+        if how is FaultMode.KILL:
             self._kill_gpu(gpu)
             return lambda: None
         raise EmulationError(f"{gpu}: {how} is nothing that a GPU can do")
@@ -96,9 +96,9 @@ class FaultInjector:
     def _links_of(self, node: str) -> list[Link]:
         return list(self._bed.topology.links_of(node))
 
-    def _break_all(self, links: Sequence[Link], how: How) -> Undo:
+    def _break_all(self, links: Sequence[Link], how: FaultMode) -> Undo:
         """What links, switches and GPUs have in common: without carrier, or silent at both ends."""
-        if how is How.DOWN:
+        if how is FaultMode.DOWN:
             return self._take_carrier(links)
         return self._silence([port for link in links for port in (link.lower, link.upper)])
 
@@ -208,7 +208,7 @@ def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
     return undo
 
 
-def missing_for(how: How) -> str | None:
+def missing_for(how: FaultMode) -> str | None:
     """What this kernel lacks for such faults, as a sentence; None if it can make them.
 
     Found by making one, in a namespace that goes at once.
@@ -221,12 +221,12 @@ def missing_for(how: How) -> str | None:
     return None
 
 
-def _attempt(how: How, netlink: IPRoute, index: int) -> None:
-    if how in (How.BLACKHOLE, How.BLACKHOLE_ONE_WAY):
+def _attempt(how: FaultMode, netlink: IPRoute, index: int) -> None:
+    if how in (FaultMode.BLACKHOLE, FaultMode.BLACKHOLE_ONE_WAY):
         drop_all(netlink, index)
         check_dropping(netlink, index)
         drop_no_more(netlink, index)
-    elif how is How.DEGRADE:
+    elif how is FaultMode.DEGRADE:
         slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
         reshape(netlink, index, slower)
         check_shaped(netlink, index, NAME, slower)

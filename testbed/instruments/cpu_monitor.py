@@ -27,7 +27,7 @@ QUEUES_PAUSE = 300
 PRESSURE = Path("/proc/pressure/cpu")
 
 
-class Vitals:
+class CpuMonitor:
     """A thread that takes readings, from `start` to `stop`."""
 
     def __init__(self, switch: OpenVSwitch) -> None:
@@ -86,9 +86,9 @@ class Vitals:
 
 
 @contextmanager
-def vitals(switch: OpenVSwitch) -> Iterator[Vitals]:
+def cpu_monitor(switch: OpenVSwitch) -> Iterator[CpuMonitor]:
     """Watch for as long as the context lasts."""
-    watching = Vitals(switch)
+    watching = CpuMonitor(switch)
     watching.start()
     try:
         yield watching

@@ -38,13 +38,13 @@ def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> A
             done.add(repeat, disturbed=is_disturbed(observer.note(repeat), depth_s))
             if done.are_enough:
                 break
-        vitals = summarized(observer.observations(done.counted), 0)
-    assert vitals is not None
+        headroom = summarized(observer.observations(done.counted), 0)
+    assert headroom is not None
     return Attempt(
         ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
-        fidelity=Fidelity(tuple(machine_reasons(vitals)), vitals),
+        fidelity=Fidelity(tuple(machine_reasons(headroom)), headroom),
         disturbed=len(done.disturbed),
-        lost=vitals.lost,
+        lost=headroom.lost,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults import How
+from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
 from model.workload.schedule import Collective, Schedule
 from scenarios.execution.emulation import Experiment
@@ -60,7 +60,7 @@ def turn_shapers_down(fabric: Experiment) -> None:
     """Every link carries 5 % less than the fabric says."""
     faults = FaultInjector(fabric.bed)
     for link in fabric.topology.links:
-        faults.break_link(link, How.DEGRADE, link.rate_bps * 95 // 100)
+        faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * 95 // 100)
 
 
 def model_of_faster_links(fabric: Experiment, schedule: Schedule) -> Prediction:

@@ -10,7 +10,7 @@ import pytest
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
-from model.faults import How
+from model.faults import FaultMode
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.link_check import calibrate, require_calibrated
@@ -104,7 +104,7 @@ def test_a_link_that_carries_nothing_is_named() -> None:
     with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         link = fabric.topology.link_by_name["d0g0--rail0"]
         faults = FaultInjector(fabric.bed)
-        undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender="rail0")
+        undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender="rail0")
         with (
             watching_pauses() as watch,
             pytest.raises(EmulationError, match="d0g0--rail0: what rail0 sends on it alone does"),

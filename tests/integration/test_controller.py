@@ -16,7 +16,7 @@ from model.fabric import addressing
 from model.fabric.health import Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind
-from model.faults import How
+from model.faults import FaultMode
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -122,7 +122,7 @@ def test_after_a_failure_they_have_what_is_desired_then_and_later_all_as_before(
     link = next((link for link in fabric.topology.links if link.kind is of), None)
     if link is None:  # a rail-only fabric has no uplinks
         return
-    undo = faults.break_link(link, How.DOWN)
+    undo = faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
     assert links_detected(fabric, "failed") == {link.name: "carrier"}
     all_pairs_work(fabric)
@@ -208,7 +208,7 @@ def test_what_fails_while_the_controller_is_down_is_mended_when_it_returns(
 ) -> None:
     link = nic_link(fabric)
     restart = faults.kill_controller()
-    faults.break_link(link, How.DOWN)
+    faults.break_link(link, FaultMode.DOWN)
     assert not datagram_arrives(fabric, "d0g0", "d1g0")
     restart()
     assert installed(fabric) == desired(fabric, without_link(fabric, link))
@@ -220,7 +220,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
 ) -> None:
     """To act before all switches have said what they have would cost packets."""
     link = nic_link(fabric)
-    faults.break_link(link, How.DOWN)
+    faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
     pairs = list(permutations(fabric.topology.gpus, 2))
     with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
@@ -239,7 +239,7 @@ def test_a_silent_failure_is_found_by_probes(fabric: Experiment, faults: FaultIn
     for link, lower in product(kinds.values(), (True, False)):
         behind = fabric.bed.controller.written()
         sender = link.lower.node if lower else link.upper.node
-        undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender=sender)
+        undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender=sender)
         wait_until_installed(fabric, without_link(fabric, link))
         assert links_detected(fabric, "failed", behind) == {link.name: "probes"}
         all_pairs_work(fabric)
@@ -254,7 +254,7 @@ def test_a_flapping_link_is_held_down_longer_each_time(
     link = nic_link(fabric)
     held_s = []
     for flap in range(FLAPS):
-        undo = faults.break_link(link, How.DOWN)
+        undo = faults.break_link(link, FaultMode.DOWN)
         wait_until(
             lambda n=flap: len(detections(fabric, link, "failed")) == n + 1,  # type: ignore[misc]
             "the failure is seen",
@@ -288,11 +288,11 @@ def test_a_link_that_flaps_quickly_is_given_up_once(
 ) -> None:
     """The first failure lasts until it is seen; the others may be too short for that."""
     link = nic_link(fabric)
-    undo = faults.break_link(link, How.DOWN)
+    undo = faults.break_link(link, FaultMode.DOWN)
     wait_until(lambda: detections(fabric, link, "failed") != [], "the failure is seen")
     undo()
     for _ in range(FLAPS):
-        faults.break_link(link, How.DOWN)()
+        faults.break_link(link, FaultMode.DOWN)()
     wait_until(lambda: detections(fabric, link, "usable") != [], "the link is used again")
     assert len(detections(fabric, link, "failed")) == len(detections(fabric, link, "usable")) == 1
     wait_until_installed(fabric, Health())
@@ -303,7 +303,7 @@ def test_a_dead_proxy_is_let_go_and_the_others_keep_working(
 ) -> None:
     """Its links' other ends are gone when its namespace is, which sockets would hold on to."""
     namespace = os.stat(f"/proc/{fabric.bed.proxies['d1g0'].process_id}/ns/net").st_ino
-    faults.break_gpu("d1g0", How.KILL)
+    faults.break_gpu("d1g0", FaultMode.KILL)
     upper_ends = [link.upper.interface for link in fabric.topology.links_of("d1g0")]
     there = fabric.bed.wires.switches.link_lookup
     for interface in upper_ends:
@@ -327,7 +327,7 @@ def test_pairs_without_any_way_are_reported_by_name_and_told_so(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     """A packet would be lost without a word; an error ends whoever waits for an answer."""
-    faults.break_gpu("d0g0", How.DOWN)
+    faults.break_gpu("d0g0", FaultMode.DOWN)
     wait_until_installed(fabric, without(fabric.topology, ["d0g0"]))
     others = [gpu.name for gpu in fabric.topology.gpus if gpu.name != "d0g0"]
     cut_off = {tuple(pair) for pair in events(fabric, "computed")[-1]["cut_off"]}

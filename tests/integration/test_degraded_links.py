@@ -10,7 +10,7 @@ import pytest
 from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Link, LinkKind
-from model.faults import How
+from model.faults import FaultMode
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
@@ -99,7 +99,7 @@ def test_a_slow_nic_link_is_left_and_taken_again(fabric: Experiment, faults: Fau
     assert leaves_by(fabric, "d0g0", "d1g0") == {"nic0"}
     assert rules_over(fabric, link)
     begin = fabric.bed.controller.written()
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=RATE_BPS // 4)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "detected", link=name, degraded="rate", rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "computed", failed=[name], drained=[name], cut_off=[])
     wait_for(fabric, begin, "settled")
@@ -127,12 +127,12 @@ def test_a_slow_link_without_anything_better_goes_on(
     link = link_of_kind(fabric, kind)
     begin = fabric.bed.controller.written()
     slow_bps = link.rate_bps * percent // 100
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=slow_bps)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=slow_bps)
     wait_for(fabric, begin, "detected", link=link.name, degraded="rate", rate_bps=slow_bps)
     undo()
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
     # A real failure behind is computed: what came before it would have been, too.
-    mend = faults.break_link(link, How.DOWN)
+    mend = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "computed", failed=[link.name])
     mend()
     assert not [line for line in lines_behind(fabric, begin, "computed") if line["drained"]]
@@ -143,7 +143,7 @@ def test_a_slow_link_without_anything_better_goes_on(
 def test_a_slow_uplink_is_left(fabric: Experiment, faults: FaultInjector) -> None:
     links = [link for link in fabric.topology.links if link.kind is LinkKind.UPLINK]
     begin = fabric.bed.controller.written()
-    undo = faults.break_link(links[0], How.DEGRADE, rate_bps=links[0].rate_bps // 4)
+    undo = faults.break_link(links[0], FaultMode.DEGRADE, rate_bps=links[0].rate_bps // 4)
     wait_for(fabric, begin, "computed", failed=[links[0].name], drained=[links[0].name], cut_off=[])
     assert len(rates_detected(fabric, begin)) == 1
     undo()
@@ -154,10 +154,10 @@ def test_a_drained_link_that_fails_returns_to_being_drained(
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     begin = fabric.bed.controller.written()
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=RATE_BPS // 4)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
     begin = fabric.bed.controller.written()
-    mend = faults.break_link(link, How.DOWN)
+    mend = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "detected", link=link.name, failed="carrier")
     mend()
     wait_for(fabric, begin, "detected", link=link.name, usable="carrier")
@@ -172,7 +172,7 @@ def test_a_controller_started_anew_knows_of_slow_links(
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     begin = fabric.bed.controller.written()
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=RATE_BPS // 4)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
     begin = fabric.bed.controller.written()
     faults.kill_controller()()
@@ -189,10 +189,10 @@ def test_a_switch_that_is_shaped_again_is_no_news_of_rates(
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     begin = fabric.bed.controller.written()
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=RATE_BPS // 4)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
     begin = fabric.bed.controller.written()
-    faults.break_switch(link.upper.node, How.KILL)()
+    faults.break_switch(link.upper.node, FaultMode.KILL)()
     wait_for(fabric, begin, "detected", link=link.name, usable="carrier")
     assert not rates_detected(fabric, begin)
     undo()

@@ -113,7 +113,7 @@ def test_what_dies_is_named_and_the_records_are_kept(what: str, proxies: ProxyKi
                 os.kill(victim.pop(), signal.SIGKILL)
             return inf
 
-        repeats = fabric.repeats(schedule, prediction, 1, verify=False, agenda=kill)
+        repeats = fabric.repeats(schedule, prediction, 1, verify=False, on_tick=kill)
         with pytest.raises(Incomplete) as caught:
             next(repeats)
     assert what in str(caught.value)

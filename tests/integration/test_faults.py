@@ -13,7 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Link, LinkKind
-from model.faults import How
+from model.faults import FaultMode
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector, missing_for
 from testbed.nodes.controller_process import read_journal
@@ -55,14 +55,14 @@ def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
 
 
 @UNTOUCHED
-@pytest.mark.parametrize("how", How)
-def test_this_kernel_can_make_every_fault(how: How) -> None:
+@pytest.mark.parametrize("how", FaultMode)
+def test_this_kernel_can_make_every_fault(how: FaultMode) -> None:
     assert missing_for(how) is None
 
 
 def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.faults.link_faults.BLACKHOLE", "whitehole")
-    found = missing_for(How.BLACKHOLE)
+    found = missing_for(FaultMode.BLACKHOLE)
     assert found is not None
     assert "cannot make the fault 'blackhole'" in found
 
@@ -72,7 +72,7 @@ def test_a_link_that_is_down_has_no_carrier(
     fabric: Experiment, faults: FaultInjector, kind: LinkKind
 ) -> None:
     link = link_of_kind(fabric, kind)
-    undo = faults.break_link(link, How.DOWN)
+    undo = faults.break_link(link, FaultMode.DOWN)
     assert carriers(fabric, [link]) == {False}
     undo()
     assert carriers(fabric, [link]) == {True}
@@ -84,7 +84,7 @@ def test_a_blackhole_keeps_carrier_and_passes_nothing(
     fabric: Experiment, faults: FaultInjector, kind: LinkKind
 ) -> None:
     link = link_of_kind(fabric, kind)
-    undo = faults.break_link(link, How.BLACKHOLE)
+    undo = faults.break_link(link, FaultMode.BLACKHOLE)
     assert works(fabric, link) == (False, False)
     assert carriers(fabric, [link]) == {True}
     undo()
@@ -99,7 +99,7 @@ def test_a_one_way_blackhole_passes_the_other_way(
 ) -> None:
     link = link_of_kind(fabric, kind)
     sender = link.upper.node if from_above else None
-    undo = faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender=sender)
+    undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender=sender)
     assert works(fabric, link) == (from_above, not from_above)
     undo()
 
@@ -109,7 +109,7 @@ def test_a_degraded_link_has_the_rate_that_was_asked_for(
     fabric: Experiment, faults: FaultInjector, kind: LinkKind
 ) -> None:
     link = link_of_kind(fabric, kind)
-    undo = faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS)
+    undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=SLOW_BPS)
     with pytest.raises(EmulationError, match="not shaped as asked"):
         fabric.bed.wires.check_shaped(link)
     assert works(fabric, link) == (True, True)
@@ -118,16 +118,16 @@ def test_a_degraded_link_has_the_rate_that_was_asked_for(
     undo()
 
 
-@pytest.mark.parametrize("how", [How.DOWN, How.BLACKHOLE])
+@pytest.mark.parametrize("how", [FaultMode.DOWN, FaultMode.BLACKHOLE])
 @pytest.mark.parametrize("switch", ["rail0", "spine0", "hb0"])
 def test_a_broken_switch_breaks_all_its_links_and_no_other(
-    fabric: Experiment, faults: FaultInjector, switch: str, how: How
+    fabric: Experiment, faults: FaultInjector, switch: str, how: FaultMode
 ) -> None:
     links = list(fabric.topology.links_of(switch))
     undo = faults.break_switch(switch, how)
     for link in fabric.topology.links:
         assert works(fabric, link) == (link not in links,) * 2, link.name
-    assert carriers(fabric, links) == {how is How.BLACKHOLE}
+    assert carriers(fabric, links) == {how is FaultMode.BLACKHOLE}
     undo()
 
 
@@ -137,7 +137,7 @@ def test_a_killed_switch_comes_back_with_ports_shapers_and_rules(
 ) -> None:
     open_vswitch = fabric.bed.open_vswitch
     before = open_vswitch.command("list-ports", switch)
-    undo = faults.break_switch(switch, How.KILL)
+    undo = faults.break_switch(switch, FaultMode.KILL)
     assert switch not in open_vswitch.command("list-br").split()
     assert carriers(fabric, list(fabric.topology.links_of(switch))) == {False}
     undo()
@@ -156,7 +156,7 @@ def test_a_killed_switch_comes_back_with_ports_shapers_and_rules(
 
 def test_a_gpu_that_is_down_has_no_carrier(fabric: Experiment, faults: FaultInjector) -> None:
     links = list(fabric.topology.links_of("d0g0"))
-    undo = faults.break_gpu("d0g0", How.DOWN)
+    undo = faults.break_gpu("d0g0", FaultMode.DOWN)
     assert carriers(fabric, links) == {False}
     undo()
     assert carriers(fabric, links) == {True}
@@ -165,20 +165,23 @@ def test_a_gpu_that_is_down_has_no_carrier(fabric: Experiment, faults: FaultInje
 def test_overlapping_faults_end_with_the_last(fabric: Experiment, faults: FaultInjector) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     switch = link.upper.node
-    undo_link = faults.break_link(link, How.DOWN)
-    undo_switch = faults.break_switch(switch, How.DOWN)
+    undo_link = faults.break_link(link, FaultMode.DOWN)
+    undo_switch = faults.break_switch(switch, FaultMode.DOWN)
     undo_link()
     assert carriers(fabric, [link]) == {False}
     undo_switch()
     assert carriers(fabric, [link]) == {True}
-    undo_slow = faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS)
-    undo_silent = faults.break_link(link, How.BLACKHOLE)
-    undo_killed = faults.break_switch(switch, How.KILL)
+    undo_slow = faults.break_link(link, FaultMode.DEGRADE, rate_bps=SLOW_BPS)
+    undo_silent = faults.break_link(link, FaultMode.BLACKHOLE)
+    undo_killed = faults.break_switch(switch, FaultMode.KILL)
     undo_killed()
     assert works(fabric, link) == (False, False)
     undo_slow()
     undo_silent()
-    twice = [faults.break_switch(switch, How.KILL), faults.break_switch(switch, How.KILL)]
+    twice = [
+        faults.break_switch(switch, FaultMode.KILL),
+        faults.break_switch(switch, FaultMode.KILL),
+    ]
     for undo in twice:
         assert carriers(fabric, [link]) == {False}
         undo()
@@ -211,15 +214,15 @@ def test_a_killed_open_vswitch_is_started_again(fabric: Experiment, faults: Faul
 def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     with pytest.raises(EmulationError, match=f"{link.name}: degrade needs a rate"):
-        faults.break_link(link, How.DEGRADE)
+        faults.break_link(link, FaultMode.DEGRADE)
     with pytest.raises(EmulationError, match="spine0 is at neither end"):
-        faults.break_link(link, How.BLACKHOLE_ONE_WAY, sender="spine0")
+        faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender="spine0")
     with pytest.raises(EmulationError, match=f"{link.name}: kill is nothing that a link can do"):
-        faults.break_link(link, How.KILL)
+        faults.break_link(link, FaultMode.KILL)
     with pytest.raises(EmulationError, match="hb0: kill is nothing that this switch can do"):
-        faults.break_switch("hb0", How.KILL)
+        faults.break_switch("hb0", FaultMode.KILL)
     with pytest.raises(EmulationError, match="d0g0: degrade is nothing that a GPU can do"):
-        faults.break_gpu("d0g0", How.DEGRADE)
+        faults.break_gpu("d0g0", FaultMode.DEGRADE)
 
 
 @UNTOUCHED
@@ -228,7 +231,7 @@ def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind)
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), proxies) as fabric:
         bed, faults = fabric.bed, FaultInjector(fabric.bed)
         counted = bed.counters()
-        undo = faults.break_gpu("d1g0", How.KILL)
+        undo = faults.break_gpu("d1g0", FaultMode.KILL)
         process = f"/proc/{bed.proxies['d1g0'].process_id}/ns/net"
         wait_until(lambda: not os.path.exists(process), "the proxy is dead")
         bed.watch.check()
@@ -242,7 +245,7 @@ def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind)
         faults.kill_controller()()
         assert datagram_arrives(fabric, "d0g1", "d1g1")
         with pytest.raises(EmulationError, match="d1g0: this GPU proxy is dead already"):
-            faults.break_gpu("d1g0", How.KILL)
+            faults.break_gpu("d1g0", FaultMode.KILL)
 
 
 @UNTOUCHED
@@ -251,9 +254,9 @@ def test_an_undo_after_the_fabric_is_harmless() -> None:
         faults = FaultInjector(fabric.bed)
         link = link_of_kind(fabric, LinkKind.NIC)
         undos = [
-            faults.break_link(link, How.DOWN),
-            faults.break_link(link, How.BLACKHOLE),
-            faults.break_link(link, How.DEGRADE, rate_bps=SLOW_BPS),
+            faults.break_link(link, FaultMode.DOWN),
+            faults.break_link(link, FaultMode.BLACKHOLE),
+            faults.break_link(link, FaultMode.DEGRADE, rate_bps=SLOW_BPS),
         ]
     for undo in undos:
         undo()

@@ -68,8 +68,8 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
         done = list(fabric.repeats(schedule, prediction, 2, verify=False))
         for repeat in done:
             observer.note(repeat)
-    vitals = summarized(observer.observations(done), 0)
-    return Fidelity(tuple(machine_reasons(vitals)), vitals)
+    headroom = summarized(observer.observations(done), 0)
+    return Fidelity(tuple(machine_reasons(headroom)), headroom)
 
 
 def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
     with fabric_up(fast, ProxyKind.PROCESS) as fabric, hogs():
         found = observed(fabric, tmp_path, 5_000_000)
     assert found.verdict is not Verdict.PASS
-    assert found.vitals is not None
-    assert found.vitals.idle_mean < 0.1
+    assert found.headroom is not None
+    assert found.headroom.idle_mean < 0.1
 
 
 def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None
     header, *rows = [line.split(",") for line in (tmp_path / "vitals.csv").read_text().split()]
     assert header[:3] == ["execution", "begin_ns", "end_ns"]
     assert {row[0] for row in rows} == {"", "0", "1"}
-    assert found.vitals is not None
-    assert found.vitals.windows <= len([row for row in rows if row[0]])
-    assert 0 < found.vitals.switch_share_mean <= found.vitals.switch_share_max <= 1
+    assert found.headroom is not None
+    assert found.headroom.windows <= len([row for row in rows if row[0]])
+    assert 0 < found.headroom.switch_share_mean <= found.headroom.switch_share_max <= 1
 
 
 @KINDS

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from model.fabric.spec import FabricKind
-from model.faults import Fault, How, What
-from model.job.recovery import Reaction, layout_after
+from model.faults import Component, Fault, FaultMode
+from model.job.recovery import RecoveryStrategy, layout_after
 from model.workload.schedule import Collective
 from scenarios.execution.convergence import wait_until_settled
 from testbed.faults.optical_switch import set_circuits
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 @pytest.mark.parametrize("kind", FabricKind)
 def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) -> None:
     spec = replace(small_spec(kind), spare_rail_switches=1)
-    fault = Fault(What.RAIL_SWITCH, How.DOWN, "rail0")
+    fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
-        layout = layout_after(fabric.layout, fault, Reaction.SPARE_RAIL_SWITCH, 1)
+        layout = layout_after(fabric.layout, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
         set_circuits(fabric.bed, fabric.topology, layout.topology, 0.025)
         wait_until_settled(fabric.bed.journal, frozenset())
         fabric.rearrange(layout)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
-from model.faults import Fault, How, What, health_under
+from model.faults import Component, Fault, FaultMode, health_under
 from model.routing.drain import drain
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
@@ -199,6 +199,6 @@ def test_a_fault_that_slows_a_link_down_is_judged_alike() -> None:
     """What the model expects of faults is what the controller makes of them."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
     link = topology.link_by_name["d0g0--rail0"]
-    fault = Fault(What.NIC_LINK, How.DEGRADE, link.name, rate_bps=link.rate_bps // 4)
+    fault = Fault(Component.NIC_LINK, FaultMode.DEGRADE, link.name, rate_bps=link.rate_bps // 4)
     assert health_under(topology, [fault]) == drain(topology, slowed(topology, {link.name: 0.25}))
     assert health_under(topology, [fault]).drained == {link.name}

@@ -6,8 +6,8 @@ import pytest
 
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from model.faults import Fault, How, What
-from model.job.recovery import Reaction
+from model.faults import Component, Fault, FaultMode
+from model.job.recovery import RecoveryStrategy
 from scenarios.library import library
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
@@ -119,8 +119,8 @@ def test_what_a_reaction_needs(file: Path, faults: str, job: str, extra: str, wo
 def test_an_entry_becomes_a_fault_on_each_fabric(file: Path) -> None:
     scenario = loaded(file, "[{what: nic-link, how: degrade, rate: 50 Gbit/s, at: 1, for: 2}]")
     expected = Fault(
-        what=What.NIC_LINK,
-        how=How.DEGRADE,
+        what=Component.NIC_LINK,
+        how=FaultMode.DEGRADE,
         target="d0g0--rail0",
         at_s=1,
         for_s=2,
@@ -162,9 +162,9 @@ def test_the_library_has_an_experiment_for_every_part_way_and_reaction() -> None
         for kind, on_fabric in scenario.faults.items()
         for fault in on_fabric
     }
-    assert {what for _, what, _ in faults} == set(What)
-    assert {how for _, _, how in faults} == set(How)
-    assert {scenario.job.reaction for scenario in experiments} == set(Reaction)
-    both = set(What) - {What.SPINE_SWITCH, What.UPLINK}
+    assert {what for _, what, _ in faults} == set(Component)
+    assert {how for _, _, how in faults} == set(FaultMode)
+    assert {scenario.job.reaction for scenario in experiments} == set(RecoveryStrategy)
+    both = set(Component) - {Component.SPINE_SWITCH, Component.UPLINK}
     assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
-    assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(What)
+    assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(Component)

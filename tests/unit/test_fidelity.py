@@ -28,8 +28,8 @@ from results.verdicts.fidelity import (
     LIMITS,
     Fidelity,
     Limit,
+    MachineHeadroom,
     Observation,
-    Vitals,
     fidelity_of_struck,
     machine_reasons,
     summarized,
@@ -145,9 +145,9 @@ def test_one_bad_execution_is_enough() -> None:
 def test_one_agent_that_starves_is_enough() -> None:
     """The mean of sixteen is far below any limit."""
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
-    vitals = summarized([starving], 0)
-    assert vitals is not None
-    assert vitals.agents_run_delay_mean < 0.06
+    headroom = summarized([starving], 0)
+    assert headroom is not None
+    assert headroom.agents_run_delay_mean < 0.06
     assert verdict_on(starving) is Verdict.FAIL
 
 
@@ -201,13 +201,13 @@ def test_all_limits_warn_before_they_fail() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
 def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
-    vitals = summarized([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
-    assert isinstance(vitals, Vitals)
-    assert vitals.idle_min == min(idle)
-    assert vitals.idle_min <= vitals.idle_p5
-    assert vitals.idle_min - 1e-9 <= vitals.idle_mean <= max(idle) + 1e-9
-    assert vitals.windows == len(idle)
-    assert vitals.pressure_mean == pytest.approx(0.05)
+    headroom = summarized([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
+    assert isinstance(headroom, MachineHeadroom)
+    assert headroom.idle_min == min(idle)
+    assert headroom.idle_min <= headroom.idle_p5
+    assert headroom.idle_min - 1e-9 <= headroom.idle_mean <= max(idle) + 1e-9
+    assert headroom.windows == len(idle)
+    assert headroom.pressure_mean == pytest.approx(0.05)
 
 
 # Bytes

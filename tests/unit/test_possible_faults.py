@@ -3,14 +3,14 @@
 import pytest
 
 from model.errors import InputError
-from model.faults import How
+from model.faults import FaultMode
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 
 
-def lacks_blackholes(how: How) -> str | None:
-    return "this kernel has no sch_blackhole" if how is How.BLACKHOLE else None
+def lacks_blackholes(how: FaultMode) -> str | None:
+    return "this kernel has no sch_blackhole" if how is FaultMode.BLACKHOLE else None
 
 
 @pytest.fixture

@@ -171,8 +171,8 @@ def test_a_failure_counts_from_when_it_is(
         broken = through(schedule, Epoch(topology, health))
     except Unreachable:
         return
-    at_once = through(schedule, Epoch(topology), Epoch(topology, health))
-    assert at_once.arrival_s == broken.arrival_s
+    immediate = through(schedule, Epoch(topology), Epoch(topology, health))
+    assert immediate.arrival_s == broken.arrival_s
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 100))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.health import Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
-from model.routing.distances import FAR, GPU_TRANSIT, Distances, LiveLinks
+from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances, LiveLinks
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 
@@ -113,9 +113,9 @@ def test_distances_are_those_of_a_plain_search(case: Case) -> None:
         plain = distances(topology, health, destination)
         found = asked.from_openflow_switches(destination)
         for switch in topology.openflow_switches:
-            assert found.get(switch, FAR) == plain.get(switch, FAR)
+            assert found.get(switch, UNREACHABLE) == plain.get(switch, UNREACHABLE)
         for domain, switch in enumerate(topology.hb_switches):
-            assert asked.from_hb_switch(domain, destination) == plain.get(switch, FAR)
+            assert asked.from_hb_switch(domain, destination) == plain.get(switch, UNREACHABLE)
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.forwarding.planner import DesiredState, desired_state
-from controller.rollout.update_plan import at_once, nearest_first, routes_behind
+from controller.rollout.update_plan import immediate, make_before_break, routes_behind
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Topology, build_topology
@@ -69,7 +69,7 @@ def assert_nobody_is_lost(
     """
     old, new = desired_state(topology, before), desired_state(topology, after)
     distances = Distances(LiveLinks(topology, after))
-    stages = nearest_first(distances, old.rules, new.rules)
+    stages = make_before_break(distances, old.rules, new.rules)
     pairs = {*by_switches(Routing(topology, before))} & {*by_switches(Routing(topology, after))}
     first = (old.rules, *stages.before_routes)
     for hosts, sequence in (
@@ -134,7 +134,7 @@ def test_nobody_is_lost_where_gpus_of_a_rail_are_not_equally_far(
 def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> None:
     topology, health = case
     old, new = desired_state(topology), desired_state(topology, health)
-    stages = at_once(old.rules, new.rules)
+    stages = immediate(old.rules, new.rules)
     pairs = {*permutations(topology.gpus, 2)}
     connected = [(a, b) for a, b in pairs if (a.name, b.name) not in new.cut_off]
     rules = dict(stages.before_routes[-1])

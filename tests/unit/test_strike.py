@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults import Fault, How, What
+from model.faults import Component, Fault, FaultMode
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Collective
-from scenarios.execution.fault_timeline import WATCH_EVERY_S, Strike, moment_s
+from scenarios.execution.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from tests.unit.fabrics import spec
 from traffic_gen.agents.client import Aborted
 from traffic_gen.workloads.collectives import build_schedule
@@ -49,17 +49,19 @@ class Agents:
         self.lost.append(gpu)
 
 
-def struck(*faults: Fault, gives_up: bool = False) -> tuple[Strike, Breaker, Agents]:
+def struck(*faults: Fault, gives_up: bool = False) -> tuple[FaultTimeline, Breaker, Agents]:
     breaker, agents = Breaker(), Agents()
     fabric = SimpleNamespace(topology=TOPOLOGY, agents=agents)
     moments_s = [fault.at_s for fault in faults]
-    strike = Strike(cast(Any, fabric), cast(Any, breaker), moments_s, faults, lambda _: gives_up)
+    strike = FaultTimeline(
+        cast(Any, fabric), cast(Any, breaker), moments_s, faults, lambda _: gives_up
+    )
     return strike, breaker, agents
 
 
 def test_a_fault_begins_and_ends_at_its_times() -> None:
     link = "d0g0--rail0"
-    strike, breaker, _ = struck(Fault(What.NIC_LINK, How.DOWN, link, at_s=1, for_s=2))
+    strike, breaker, _ = struck(Fault(Component.NIC_LINK, FaultMode.DOWN, link, at_s=1, for_s=2))
     assert strike(0.25) == 0.75
     assert breaker.done == []
     assert strike(1.0) == WATCH_EVERY_S
@@ -72,7 +74,7 @@ def test_a_fault_begins_and_ends_at_its_times() -> None:
 
 
 def test_what_stays_broken_is_undone_once() -> None:
-    strike, breaker, _ = struck(Fault(What.RAIL_SWITCH, How.DOWN, "rail1", at_s=0))
+    strike, breaker, _ = struck(Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail1", at_s=0))
     strike(0.0)
     strike.finish()
     assert strike.records[0].ended_ns is None
@@ -82,7 +84,9 @@ def test_what_stays_broken_is_undone_once() -> None:
 
 
 def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> None:
-    strike, breaker, _ = struck(Fault(What.CONTROLLER, How.KILL, "controller", at_s=0, for_s=0.05))
+    strike, breaker, _ = struck(
+        Fault(Component.CONTROLLER, FaultMode.KILL, "controller", at_s=0, for_s=0.05)
+    )
     strike(0.0)
     begun_s = time.monotonic()
     strike.finish()
@@ -92,7 +96,7 @@ def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> No
 
 @given(st.integers(1, 6), st.floats(0.01, 2))
 def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: float) -> None:
-    fault = Fault(What.UPLINK, How.FLAP, "rail0--spine0", period_s=period_s, count=count)
+    fault = Fault(Component.UPLINK, FaultMode.FLAP, "rail0--spine0", period_s=period_s, count=count)
     strike, breaker, _ = struck(fault)
     for half in range(2 * count):
         strike((half + 0.25) * period_s / 2)
@@ -102,14 +106,14 @@ def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: f
 
 
 def test_a_domain_that_is_killed_is_all_its_agents() -> None:
-    strike, breaker, agents = struck(Fault(What.DOMAIN, How.KILL, "d1", at_s=0))
+    strike, breaker, agents = struck(Fault(Component.DOMAIN, FaultMode.KILL, "d1", at_s=0))
     strike(0.0)
     assert agents.lost == [2, 3]
     assert breaker.done == ["d1g0 broken", "d1g1 broken"]
 
 
 def test_a_job_gives_up_only_when_something_is_broken() -> None:
-    fault = Fault(What.GPU, How.DOWN, "d0g0", at_s=1)
+    fault = Fault(Component.GPU, FaultMode.DOWN, "d0g0", at_s=1)
     strike, _, _ = struck(fault, gives_up=True)
     strike(0.5)
     with pytest.raises(Aborted):
@@ -127,10 +131,12 @@ def test_a_step_begins_when_the_model_says_so() -> None:
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
     prediction = predict(schedule, TOPOLOGY, latency_s)
     moments_s = [
-        moment_s(Fault(What.NIC_LINK, How.DOWN, "", at_step=step), schedule, prediction)
+        moment_s(Fault(Component.NIC_LINK, FaultMode.DOWN, "", at_step=step), schedule, prediction)
         for step in range(10)
     ]
     assert moments_s[0] == 0
     assert moments_s == sorted(set(moments_s))
     assert moments_s[-1] == pytest.approx(0.9 * prediction.completion_s, rel=0.05)
-    assert moment_s(Fault(What.NIC_LINK, How.DOWN, "", at_s=7), schedule, prediction) == 7
+    assert (
+        moment_s(Fault(Component.NIC_LINK, FaultMode.DOWN, "", at_s=7), schedule, prediction) == 7
+    )

@@ -27,10 +27,10 @@ Answer = dict[str, Any]
 Answers = dict[int, Answer]
 # Is told the seconds since an execution's start, again and again; says when to be told next.
 # It may raise `Aborted`.
-Agenda = Callable[[float], float]
+OnTick = Callable[[float], float]
 
 
-def nothing_due(_since_start_s: float) -> float:
+def no_ticks(_since_start_s: float) -> float:
     """An agenda with nothing on it."""
     return inf
 
@@ -47,7 +47,7 @@ class Incomplete(EmulationError):
         self.repeat = repeat
 
 
-class Fleet:
+class AgentClient:
     """The agents of all GPUs, in the topology's order; a job's ranks are placed on some of them.
 
     `check` raises `EmulationError` when a part of the testbed has died.
@@ -87,7 +87,7 @@ class Fleet:
         self._answers(by_rank, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
 
     def run(
-        self, schedule: Schedule, number: int, at_most_s: float, agenda: Agenda = nothing_due
+        self, schedule: Schedule, number: int, at_most_s: float, on_tick: OnTick = no_ticks
     ) -> Repeat:
         """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies.
 
@@ -96,7 +96,7 @@ class Fleet:
         ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns, answers = self._start(ranks, at_most_s), Answers()
         try:
-            self._collect(ranks, answers, start_ns, at_most_s, agenda)
+            self._collect(ranks, answers, start_ns, at_most_s, on_tick)
         except Aborted:
             answers = self._abort(ranks, answers)
         except EmulationError as error:
@@ -115,7 +115,7 @@ class Fleet:
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
         self._load(programs_of(ranks, transfers, addresses))
         start_ns, answers = self._start(ranks, at_most_s), Answers()
-        self._collect(ranks, answers, start_ns, at_most_s, nothing_due)
+        self._collect(ranks, answers, start_ns, at_most_s, no_ticks)
         repeat = _repeat(transfers, ranks, 0, start_ns, answers)
         if not repeat.complete:
             raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
@@ -162,12 +162,12 @@ class Fleet:
         answers: Answers,
         start_ns: int,
         at_most_s: float,
-        agenda: Agenda,
+        on_tick: OnTick,
     ) -> None:
         """Fill `answers` with those to an execution."""
         deadline = start_ns / 1e9 + at_most_s + ANSWER_S
         since_start = functools.partial(_seconds_since, start_ns)
-        self._wait(ranks, answers, deadline, "finish a repeat", lambda: agenda(since_start()))
+        self._wait(ranks, answers, deadline, "finish a repeat", lambda: on_tick(since_start()))
 
     def _wait(
         self,
@@ -229,13 +229,13 @@ def _seconds_since(start_ns: int) -> float:
 
 
 @contextmanager
-def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[Fleet]:
+def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[AgentClient]:
     """Connect to the agents behind `sockets`. They end when the context does."""
     with ExitStack() as stack:
         connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
         for connection, place in zip(connected, sockets, strict=True):
             connection.connect(str(place))
-        yield Fleet(connected, check)
+        yield AgentClient(connected, check)
 
 
 def _repeat(
