@@ -1,1 +1,1 @@
-"""The controller: the state that the fabric should be in, and how it gets there."""
+"""The controller: computes the rules and host routes that the fabric needs, and installs them."""

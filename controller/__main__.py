@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def read_topology(fabric: Path) -> Topology:
-    """The topology of the fabric whose specification is in a file."""
+    """Build the topology of a fabric from its specification, a JSON file."""
     fields = json.loads(fabric.read_text())
     return build_topology(FabricSpec(**{**fields, "kind": FabricKind(fields["kind"])}))
 
@@ -36,8 +36,8 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
 
     cfg.CONF([], project="ryu", default_config_files=[])
     manager = AppManager.get_instance()
-    # Not OFPHandler's own start: it binds later, in a thread whose errors Ryu only logs, and with
-    # SO_REUSEPORT, so that two controllers would share the switches without a word.
+    # Skip OFPHandler's own start: it binds later, in a thread whose errors Ryu only logs, and with
+    # SO_REUSEPORT, so that two controllers would share the switches unnoticed.
     RyuApp.start(manager.instantiate(OFPHandler))
     manager.instantiate(RailbedController, topology, process_ids, journal).start()
     server = eventlet.listen((LOOPBACK, OPENFLOW_PORT), reuse_port=False)
@@ -47,7 +47,7 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
 
 
 def allow_open_files() -> None:
-    """Each proxy takes three descriptors: 400 of them need more than the usual 1024."""
+    """Raise the limit: 400 proxies with three descriptors each need more than the usual 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -1,4 +1,4 @@
-"""The Ryu application: hands the reconciler what switches, the kernel and link probes tell."""
+"""The Ryu application: passes events of switches, kernel and link probes to the reconciler."""
 
 import functools
 import os
@@ -34,7 +34,7 @@ Handler = Callable[..., None]
 
 
 def fatal_errors(handler: Handler) -> Handler:
-    """Ryu would log an exception of a handler and go on with a wrong state: end instead."""
+    """End the process if a handler raises: Ryu would only log it and go on with a wrong state."""
 
     @functools.wraps(handler)
     def guarded(app: Any, *arguments: Any) -> None:
@@ -68,7 +68,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.connected = hub.Event()
 
     def start(self) -> None:
-        """Begin to watch the links, and to reconcile."""
+        """Start the watching tasks and the reconciler."""
         super().start()
         self.threads += [
             hub.spawn(task)
@@ -83,7 +83,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_connected(self, event: Any) -> None:
-        """A switch is here: ask what ports, groups and rules it has."""
+        """Request the ports, groups and rules of a switch that has connected."""
         datapath = event.msg.datapath
         name = self._switch(datapath)
         self.switches[name] = SwitchSession(datapath, hub.Event())
@@ -95,7 +95,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_ports(self, event: Any) -> None:
-        """The state of all ports of a switch."""
+        """Handle the state of all ports of a switch."""
         datapath = event.msg.datapath
         for port in event.msg.body:
             self._see_port(datapath, port)
@@ -104,7 +104,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_groups(self, event: Any) -> None:
-        """The groups of a switch."""
+        """Record the groups of a switch."""
         datapath = event.msg.datapath
         found = openflow.installed_groups(datapath, event.msg.body)
         self.switches[self._switch(datapath)].groups |= found
@@ -113,13 +113,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_rules(self, event: Any) -> None:
-        """The rules of a switch."""
+        """Record the rules of a switch."""
         found = openflow.installed_rules(event.msg.body)
         self.switches[self._switch(event.msg.datapath)].rules |= found.keys()
         self._reported(event, "rules", found.values())
 
     def _reported(self, event: Any, part: str, generations: Iterable[int] = ()) -> None:
-        """An answer, possibly in several messages, of a switch that was asked for its state."""
+        """Handle a switch's reply about its state; a reply may consist of several messages."""
         message = event.msg
         name = self._switch(message.datapath)
         if not message.flags & message.datapath.ofproto.OFPMPF_REPLY_MORE:
@@ -129,7 +129,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_port(self, event: Any) -> None:
-        """A port of a switch has changed, come, or gone."""
+        """Handle a port of a switch that was changed, added or removed."""
         message = event.msg
         gone = message.reason == message.datapath.ofproto.OFPPR_DELETE
         self._see_port(message.datapath, message.desc, gone=gone)
@@ -143,11 +143,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_carrier(self) -> None:
-        """The kernel tells of interfaces by netlink: of HB switches' ports, which only it knows.
+        """Watch the state of all switches' interfaces by netlink.
 
-        And of those of rail and spine switches: all of these share one process, which reports a
-        port up to 20 ms later when it is busy forwarding. A switch of its own would not. Until the
-        first switch connects, links are still being made.
+        Only the kernel knows the ports of HB switches. Rail and spine switches share one process,
+        which reports a port up to 20 ms late when it is busy forwarding; separate switches would
+        not. Start at the first connection of a switch, as links are still being created before.
         """
         self.connected.wait()
         carriers = LinkCarriers()
@@ -160,7 +160,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_rates(self) -> None:
-        """The ports' speeds are those of their shapers, which the kernel tells of by netlink."""
+        """Watch the rates of the ports' shapers by netlink."""
         rates = LinkRates()
         news = rates.present()
         while True:
@@ -171,7 +171,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_links(self) -> None:
-        """Probe every link in turn; see who has died, and which link has held for long enough."""
+        """Probe all links in rounds; detect dead proxies and links whose hold-down is over."""
         while True:
             began_s = time.monotonic()
             self.probes.round(self._heard)
@@ -184,7 +184,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.reconciler.note(self.fabric.probed(link, sender, arrived, time.monotonic()))
 
     def _bury(self, descriptor: int) -> None:
-        """A proxy has died."""
+        """Close the descriptors of a dead proxy, and notify the reconciler."""
         name = next(name for name, held in self.proxies.items() if held == descriptor)
         self.deaths.unregister(descriptor)
         os.close(self.proxies.pop(name))
@@ -198,13 +198,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_barrier(self, event: Any) -> None:
-        """A switch has done all that was sent."""
+        """Record that a switch has processed all messages before a barrier."""
         self.switches[self._switch(event.msg.datapath)].confirmed()
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_refused(self, event: Any) -> None:
-        """A switch refuses a message: the state would be wrong."""
+        """Raise `RuntimeError` as a switch refused a message: its state would be wrong."""
         message = event.msg
         raise RuntimeError(
             f"{self._switch(message.datapath)} refuses a message: "
@@ -214,7 +214,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_disconnected(self, event: Any) -> None:
-        """A switch is gone. It may forward on without us: its links say whether it does."""
+        """Forget a disconnected switch. It may still forward: the state of its links tells."""
         if event.datapath.id is None:
             return
         name = self._switch(event.datapath)

@@ -1,6 +1,6 @@
-"""What the reconciler is handed: switches, host routes, link probes, the journal, and time.
+"""Interfaces that the reconciler uses: switches, host routes, link probes, journal, clock.
 
-The real ones are in `southbound/`, `detection/` and `app.py`; tests hand in their own.
+Implementations are in `southbound/`, `detection/`, `journal.py` and `app.py`; tests pass their own.
 """
 
 from collections.abc import Callable
@@ -15,36 +15,36 @@ class Signal(Protocol):
     """An event that one task waits for and others set, as in `threading.Event`."""
 
     def set(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiting tasks."""
 
     def clear(self) -> None:
-        """Let the next wait wait again."""
+        """Reset the signal, so that the next wait blocks."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for at most `timeout` seconds; return whether it was set."""
+        """Wait for at most `timeout` seconds; return whether the signal was set."""
 
 
 class Switch(Protocol):
-    """One connection of a switch: its rules, as reported or sent, and the barriers not answered."""
+    """One connection of a switch: its rules, as reported or sent, and its unanswered barriers."""
 
     @property
     def unreported(self) -> set[str]:
-        """The parts of its state that it was asked for and has not reported yet."""
+        """Parts of the switch's state that were requested and are not yet reported."""
 
     @property
     def rules(self) -> frozenset[Rule]:
-        """The rules that it has."""
+        """Rules of the switch."""
 
     @property
     def awaited(self) -> int:
-        """How many barriers it has not answered."""
+        """Number of barriers that the switch has not answered."""
 
     @property
     def done(self) -> Signal:
-        """Is set with each barrier that it answers, and when its connection ends."""
+        """Signal that is set by each barrier reply, and when the connection ends."""
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
-        """How many entries are to be added and to be removed."""
+        """Numbers of entries to add and to remove."""
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
         """Send the difference to the wanted rules, additions first, and a barrier."""
@@ -55,13 +55,13 @@ class ProxyRoutes(Protocol):
 
     @property
     def installed(self) -> frozenset[Route]:
-        """The routes that it has."""
+        """Routes that the proxy has."""
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
-        """Make its routes the desired ones; return how many were added and removed."""
+        """Change the routes to the desired ones; return how many were added and removed."""
 
     def close(self) -> None:
-        """Let go of the proxy's namespace."""
+        """Release the proxy's namespace."""
 
 
 class Probes(Protocol):
@@ -69,14 +69,14 @@ class Probes(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether a link that fails silently has been found by now."""
+        """Whether enough rounds have passed to detect a gray failure."""
 
     def watch(self, topology: Topology) -> None:
         """Probe the links of this topology from now on."""
 
 
 class Log(Protocol):
-    """Takes events with their facts."""
+    """A log of events with their facts."""
 
     def write(self, event: str, **facts: object) -> None:
         """Append one event."""
@@ -84,7 +84,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Clock:
-    """Time in seconds, and the waits of the task."""
+    """Time in seconds, a sleep, and the signal that wakes the reconciler."""
 
     now_s: Callable[[], float]
     sleep: Callable[[float], None]

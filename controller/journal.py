@@ -1,11 +1,11 @@
-"""The journal: what the controller saw and did, and when; one JSON object a line.
+"""The journal of the controller's observations and actions; one JSON object per line.
 
 Events: `listening`, `connected`, `disconnected`; `detected` (a link that failed, is degraded to a
-lower rate, or can be used again), `died` (a proxy); of each change `computed`, `sent`, `routes`,
-`confirmed` (all pairs have their new ways) and `settled` (the old ones are removed); `ready`, when
-all switches have what they should; `error`. Of `computed`, `failed` are all links not used;
-`drained`, those of them that are just too slow. `ns` is CLOCK_MONOTONIC, which the whole machine
-shares.
+lower rate, or is usable again), `died` (a proxy); for each change `computed`, `sent`, `routes`,
+`confirmed` (all pairs use their new paths) and `settled` (the old rules and routes are removed);
+`ready`, when all switches have their desired state; `error`. In `computed`, `failed` are all links
+not used; `drained` are those among them that are only too slow. `ns` is CLOCK_MONOTONIC, which the
+whole machine shares.
 """
 
 import json

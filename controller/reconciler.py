@@ -1,11 +1,11 @@
-"""The controller's state machine: makes the fabric what its topology and its health ask for.
+"""The controller's state machine: installs the desired state for the topology and its health.
 
 Notifications only mark the state as changed. One task applies the desired state in three steps:
 additions on the switches, confirmed; host routes; removals on the switches. So every packet sees
 the complete old path or the complete new one.
 
-No OpenFlow library is known here: switches, host routes, link probes, the clock and the waits are
-handed in.
+This module uses no OpenFlow library: switches, host routes, link probes and the clock with its
+waits are passed in.
 """
 
 import gc
@@ -25,27 +25,27 @@ from model.fabric.health import Health
 from model.fabric.topology import Topology
 from model.routing.distances import Distances, LiveLinks
 
-# A switch that is dead need not be waited for.
+# How long to wait for all switches to connect: one of them may be dead.
 CONNECT_DEADLINE_S = 1.0
-# Links that are just being made look as if they had failed.
+# How long failed links are ignored at the start: links still being created look failed.
 LINKS_DEADLINE_S = 0.5
 BARRIER_DEADLINE_S = 5.0
-# What is broken does not wait for a switch that is slow to answer.
+# After a failure, a switch that is slow to answer must not delay the repair.
 BROKEN_PATIENCE_S = 0.003
 START_PATIENCE_S = 0.005
-# The ports of a dead switch lose carrier one after the other: one answer to all of them.
+# The ports of a dead switch lose carrier one after the other: gather them for one update.
 GATHERING_S = 0.002
-# Open vSwitch answers a barrier before its cache of flows has heard of the new rules. Packets that
-# still have their old path can wait for that.
+# Open vSwitch answers a barrier before its flow cache has the new rules. While the old paths work,
+# there is time to wait for that.
 SETTLING_S = 0.1
-# Packets under way on the old path arrive by the old rules, through queues of data.
+# Packets in flight on the old path still need the old rules, until they have left all queues.
 DRAINING_S = 0.5
 
 
 class Reconciler:
-    """Keeps the switches and proxies in the state that topology and health ask for.
+    """Keeps the switches and proxies in the desired state for topology and health.
 
-    `switches` are those that are connected now, by name; whoever hands them in keeps them so.
+    `switches` are the connected switches by name; the caller keeps the mapping up to date.
     """
 
     def __init__(
@@ -82,25 +82,25 @@ class Reconciler:
             self._first_connected_s = self._clock.now_s()
 
     def reported(self, name: str, generations: Iterable[int] = ()) -> None:
-        """A switch has reported a part of its state; of rules, with their generations."""
+        """A switch has reported a part of its state; `generations` are those of its rules."""
         self.generation = max(self.generation, *(number + 1 for number in generations), 1)
         if not self._switches[name].unreported:
             self._applied = None
             self._clock.changed.set()
 
     def disconnected(self, name: str) -> None:
-        """A switch has gone. It may forward on without us: its links say whether it does."""
+        """A switch has disconnected. It may still forward: the state of its links tells."""
         self._complete = False
         self._journal.write("disconnected", switch=name)
 
     def died(self, proxy: str) -> None:
-        """A proxy has died: its links end when nobody holds on to its namespace any more."""
+        """A proxy has died: release its namespace, else its links do not vanish."""
         self._routes.pop(proxy).close()
         self._journal.write("died", proxy=proxy)
         self.note(self.fabric.dead(proxy, self._clock.now_s()))
 
     def note(self, detected: Iterable[dict[str, object]]) -> None:
-        """Write down what is new about links, and have it dealt with."""
+        """Log detected changes of links, and wake the task."""
         for facts in detected:
             self._journal.write("detected", **facts)
             self._clock.changed.set()
@@ -108,19 +108,19 @@ class Reconciler:
     # The task
 
     def run(self) -> None:
-        """Make the fabric what it should be, whenever something has changed, for ever."""
+        """Apply the desired state after every change, forever."""
         while True:
             self.step()
 
     def step(self) -> None:
-        """Wait for a change, and deal with all that has changed until then."""
+        """Wait for a change, gather more for `GATHERING_S`, and apply them together."""
         self._clock.changed.wait(START_PATIENCE_S if self._is_waiting() else None)
         self._clock.sleep(GATHERING_S)
         self._clock.changed.clear()
         topology, health = self.fabric.topology, self.fabric.health(self._clock.now_s())
         if self._is_waiting():
             return
-        # A drained link works still: it is left without haste, and no packet is lost.
+        # A drained link still works: its traffic is moved make-before-break, without loss.
         worse, self._broken = not health.broken <= self._broken, health.broken
         before, self._applied = self._applied, (topology, health)
         # Paths do not depend on the rates of links that are used.
@@ -129,9 +129,9 @@ class Reconciler:
         self._apply(topology, health, worse=worse)
 
     def _is_waiting(self) -> bool:
-        """Whether switches that might connect have not reported their state.
+        """Whether the state of switches and links is still incomplete at the start.
 
-        To act on half the truth would undo what a former controller did about a failure.
+        Acting on an incomplete state would undo a former controller's response to a failure.
         """
         if self._begun:
             return False
@@ -148,7 +148,7 @@ class Reconciler:
         return not self._probes.settled
 
     def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
-        """Change switches and host routes, in an order in which no packet under way is lost."""
+        """Update switches and host routes in an order that loses no packet in flight."""
         if topology is not self._planner.topology:
             self._planner = Planner(topology)
         state = self._planner.state(health)
@@ -184,7 +184,7 @@ class Reconciler:
     def _repair(
         self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
     ) -> bool:
-        """Change all at once, as something is broken; return whether all was done."""
+        """Update everything at once after a failure; return whether the update was completed."""
         for stage in stages.before_routes:
             self._install(switches, stage, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
         self._reconcile_routes(state)
@@ -197,7 +197,7 @@ class Reconciler:
     def _improve(
         self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
     ) -> bool:
-        """Change stage by stage, as every path works; return whether all was done."""
+        """Update round by round while all paths work; return whether the update was completed."""
         for stage in stages.before_routes:
             self._install(switches, stage, BARRIER_DEADLINE_S)
             if self._is_interrupted(SETTLING_S):
@@ -210,7 +210,7 @@ class Reconciler:
         return True
 
     def _is_interrupted(self, pause_s: float) -> bool:
-        """Let a moment pass, unless something changes: what is left to do is overtaken then."""
+        """Pause; return whether a change ended the pause: this update is then obsolete."""
         if self._clock.changed.wait(pause_s):
             self._applied = None
             return True
@@ -224,7 +224,8 @@ class Reconciler:
     def _wait_until_confirmed(self, switches: Mapping[str, Switch], patience_s: float) -> None:
         """Wait for the barriers of all switches that are still connected.
 
-        Raises `RuntimeError` if one does not answer within a patience of `BARRIER_DEADLINE_S`.
+        Raise `RuntimeError` if a switch does not answer within `BARRIER_DEADLINE_S`; with a shorter
+        `patience_s`, return without its answer.
         """
         deadline_s = self._clock.now_s() + patience_s
         for name, switch in switches.items():
@@ -237,7 +238,7 @@ class Reconciler:
                 switch.done.clear()
 
     def _reconcile_routes(self, state: DesiredState) -> None:
-        """Give every proxy its host routes: from now on every pair has its new path."""
+        """Install the host routes of every proxy: from now on every pair uses its new path."""
         added = removed = 0
         for name, routes in list(self._routes.items()):
             behind = routes_behind(self._gpus[name], routes.installed, state.routes[name])
@@ -247,13 +248,13 @@ class Reconciler:
         self._journal.write("confirmed", generation=self.generation)
 
     def _settle(self, switches: Mapping[str, Switch], state: DesiredState) -> None:
-        """Remove the last old routes, and say when all switches have their state."""
+        """Remove the last old routes; write `ready` once all switches have their desired state."""
         for name, routes in self._routes.items():
             routes.reconcile(state.routes[name])
         self._journal.write("settled", switches=sorted(switches))
         self._begun = True
         if not self._complete and set(switches) == self._names:
             self._complete = True
-            # To look through the whole state for garbage, in a failure, would take 0.15 s.
+            # Searching the whole state for garbage would take 0.15 s during a failure.
             gc.freeze()
             self._journal.write("ready", generation=self.generation)

@@ -1,1 +1,1 @@
-"""Access to the kernel, for all rooms: namespaces, netlink, sockets, processes, /proc."""
+"""Access to the kernel, for all packages: namespaces, netlink, sockets, processes, /proc."""

@@ -1,4 +1,4 @@
-"""Duplicates of other processes' sockets (pidfd_getfd(2)): no setting of the machine is touched."""
+"""Duplicates of other processes' sockets (pidfd_getfd(2)), without changing system settings."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ CLOSED_TOGETHER = 32
 
 @contextmanager
 def closing_together(process_id: int) -> Iterator[None]:
-    """Close the sockets of a process that ends meanwhile, many at a time.
+    """Close the sockets of a process that ends within the context, many at a time.
 
     The kernel takes 10 to 20 ms for each packet socket (packet_release waits for synchronize_net),
     and would close them one after the other.

@@ -9,17 +9,17 @@ from linux.procfs import idle_and_steal_s
 
 
 def busy_s() -> float:
-    """Processor time that this machine has spent, all cores together, since some moment.
+    """Processor seconds of all cores together; only differences are meaningful.
 
-    From the idle time, which the kernel counts exactly; all other times it samples by ticks. What
-    the hypervisor gave to others does not count.
+    Derived from the idle time, which the kernel counts exactly; it samples all other times by
+    ticks. Time that the hypervisor took does not count.
     """
     idle_s, stolen_s = idle_and_steal_s(Path("/proc/stat").read_text())
     return time.monotonic() * (os.cpu_count() or 1) - idle_s - stolen_s
 
 
 def stolen_s() -> float:
-    """Processor time of all cores together that the hypervisor gave to others."""
+    """Seconds that the hypervisor took from all cores together (steal time)."""
     return idle_and_steal_s(Path("/proc/stat").read_text())[1]
 
 
@@ -30,7 +30,7 @@ def processes_s(process_ids: Iterable[int]) -> float:
 
 
 def timer_lateness_s(sleeps: int, pause_s: float) -> list[float]:
-    """How late sleeps to moments of CLOCK_MONOTONIC return, sorted."""
+    """Lateness in seconds of `sleeps` sleeps of `pause_s` each, sorted."""
     late_s = []
     for _ in range(sleeps):
         moment_s = time.monotonic() + pause_s

@@ -1,8 +1,8 @@
 """Packet sockets for the frames of one EtherType, in any datapath.
 
-A socket that is bound to an EtherType is served behind the receive handler of its interface. A port
-of the kernel's Open vSwitch datapath has a handler that takes every frame, so nothing would arrive.
-Sockets for all protocols are served before it (packet(7)); a filter keeps all other frames off.
+A socket bound to an EtherType is served after the receive handler of its interface. A port of the
+kernel's Open vSwitch datapath has a handler that takes every frame, so nothing would arrive.
+Sockets for all protocols are served before it (packet(7)); a filter drops all other EtherTypes.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Who listens at a TCP port and how many are connected to it, by the kernel's own table."""
+"""Listeners and connections of a TCP port, from the kernel's socket table."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def connections(process_id: int, port: int) -> int:
 
 
 def _states(process_id: int, port: int) -> Iterator[str]:
-    """The states of all sockets whose own port this is."""
+    """The states of all sockets with this local port."""
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process_id}/net/{name}").read_text().splitlines()[1:]:
             _, local_address, _, state, *_ = line.split()

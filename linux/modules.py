@@ -1,4 +1,4 @@
-"""Modules of the kernel that runs: whether they are there, and loading them (modprobe(8))."""
+"""Modules of the running kernel: finding and loading them (modprobe(8))."""
 
 import platform
 import subprocess
@@ -15,7 +15,7 @@ def kernel_has(module: str) -> bool:
 
 
 def load_module(module: str) -> bool:
-    """Load a module unless it is there; return whether it is there now."""
+    """Load a module unless it is loaded; return whether it is loaded now."""
     if not (LOADED / module).exists():
         with suppress(OSError):  # no modprobe here
             subprocess.run(["modprobe", "--quiet", module], check=False, capture_output=True)

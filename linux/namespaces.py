@@ -1,4 +1,4 @@
-"""Network namespaces (namespaces(7), setns(2)): entering one's own, and those of the proxies."""
+"""Network namespaces (namespaces(7), setns(2)): entering a new one or another process's."""
 
 import ctypes
 import os
@@ -28,7 +28,7 @@ def _returning() -> Iterator[None]:
 
 @contextmanager
 def private_namespace() -> Iterator[None]:
-    """Put this thread, and what it starts, into a new network namespace; return afterwards.
+    """Put this thread, and what it starts, into a new network namespace; leave it afterwards.
 
     The namespace has no name: when the last process in it ends, it goes with all its interfaces.
     """
@@ -39,7 +39,7 @@ def private_namespace() -> Iterator[None]:
 
 @contextmanager
 def namespace_of(process_id: int) -> Iterator[None]:
-    """Put this thread into the network namespace of a process; return afterwards."""
+    """Put this thread into the network namespace of a process; leave it afterwards."""
     with _returning():
         there = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:

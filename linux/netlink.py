@@ -1,7 +1,7 @@
-"""rtnetlink(7) without an intermediary: many requests in a few calls, and dumps as they are.
+"""Direct access to rtnetlink(7): many requests in few calls, and dumps without parsing.
 
-A fabric of 256 GPUs takes some ten thousand requests. pyroute2 encodes them (`IPBatch`), but one at
-a time, with an answer awaited after each, they were most of the time that the fabric took to start.
+A fabric of 256 GPUs takes some ten thousand requests. pyroute2 encodes them (`IPBatch`); sent one
+at a time, each waiting for its answer, they took most of the fabric's start-up time.
 """
 
 import os
@@ -17,15 +17,15 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 HEADER = struct.Struct("=IHHII")
 ERROR = struct.Struct("=i")
 BUFFER_BYTES = 1 << 18
-# The answers to so many requests fit into a socket's receive buffer.
+# The answers to this many requests fit into a socket's receive buffer.
 REQUESTS_A_CALL = 64
 
-# What a request is about, for whoever reads that it failed, and the request: one message.
+# A description for the error message if it fails, and the request: one netlink message.
 Request = tuple[str, bytes]
 
 
 class NetlinkSocket:
-    """A socket in the network namespace that this is made in."""
+    """A socket in the network namespace in which it is created."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -35,7 +35,7 @@ class NetlinkSocket:
         self._socket.close()
 
     def send(self, requests: Iterable[Request]) -> None:
-        """Have all requests done, in order; raises `EmulationError` for the first that failed.
+        """Send all requests in order; raises `EmulationError` for the first that failed.
 
         All must ask for an answer (NLM_F_ACK), as pyroute2's do.
         """
@@ -56,7 +56,7 @@ class NetlinkSocket:
                 raise EmulationError(f"{what}: the kernel refuses: {os.strerror(-code)}")
 
     def dump(self, request: bytes) -> Iterator[bytes]:
-        """The parts of an answer that is a list."""
+        """Send a dump request and yield the parts of its answer."""
         self._socket.send(request)
         while True:
             answer = self._socket.recv(BUFFER_BYTES)
@@ -75,12 +75,12 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def split(what: str, data: bytes) -> Iterator[Request]:
-    """The messages that pyroute2 has put together."""
+    """Yield the messages of a batch by pyroute2 as requests described by `what`."""
     for _, payload, end in messages(data):
         begin = payload - HEADER.size
         yield what, data[begin : begin + aligned(end - begin)]
 
 
 def aligned(length: int) -> int:
-    """Netlink pads to four bytes."""
+    """Round a length up to a multiple of four bytes, as netlink pads."""
     return (length + 3) & ~3

@@ -1,4 +1,4 @@
-"""Processes of a run: they die with the run, whatever kills it, and their death is noticed."""
+"""Processes of a run: they die with the run, however it ends, and a death is detected."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from pathlib import Path
 from model.errors import EmulationError
 
 LAST_WORDS_LINES = 12
-# Switches and controllers have processors of their own: GPU proxies must not delay them.
+# Niceness: real switches and controllers have their own processors, so proxies must not delay them.
 BEFORE_PROXIES = -10
 
 
@@ -22,8 +22,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG).
 
-    Its session is its own: a Ctrl-C at the terminal is for this process, which takes down in order.
-    One of less `niceness` runs before others (nice(1)).
+    It has its own session: Ctrl-C at the terminal goes to this process, which takes down in order.
+    A lower `niceness` is a higher priority (nice(1)).
     """
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -42,7 +42,7 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
 
 
 def output_of(*command: str) -> str:
-    """What a command that ends soon has said; raises `EmulationError` if it failed."""
+    """Return the output of a short command; raises `EmulationError` if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
@@ -50,7 +50,7 @@ def output_of(*command: str) -> str:
 
 
 def first_line(*command: str) -> str:
-    """The first line that a command prints."""
+    """The first line that a command prints, or "not installed"."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def first_line(*command: str) -> str:
 def running(
     command: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for as long as the context lasts."""
+    """Run a process for as long as the context lasts."""
     process = start(command, log, environment)
     try:
         yield process
@@ -112,7 +112,7 @@ class Watch:
         self._poll.register(descriptor, select.POLLIN)
 
     def forget(self, what: str) -> None:
-        """Stop watching a process whose death is wanted; none of this name is no error."""
+        """Stop watching a process that is to be killed; unknown names are ignored."""
         for descriptor, watched in list(self._watched.items()):
             if watched.what == what:
                 self._poll.unregister(descriptor)
@@ -120,7 +120,7 @@ class Watch:
                 del self._watched[descriptor]
 
     def process_id(self, what: str) -> int:
-        """The process id of what is watched under this name."""
+        """The id of the process that is watched under this name."""
         return next(w.process_id for w in self._watched.values() if w.what == what)
 
     def check(self) -> None:

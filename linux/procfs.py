@@ -1,11 +1,11 @@
-"""The kernel's text about processors and processes (proc(5)), parsed."""
+"""Parsers of the kernel's statistics of processors and processes (proc(5))."""
 
 import os
 
 from model.measurement.cpu_windows import ThreadTime
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Of the line "cpu" of /proc/stat.
+# Columns of the line "cpu" of /proc/stat.
 IDLE, IOWAIT, STEAL = 3, 4, 7
 
 
@@ -24,7 +24,7 @@ def thread_time(schedstat: str, status: str) -> ThreadTime:
 
 
 def stalled_s(pressure: str) -> float:
-    """Seconds in which some process waited, from /proc/pressure/cpu (psi.rst)."""
+    """Seconds in which some process waited for a core, from /proc/pressure/cpu (psi.rst)."""
     some = next(line for line in pressure.splitlines() if line.startswith("some "))
     total_us = next(word for word in some.split() if word.startswith("total="))
     return int(total_us.removeprefix("total=")) / 1e6

@@ -1,7 +1,7 @@
-"""What all queues of a network namespace hold and have dropped: one request, read without copies.
+"""Backlog and drops of all queues of a network namespace: one request, read without copies.
 
-A dump of 500 queues takes 2 ms here, and a tenth of a second with a general parser: too much
-for what is done while a measurement runs.
+A dump of 500 queues takes 2 ms this way, and a tenth of a second with a general parser: too much
+during a measurement.
 """
 
 import struct
@@ -25,7 +25,7 @@ SHAPER = b"htb\0"
 
 @dataclass(frozen=True)
 class Queue:
-    """A shaper's queue, of the interface with this index: now, and since it was made."""
+    """A shaper's queue at an interface: its backlog now, and its drops since creation."""
 
     interface: int
     backlog_bytes: int
@@ -33,12 +33,12 @@ class Queue:
 
 
 def read_queues(netlink: NetlinkSocket) -> list[Queue]:
-    """All shapers' queues of a network namespace now."""
+    """Read all shapers' queues of a network namespace."""
     return [queue for answer in netlink.dump(REQUEST) for queue in parsed(answer)]
 
 
 def parsed(answer: bytes) -> Iterator[Queue]:
-    """The shapers in one part of the kernel's answer."""
+    """Yield the shapers' queues in one part of the kernel's answer."""
     for kind, begin, end in messages(answer):
         if kind == RTM_NEWQDISC:
             attributes = dict(_attributes(answer, begin + TCMSG.size, end))

@@ -1,6 +1,6 @@
-"""Marks of ownership: what a run made carries its mark, and only that is ever removed.
+"""Run locks: everything that a run creates carries its id, and only that is ever removed.
 
-Each run has a folder under /run/railbed, locked (flock(2)) as long as the run lives. The lock goes
+Each run has a folder under /run/railbed, locked (flock(2)) as long as the run lives. The lock ends
 with the process, however it ends, so a folder that can be locked belongs to a dead run.
 """
 
@@ -19,7 +19,7 @@ RUN_VARIABLE = "RAILBED_RUN"
 
 @dataclass(frozen=True)
 class Mark:
-    """A run's mark: its id, and the folder of its sockets, logs and databases."""
+    """Identity of a run: its id, and the folder of its sockets, logs and databases."""
 
     run_id: str
 
@@ -30,15 +30,15 @@ class Mark:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variable by which the run's processes are known."""
+        """The environment variable that identifies the run's processes."""
         return {RUN_VARIABLE: self.run_id}
 
 
 @contextmanager
 def marked_run(run_id: str) -> Iterator[Mark]:
-    """Hold a mark for as long as the context lasts.
+    """Hold the run lock for as long as the context lasts.
 
-    The folder gets its name when it is locked, or another run would take it for a dead one's.
+    The folder is renamed only once it is locked, or another run would take it for a dead run's.
     """
     mark = Mark(run_id)
     unlocked = RUNS / f".{run_id}"
@@ -58,7 +58,7 @@ def marked_run(run_id: str) -> Iterator[Mark]:
 
 
 def dead_runs() -> list[Mark]:
-    """The marks of runs whose process has ended without clearing up."""
+    """Runs whose process has ended without cleaning up."""
     return [Mark(folder.name) for folder in _folders() if not _is_alive(folder)]
 
 
@@ -68,12 +68,12 @@ def live_run_ids() -> frozenset[str]:
 
 
 def process_ids_of(mark: Mark) -> list[int]:
-    """The processes that carry a run's mark."""
+    """Ids of the processes that belong to a run."""
     return [process_id for process_id, run_id in marked_processes() if run_id == mark.run_id]
 
 
 def marked_processes() -> Iterator[tuple[int, str]]:
-    """All processes that carry a mark, with the id of its run."""
+    """Yield the id of every process that belongs to a run, with the run id."""
     for entry in Path("/proc").iterdir():
         run_id = _run_of(entry) if entry.name.isdigit() else None
         if run_id is not None:
@@ -81,7 +81,7 @@ def marked_processes() -> Iterator[tuple[int, str]]:
 
 
 def _run_of(process: Path) -> str | None:
-    """The run whose mark a process carries."""
+    """The run id in a process's environment; `None` without one."""
     try:
         variables = (process / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,12 +1,12 @@
-"""The exception tree, and the exit code that each branch ends with.
+"""The exception tree with the exit code of each branch.
 
-A failed expectation is a result, not an error: the command line ends with 1.
+A failed expectation is a result, not an error: the command line exits with 1.
 
 RailbedError
 ├── InputError          2   a scenario or an argument is wrong
 ├── NotReady            3   this machine lacks something
 └── EmulationError      4   something died or did not come up
-    └── OutOfTolerance  4   a link, measured alone, is not what it should be
+    └── OutOfTolerance  4   a link, measured in isolation, is not as specified
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class RailbedError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with an input: where, what is wrong and what was found, what to do."""
+    """One problem in an input: its place, what is wrong and was found, and a hint to fix it."""
 
     where: str
     what: str
@@ -32,7 +32,7 @@ class Problem:
 
 
 class InputError(RailbedError):
-    """All problems of an input at once."""
+    """All problems of an input, reported together."""
 
     exit_code = 2
 
@@ -42,7 +42,7 @@ class InputError(RailbedError):
 
 
 class NotReady(RailbedError):
-    """The machine lacks something; the message ends with the command that mends it."""
+    """The machine lacks something; the message ends with the command that fixes it."""
 
     exit_code = 3
 
@@ -54,4 +54,4 @@ class EmulationError(RailbedError):
 
 
 class OutOfTolerance(EmulationError):
-    """Calibration found a link that is not what the fabric says."""
+    """Calibration found a link that deviates from the fabric's specification."""

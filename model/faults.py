@@ -1,4 +1,4 @@
-"""What can break in a fabric and how, and what is left of it then."""
+"""Faults of a fabric: components, fault modes, and the fabric's health during a fault."""
 
 import random
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from model.routing.drain import drain
 
 
 class Component(StrEnum):
-    """The parts of a fabric that can break."""
+    """The components of a fabric that can fail."""
 
     NIC_LINK = "nic-link"
     RAIL_SWITCH = "rail-switch"
@@ -25,7 +25,7 @@ class Component(StrEnum):
 
 
 class FaultMode(StrEnum):
-    """What a fault does to what it hits."""
+    """The ways in which a component can fail."""
 
     DOWN = "down"
     BLACKHOLE = "blackhole"
@@ -49,17 +49,17 @@ POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.CONTROLLER: frozenset({FaultMode.KILL}),
 }
 CONTROLLER = "controller"
-# A GPU's proxy that was killed does not come back.
+# A killed GPU proxy does not come back.
 FINAL = frozenset({(Component.GPU, FaultMode.KILL), (Component.DOMAIN, FaultMode.KILL)})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that breaks, in seconds from the start of an execution.
+    """A fault of one component; times are in seconds from the start of an execution.
 
-    It breaks `at_s`, or when the first transfer of the collective's step `at_step` begins, for
-    `for_s` or until the end. A flapping link is down for the first half of each of `count` periods.
-    `rate_bps` is what is left of a link that is degraded, emulated.
+    It begins at `at_s`, or when the first transfer of the collective's step `at_step` begins, and
+    lasts `for_s` or until the end. A flapping link is down for the first half of each of `count`
+    periods. `rate_bps` is the emulated rate of a degraded link.
     """
 
     what: Component
@@ -74,12 +74,12 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What happens to what."""
+        """The target and the fault mode."""
         return f"{self.target} {self.how}"
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether what breaks can be whole again."""
+        """Whether the component can be repaired."""
         return (self.what, self.how) not in FINAL
 
 
@@ -89,7 +89,7 @@ def domain_name(domain: int) -> str:
 
 
 def parts(topology: Topology, what: Component) -> tuple[str, ...]:
-    """The names of all parts of a kind that a job uses."""
+    """Names of all components of a kind, without spare GPUs and domains and their links."""
     job = {gpu.name for gpu in topology.job_gpus}
     match what:
         case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
@@ -110,12 +110,12 @@ def parts(topology: Topology, what: Component) -> tuple[str, ...]:
 
 
 def chosen(topology: Topology, what: Component, count: int, seed: int) -> tuple[str, ...]:
-    """So many parts of a kind, by chance; the same for the same seed."""
+    """Choose `count` components of a kind at random; the same for the same seed."""
     return tuple(random.Random(seed).sample(parts(topology, what), count))
 
 
 def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
-    """The links that a fault hits, by name."""
+    """Names of the links that a fault affects."""
     if fault.what is Component.CONTROLLER:
         return frozenset()
     if fault.target in topology.link_by_name:
@@ -126,7 +126,7 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 
 
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
-    """The switches or GPUs that a fault hits; none if it hits a link."""
+    """Names of the switches or GPUs that a fault affects; empty for a fault of a link."""
     if fault.what is Component.DOMAIN:
         domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
         return tuple(gpu.name for gpu in topology.domain(domain))
@@ -134,7 +134,7 @@ def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
 
 
 def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
-    """What is left of a fabric while all these faults last, and what is used of it."""
+    """Health of a fabric while all these faults last, with slow links drained."""
     failed: set[str] = set()
     rates_bps: dict[str, int] = {}
     for fault in faults:

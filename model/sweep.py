@@ -1,4 +1,4 @@
-"""A sweep: one scenario at every combination of some of its values."""
+"""Sweeps: one scenario with every combination of values for some of its keys."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of the scenario and its value: as it was written, and what that means."""
+    """A key of the scenario and its value: `text` as written, `value` as parsed."""
 
     key: str
     text: str
@@ -21,7 +21,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination, numbered from 1, and the whole scenario that it makes."""
+    """One combination of settings, numbered from 1; `text` is the complete scenario."""
 
     number: int
     settings: tuple[Setting, ...]
@@ -29,7 +29,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """Its settings in words."""
+        """The settings, separated by commas."""
         return ", ".join(map(str, self.settings))
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a scenario, which are run in this order, with one kind of GPU proxies."""
+    """All points of a scenario in their order of execution, with one kind of GPU proxies."""
 
     scenario: str
     proxies: str
@@ -46,16 +46,16 @@ class Sweep:
 
     @property
     def digest(self) -> str:
-        """Differs when any point's scenario, their order or the proxies differ."""
+        """SHA-256 of the points' scenarios, in order, and the kind of proxies."""
         content = "\0".join([self.proxies, *(point.text for point in self.points)])
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def name(self) -> str:
-        """The same for the same points."""
+        """The scenario's name and 8 digits of the digest."""
         return f"{self.scenario}-{self.digest[:8]}"
 
 
 def combinations(axes: Sequence[Sequence[Setting]]) -> Iterator[tuple[Setting, ...]]:
-    """One setting of each axis, in every combination; the last axis changes fastest."""
+    """Return every combination of one setting per axis; the last axis changes fastest."""
     return product(*axes)

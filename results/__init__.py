@@ -1,1 +1,1 @@
-"""What came out: statistics, comparison with the model, the store of runs, tables."""
+"""Results: statistics, comparison with the model, the store of runs, tables."""

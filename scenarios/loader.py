@@ -1,4 +1,4 @@
-"""From a scenario file to a scenario: read, override, check everything, resolve.
+"""Load a scenario file: read it, apply overrides, check everything, resolve.
 
 All problems are collected and reported at once, each with its file, line and key.
 """
@@ -26,8 +26,8 @@ from scenarios.spec.schema import ScenarioFile
 
 Place = tuple[str | int, ...]
 
-# What ruamel.yaml lets through from Python on a value that its tag or looks do not fit
-# (`2001-99-99`, `!!bool x`), and on lists in lists by the thousand.
+# Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
+# or form (`2001-99-99`, `!!bool x`), and where lists are nested by the thousand.
 UNREADABLE = (
     YAMLError,
     ArithmeticError,
@@ -38,7 +38,7 @@ UNREADABLE = (
     ValueError,
 )
 
-# Longer than any line: what is written is not folded.
+# Longer than any line, so that the YAML writer folds none.
 WHOLE_LINES = 2**20
 
 
@@ -51,7 +51,7 @@ class Source:
     overridden: frozenset[Place]
 
     def where(self, place: Place) -> str:
-        """File, line and key of a value, or of the nearest thing around it that is there."""
+        """File, line and key of a value (its parent's line if missing), or `--set` and key."""
         key = ".".join(str(part) for part in place)
         if any(place[: len(part)] == part for part in self.overridden):
             return f"--set {key}"
@@ -74,7 +74,7 @@ class Source:
 def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = None) -> Scenario:
     """Read and check a scenario; raises `InputError` with all problems.
 
-    `machine` is what was measured of this one; without, nothing is too fast.
+    `machine` has this machine's measured costs; without them, no load is refused as too high.
     """
     text = _read(path)
     document = _parse(path, text)
@@ -115,12 +115,12 @@ def _read(path: Path) -> str:
 
 
 def _name_of(path: Path) -> str:
-    """The file's name as a scenario's: runs and containers are named for it."""
+    """Scenario name from a file's name; runs and containers are named for it."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
 
 
 def _alone(document: CommentedMap, name: str) -> str:
-    """The document as a text that needs no overrides and no file name, comments and all."""
+    """YAML text of the document with its overrides and name, so it stands alone; keeps comments."""
     if document.get("name") is None:
         document["name"] = name
     yaml = YAML(typ="rt")
@@ -149,7 +149,7 @@ def _parse(path: Path, text: str) -> CommentedMap:
 
 
 def _line_of(error: Exception, text: str) -> str:
-    """`:line`, where the error tells it."""
+    """Return `:LINE` of a YAML error; empty if the error has no position."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         return f":{error.problem_mark.line + 1}"
     if isinstance(error, ReaderError):
@@ -174,7 +174,7 @@ def _reason(error: Exception) -> str:
 
 
 def _override(document: CommentedMap, override: str) -> Place:
-    """Apply `key.key=value`; return the place of what it made or changed."""
+    """Apply `key.key=value`; return the place of the value, or of the topmost key it created."""
     keys, equals, value = override.partition("=")
     if not equals or not keys:
         raise ValueError("must be key=value, such as fabric.domains=8")
@@ -195,7 +195,7 @@ def _override(document: CommentedMap, override: str) -> Place:
 
 
 def value_of(text: str) -> Any:
-    """The value of an override; `ValueError` with a sentence."""
+    """Parse the value of an override as YAML; raises `ValueError` with a message."""
     try:
         return _plain(YAML(typ="safe").load(text))
     except UNREADABLE as error:
@@ -203,12 +203,12 @@ def value_of(text: str) -> Any:
 
 
 def not_yaml(what: str, error: Exception) -> str:
-    """A sentence about something that ruamel.yaml cannot read."""
+    """Message for a text that ruamel.yaml cannot read; `what` names the text."""
     return f"{what} is not YAML: {_reason(error)}"
 
 
 def _child(node: Any, part: str | int) -> Any:
-    """What a key leads to, made if it is not there yet."""
+    """Child of a node; a missing key is created, a missing list entry is a `ValueError`."""
     if isinstance(node, dict):
         return node.setdefault(part, CommentedMap())
     if isinstance(node, list) and isinstance(part, int) and part < len(node):
@@ -217,7 +217,7 @@ def _child(node: Any, part: str | int) -> Any:
 
 
 def _plain(node: Any) -> Any:
-    """The document without ruamel's types."""
+    """Convert a node to plain dictionaries and lists, without ruamel.yaml's types."""
     if isinstance(node, dict):
         return {key: _plain(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -226,10 +226,10 @@ def _plain(node: Any) -> Any:
 
 
 def _one_a_place(error: ValidationError) -> list[Any]:
-    """The errors, but only the last where a value fits none of the types that it may have.
+    """Return one error per place: the last, where a value fits no type of a union.
 
-    Pydantic also calls a list too short whose entries are wrong: that is said already. And a
-    number that is too small is not told that it might have been a word.
+    Drops `too_short` of a list that only has wrong entries, which have errors of their own, and
+    `literal_error` of a number, which has another error.
     """
     errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
     found: dict[Place, Any] = {}
@@ -244,14 +244,14 @@ def _is_number(value: object) -> bool:
 
 
 def _place(details: Any) -> Place:
-    """The keys of an error's location: pydantic also names the branches of a union in it."""
+    """Keys of an error's location, without the union branches that pydantic adds."""
     if details["type"] == "extra_forbidden":
         return tuple(details["loc"])
     return tuple(part for part in details["loc"] if isinstance(part, int) or part.isidentifier())
 
 
 def _problem(source: Source, details: Any) -> Problem:
-    """One error of pydantic in our words."""
+    """Convert a pydantic error to a problem in Railbed's wording."""
     place = _place(details)
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(place)

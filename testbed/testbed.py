@@ -39,30 +39,30 @@ class Testbed:
 
     @property
     def process_ids(self) -> dict[str, int]:
-        """The processes that hold the GPU proxies' namespaces, by the proxies' names."""
+        """Process ids that hold the GPU proxies' network namespaces, by GPU name."""
         return {name: proxy.process_id for name, proxy in self.proxies.items()}
 
     @property
     def journal(self) -> Path:
-        """What the controller has done, also before it was started again."""
+        """The controller's journal file, which is kept across restarts."""
         return self.controller.journal
 
     def impair(self) -> None:
-        """From now on links delay and lose packets as the fabric says: calibration is over."""
+        """Apply the fabric's delay and loss to its links; called after calibration."""
         for link in self.topology.links:
             for end in (link.lower, link.upper):
                 self.wires.impair(link, end)
 
     def counters(self) -> dict[str, Counters]:
-        """What every link has counted, by the link's name."""
+        """Return the counters of every link, by link name."""
         return self.wires.counters(self.topology.links)
 
 
 @contextmanager
 def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Iterator[Testbed]:
-    """Bring a fabric up; everything goes when the context ends, or the process does.
+    """Bring up a fabric; tear it down when the context or this process ends.
 
-    All is in one nameless network namespace. Proxies leave when their socket closes, other
+    Everything is in one unnamed network namespace. Proxies end when their socket closes, other
     processes when this one dies, and the namespace with its last process.
     """
     watch = Watch()
@@ -93,7 +93,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
 
 @contextmanager
 def explained_by(switch: OpenVSwitch) -> Iterator[None]:
-    """Add the complaints of Open vSwitch to the error of a start that failed."""
+    """Add the warnings and errors of Open vSwitch to the error of a failed start."""
     try:
         yield
     except EmulationError as error:
@@ -104,7 +104,7 @@ def explained_by(switch: OpenVSwitch) -> Iterator[None]:
 
 
 def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> None:
-    """Open vSwitch makes its sending socket with the first packet: send it one."""
+    """Send a packet so that user-space Open vSwitch opens its sending socket; widen its buffer."""
     if switch.datapath is not Datapath.USER_SPACE:
         return
     before = switch.widen_send_buffers()

@@ -1,7 +1,7 @@
-"""The checks in the virtual machine, executed beside the other tests: they take minutes.
+"""Run the checks in the virtual machine beside the other tests: they take minutes.
 
-The machine has what the tests leave of the cores (SCHED_IDLE), and its own clock: nobody notices
-the other, but the whole is over earlier.
+The virtual machine gets only the CPU time that the tests leave (SCHED_IDLE) and has its own clock:
+neither disturbs the other, and both together end earlier.
 """
 
 import signal
@@ -19,12 +19,12 @@ DEADLINE_S = 1800
 
 @dataclass
 class GuestChecks:
-    """One execution of the script in a virtual machine; starts when it is made."""
+    """One execution of the script in a virtual machine; starts when the object is created."""
 
     _folder: TemporaryDirectory[str] = field(default_factory=lambda: TemporaryDirectory())
 
     def __post_init__(self) -> None:
-        """Start the machine."""
+        """Start the virtual machine."""
         vm = dies_with_us(["chrt", "--idle", "0", str(ROOT / "railbed"), "vm", "--", SCRIPT])
         with (self.runs.parent / "log").open("w") as log:
             self._machine = subprocess.Popen(
@@ -33,17 +33,17 @@ class GuestChecks:
 
     @property
     def runs(self) -> Path:
-        """Where what the script left in `runs` comes to."""
+        """Folder that receives the contents of the script's `runs` folder."""
         return Path(self._folder.name, "runs")
 
     def wait(self) -> Path:
-        """The folder with what each check has said, as soon as all are done."""
+        """Wait until all checks are done; return the folder with the output of each."""
         exit_code = self._machine.wait(DEADLINE_S)
         assert exit_code == 0, (self.runs.parent / "log").read_text()
         return self.runs / "checks"
 
     def end(self) -> None:
-        """End the machine, done or not, and remove what it left."""
+        """End the virtual machine, done or not, and remove its folder."""
         self._machine.send_signal(signal.SIGINT)
         self._machine.wait()
         self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""What of the machine a run must leave as it was."""
+"""The state of the machine that a run must leave unchanged."""
 
 import subprocess
 import threading
@@ -42,7 +42,7 @@ def machine_state() -> MachineState:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """After it, the machine is soon as it was before."""
+    """Require that soon after the context, the machine is as it was before."""
     before = machine_state()
     yield
     wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")

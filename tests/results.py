@@ -1,4 +1,4 @@
-"""What commands that measure have printed, on any machine: the verdict may be that it was busy."""
+"""Check the output of measuring commands, on any machine: it may be too busy for a pass."""
 
 import json
 import subprocess
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> Any:
-    """The JSON object of a command that came to a result; its exit code is that of its verdict.
+    """Return the JSON object of a command with a result; its exit code must be the verdict's.
 
-    What a test wants of the result besides holds on a noisy machine, too.
+    Whatever else a test asserts of the result must hold on a noisy machine, too.
     """
     assert done.returncode in (0, 1), done.stdout + done.stderr
     result = json.loads(done.stdout)
@@ -17,7 +17,7 @@ def printed(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def assert_right(result: Any) -> None:
-    """Every execution is complete and its data right, whatever the machine made of its time."""
+    """Assert that every execution is complete and its data right, however long it took."""
     reasons = [reason for case in result["cases"] for reason in case["reasons"]]
     outcome = ("wrong result", "did not complete", "below the lower bound")
     accounting = ("bytes of payload", "carried", "lost bytes", "made bytes")

@@ -1,4 +1,4 @@
-"""The same bytes between the same pairs by iperf3: what a user without agents would run."""
+"""Send a schedule's bytes between the same pairs with iperf3, as a user without agents would."""
 
 import json
 import os
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where iperf3 runs: the process whose network namespace each rank has, and all addresses."""
+    """Where iperf3 runs: for each rank the process that has its namespace; addresses by pair."""
 
     process_ids: Sequence[int]
     addresses: Mapping[Pair, str]
@@ -30,10 +30,10 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Flow:
-    """What a client and its server say of a transfer, and the processor time of both.
+    """Bytes of a pair as reported by client and server, and the processor time of both.
 
-    A client ends when its socket has taken all bytes. Its server counts those that have come by
-    then, in `duration_s` seconds since the connections were there.
+    A client ends when its socket has taken all bytes. Its server counts the bytes received by
+    then, in the `duration_s` seconds since the connections were established.
     """
 
     pair: Pair
@@ -44,7 +44,7 @@ class Flow:
 
 
 def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:
-    """What each rank sends to each other one in all."""
+    """Return the total bytes that each rank sends to each other rank."""
     total: dict[Pair, int] = defaultdict(int)
     for transfer in schedule.transfers:
         total[transfer.source, transfer.destination] += transfer.size_bytes
@@ -52,9 +52,9 @@ def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:
 
 
 def rounds(pairs: Iterable[Pair], domains: int, domain_size: int) -> list[list[Pair]]:
-    """Pairs in rounds in which each rank sends to one other and receives from one other.
+    """Group pairs into rounds in which each rank sends to one other and receives from one other.
 
-    As in a pairwise exchange, all send equally many domains and rails further.
+    As in a pairwise exchange, all pairs of a round have the same offset in domains and in rails.
     """
     by_distance: dict[Pair, list[Pair]] = defaultdict(list)
     for source, destination in pairs:
@@ -67,14 +67,14 @@ def rounds(pairs: Iterable[Pair], domains: int, domain_size: int) -> list[list[P
 
 
 def no_meter() -> AbstractContextManager[Any]:
-    """Nothing is measured while the clients run."""
+    """Measure nothing while the clients run."""
     return nullcontext()
 
 
 def carry(
     hosts: Hosts, sizes: Mapping[Pair, int], meter: Callable[[], AbstractContextManager[Any]]
 ) -> list[Flow]:
-    """One round: all pairs at once. `meter` is entered while clients run; servers wait before."""
+    """Run one round, all pairs at once; `meter` is entered after all servers listen."""
     with ExitStack() as running:
         servers = [running.enter_context(_iperf3(hosts, to, "-s", "-1")) for _, to in sizes]
         for _, to in sizes:
@@ -102,7 +102,7 @@ def _wait_until_listening(process_id: int) -> None:
 
 
 def parse(pair: Pair, text: str) -> Flow:
-    """A flow from the report of a client; raises `EmulationError` with iperf3's own words."""
+    """Parse the report of a client; raise `EmulationError` with iperf3's own message."""
     try:
         report = json.loads(text)
     except json.JSONDecodeError as error:
@@ -115,7 +115,7 @@ def parse(pair: Pair, text: str) -> Flow:
 
 @contextmanager
 def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """An iperf3 of a rank; the kernel kills it when this process ends."""
+    """Run iperf3 in a rank's namespace; the kernel kills it when this process ends."""
     command = ["setpriv", "--pdeathsig", "KILL", "--", "iperf3", "-p", str(IPERF_PORT), *arguments]
     with namespace_of(hosts.process_ids[rank]):
         process = subprocess.Popen(
@@ -129,7 +129,7 @@ def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Pop
 
 
 def _finish(process: subprocess.Popen[str]) -> tuple[str, float]:
-    """What a process has printed until its end, and its processor time in seconds."""
+    """Wait for a process to end; return its output and its processor time in seconds."""
     text = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

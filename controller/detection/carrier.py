@@ -1,4 +1,4 @@
-"""Which interfaces of the present namespace work, as the kernel tells (rtnetlink(7))."""
+"""Which interfaces of the current namespace are up, from kernel notifications (rtnetlink(7))."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,26 +10,26 @@ from controller.southbound.route_messages import (
     link_of,
 )
 
-# An interface, and whether it works (RFC 2863).
+# An interface's name, and whether it is up (RFC 2863).
 Carrier = tuple[str, bool]
 
 
 class LinkCarriers(GroupReader):
-    """Interfaces that come, go, and get and lose carrier."""
+    """Reports interfaces that appear, disappear, and gain or lose carrier."""
 
     def __init__(self) -> None:
         super().__init__(RTNLGRP_LINK)
         self._known: frozenset[str] = frozenset()
 
     def present(self) -> list[Carrier]:
-        """All interfaces; those that have gone do not work."""
+        """All interfaces; those that have disappeared are reported as down."""
         found = {name: up for name, (_, up) in self._reader.interfaces().items()}
         gone = self._known - found.keys()
         self._known = frozenset(found)
         return [*found.items(), *((name, False) for name in gone)]
 
     def changed(self) -> list[Carrier]:
-        """What has changed meanwhile; waits for the first."""
+        """Wait for notifications; return the changed interfaces, or all if some were lost."""
         news = self._news.news()
         if news is None:
             return self.present()

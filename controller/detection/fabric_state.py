@@ -19,15 +19,15 @@ from model.routing.drain import drain
 
 Facts = dict[str, object]
 
-# What a shaper has of a link's rate is rounded to whole bytes per second, at least.
+# Relative tolerance: shapers round a link's rate to whole bytes per second, or coarser.
 NOMINAL_WITHIN = 0.01
 
 
 class ObservedFabric:
-    """Collects what ports, probes and processes tell; each returns what is new about links.
+    """Collects events of ports, probes and processes; the methods return changes of link state.
 
-    Links are known by the interface at their upper end: an optical switch may move a NIC link to
-    another switch, and it is the same link still.
+    Links are keyed by the interface at their upper end: it stays the same when an optical switch
+    moves a NIC link to another switch.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -35,26 +35,26 @@ class ObservedFabric:
         self._circuits: Circuits = straight_circuits(topology.spec)
         self._liveness = Liveness()
         self._failed: frozenset[str] = frozenset()
-        # By link, then by the interface of the end that sends so fast.
+        # Rates by link, then by the interface of the sending end.
         self._rates_bps: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
     def _link(self, interface: str) -> Link | None:
         return self.topology.link_by_interface.get(interface)
 
     def port(self, switch: str, interface: str, number: int, up: bool, now_s: float) -> list[Facts]:
-        """A port of a rail or spine switch."""
+        """Record the state of a port of a rail or spine switch."""
         link = self._link(interface)
         if link is None:
             return []
         if link.kind is LinkKind.NIC and (switch, number) != _place(link):
-            if not up:  # it has moved, and its former port is heard after its new one
+            if not up:  # the link has moved, and its old port is reported after its new one
                 return []
             self._move(link, switch, number)
         self._liveness.carrier(link.upper.interface, interface, up, now_s)
         return self.look(now_s)
 
     def _move(self, link: Link, switch: str, number: int) -> None:
-        """An optical switch has moved a NIC link: it has come up at another port."""
+        """Update the topology: an optical switch has moved a NIC link to this port."""
         rail = self.topology.switch_by_name[switch].rail
         if rail is not None:
             gpu = self.topology.gpu_by_name[link.lower.node]
@@ -62,7 +62,7 @@ class ObservedFabric:
             self.topology = build_topology(self.topology.spec, self._circuits)
 
     def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
-        """An interface of any switch, as the kernel sees it."""
+        """Record the state of an interface of any switch, as the kernel reports it."""
         link = self._link(interface)
         if link is None:
             return []
@@ -70,14 +70,14 @@ class ObservedFabric:
         return self.look(now_s)
 
     def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:
-        """The last probe of one direction of a link has arrived, or has not."""
+        """Record whether the last probe of one direction of a link has arrived."""
         self._liveness.probed(link.upper.interface, sender, arrived, now_s)
         return [] if arrived else self.look(now_s)
 
     def rate(self, interface: str, rate_bps: int) -> list[Facts]:
-        """How fast a port sends now, in bit/s. A link is as slow as the slower of its ends.
+        """Record a port's sending rate in bit/s. A link is as slow as the slower of its ends.
 
-        Unlike carrier, a rate is believed at once, back to nominal, too: the link works all along.
+        Unlike carrier, a rate has no hold-down, even back to nominal: the link keeps working.
         """
         link = self._link(interface)
         if link is None:
@@ -91,18 +91,18 @@ class ObservedFabric:
         return [{"link": link.name, state: "rate", "rate_bps": now}]
 
     def _present_bps(self, link: Link) -> int:
-        """A link's rate: its nominal one if it is near that, or nothing else is known."""
+        """A link's rate in bit/s: nominal if within `NOMINAL_WITHIN` of it, or if none is known."""
         slowest = min(self._rates_bps[link.upper.interface].values(), default=link.rate_bps)
         return slowest if slowest < (1 - NOMINAL_WITHIN) * link.rate_bps else link.rate_bps
 
     def dead(self, gpu: str, now_s: float) -> list[Facts]:
-        """A GPU's proxy has died, and both its links with it."""
+        """Record that a GPU's proxy, and so both its links, are dead."""
         for link in self.topology.links_of(gpu):
             self._liveness.carrier(link.upper.interface, gpu, False, now_s)
         return self.look(now_s)
 
     def look(self, now_s: float) -> list[Facts]:
-        """What has failed or can be used again since the last look."""
+        """Return the links that have failed or become usable since the last call."""
         failed = self._liveness.failed(now_s)
         if failed == self._failed:
             return []
@@ -117,13 +117,13 @@ class ObservedFabric:
             yield {"link": self.topology.link_by_interface[interface].name, state: how}
 
     def health(self, now_s: float) -> Health:
-        """The fabric's health, with links given up that are too slow to be used."""
+        """The fabric's health, with links drained that are too slow to be worth using."""
         links = self.topology.link_by_interface
         failed = frozenset(links[key].name for key in self._liveness.failed(now_s))
         return drain(self.topology, Health(failed, self._slow_bps()))
 
     def _slow_bps(self) -> dict[str, int]:
-        """The rates of degraded links, by their names."""
+        """The rates of degraded links in bit/s, by link name."""
         links = (self.topology.link_by_interface[key] for key in self._rates_bps)
         rates = ((link, self._present_bps(link)) for link in links)
         return {link.name: bps for link, bps in rates if bps < link.rate_bps}

@@ -1,14 +1,14 @@
-"""Which links can be used, from what is seen of them: carrier at their ends, and link probes.
+"""Which links are usable, from the carrier at their ends and from link probes.
 
-Pure: the clock is handed in. A link that fails is given up at once. One that returns is believed
-only after it has held for a while, twice as long for each failure of the last seconds: a flapping
-link would otherwise take its traffic down with every flap.
+Pure: callers pass the time. A failed link is unusable at once. A link that returns is usable only
+after a hold-down, doubled for each further failure within `FLAP_WINDOW_S`: a flapping link would
+otherwise take its traffic down with every flap.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-# A probe lost now and then is no failure; BFD's usual multiplier (RFC 5880, section 6.8.1).
+# An occasional lost probe is no failure; BFD's usual multiplier (RFC 5880, section 6.8.1).
 LOST_PROBES = 3
 HOLD_S = 0.1
 LONGEST_HOLD_S = 2.0
@@ -17,7 +17,7 @@ FLAP_WINDOW_S = 10.0
 
 @dataclass
 class LinkState:
-    """What is known of one link."""
+    """Carrier, lost probes and failure times of one link."""
 
     lost_carrier: set[str] = field(default_factory=set)
     misses: dict[str, int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class LinkState:
         return not self.lost_carrier and all(n < LOST_PROBES for n in self.misses.values())
 
     def update(self, now_s: float) -> None:
-        """Note a change from good to bad, or back."""
+        """Record the time if the link has just failed or just started to work again."""
         if not self.works():
             if self.good_since_s is not None:
                 recent = [moment for moment in self.failures_s if moment > now_s - FLAP_WINDOW_S]
@@ -39,7 +39,7 @@ class LinkState:
             self.good_since_s = now_s
 
     def usable_from_s(self) -> float:
-        """When a link that is good now may be used; infinity for a bad one."""
+        """Time at which the hold-down of a working link ends; infinity for a failed link."""
         if self.good_since_s is None:
             return float("inf")
         if not self.failures_s:
@@ -49,13 +49,13 @@ class LinkState:
 
 
 class Liveness:
-    """The links by a key of the caller's choice."""
+    """The states of all links, by a key of the caller's choice."""
 
     def __init__(self) -> None:
         self._links: defaultdict[str, LinkState] = defaultdict(LinkState)
 
     def carrier(self, link: str, end: str, up: bool, now_s: float) -> None:
-        """One end of a link has carrier, or has not."""
+        """Record whether one end of a link has carrier."""
         state = self._links[link]
         if up:
             state.lost_carrier.discard(end)
@@ -64,18 +64,18 @@ class Liveness:
         state.update(now_s)
 
     def probed(self, link: str, sender: str, arrived: bool, now_s: float) -> None:
-        """The last probe of one direction has arrived, or has not."""
+        """Record whether the last probe of one direction has arrived."""
         state = self._links[link]
         state.misses[sender] = 0 if arrived else state.misses.get(sender, 0) + 1
         state.update(now_s)
 
     def failed(self, now_s: float) -> frozenset[str]:
-        """The links that must not be used."""
+        """The links that must not be used: failed, or in hold-down."""
         return frozenset(
             link for link, state in self._links.items() if state.usable_from_s() > now_s
         )
 
     def silent(self, link: str) -> bool:
-        """Whether a link fails although its ends have carrier."""
+        """Whether a link has a gray failure: it fails although its ends have carrier."""
         state = self._links[link]
         return not state.lost_carrier and not state.works()

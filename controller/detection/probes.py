@@ -1,4 +1,4 @@
-"""Probes on every link, in both directions: they find links that keep carrier and carry nothing.
+"""Probes on every link, in both directions, to detect gray failures: carrier, but no traffic.
 
 A probe is an Ethernet frame for the next device only (IEEE 802.1Q, table 8-1: no bridge forwards
 01-80-C2-00-00-0E) with an EtherType for experiments (IEEE 802, section 9.2.3). It leaves in the
@@ -20,25 +20,25 @@ NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 OUR_ADDRESS = bytes.fromhex("020300000001")
 ETHERTYPE = 0x88B5
 FRAME = struct.Struct("!6s6sHI46x")
-# The class of acknowledgements in the shapers of the links (tc-htb(8): a packet's priority).
+# The links' shapers put packets of this priority in the class of acknowledgements (tc-htb(8)).
 PRIORITY_CLASS = 0x1_0003
-# Probing all links takes this long a link and direction; it must not fill the processor.
+# Minimum interval of rounds, and time per link and direction, so as not to saturate the CPU.
 SHORTEST_INTERVAL_S = 0.025
 SECONDS_A_DIRECTION = 0.0003
-# The probes of a whole round come at once; what does not fit is lost, as if the link had failed.
+# All probes of a round arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 
 
 class Heard(Protocol):
-    """Is told of each direction of each link whether its last probe arrived."""
+    """Callback for each direction of each link: whether its last probe arrived."""
 
     def __call__(self, link: Link, sender: str, arrived: bool) -> None:
-        """One direction of one link."""
+        """Report one direction of one link."""
 
 
 class LinkProbes:
-    """Sockets in the switches' namespace, which is the present one, and in each proxy's."""
+    """Probe sockets: one in the current namespace, the switches', and one in each proxy's."""
 
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
         self._switches = _open_socket()
@@ -50,7 +50,7 @@ class LinkProbes:
         """Probe the links of this topology from now on."""
         self._topology = topology
         self._sent: list[tuple[Link, str]] = []
-        # By namespace, which only GPUs have of their own, and interface: the node and the link.
+        # Node and link by namespace (a GPU's name, or "" for all switches) and interface.
         self._ends = {
             (port.node if port.node in topology.gpu_by_name else "", port.interface): (
                 port.node,
@@ -62,20 +62,20 @@ class LinkProbes:
 
     @property
     def settled(self) -> bool:
-        """Whether a link that fails silently has been found by now."""
+        """Whether enough rounds have passed to detect a gray failure."""
         return self._round > LOST_PROBES + 1
 
     @property
     def interval_s(self) -> float:
-        """How often every link is probed."""
+        """Time between two probes of a link."""
         return max(SHORTEST_INTERVAL_S, 2 * len(self._topology.links) * SECONDS_A_DIRECTION)
 
     def close(self, gpu: str) -> None:
-        """Let go of the namespace of a proxy that has died."""
+        """Release the namespace of a proxy that has died."""
         self._proxies.pop(gpu).close()
 
     def round(self, heard: Heard) -> None:
-        """Say what has arrived of the last probes, and send the next ones."""
+        """Report which of the last probes have arrived, and send the next ones."""
         arrived = set(self._arrivals())
         for link, sender in self._sent:
             heard(link, sender, (link.other_end(sender), link.name) in arrived)
@@ -98,14 +98,14 @@ class LinkProbes:
         return self._switches
 
     def _arrivals(self) -> Iterator[tuple[str, str]]:
-        """The node and the link that probes of the last round arrived at."""
+        """Receiving node and link of each probe of the last round that has arrived."""
         for namespace, sock in (*self._proxies.items(), ("", self._switches)):
             for interface in self._drain(sock):
                 if (namespace, interface) in self._ends:
                     yield self._ends[namespace, interface]
 
     def _drain(self, sock: socket.socket) -> Iterator[str]:
-        """The interfaces at which probes of this round have arrived."""
+        """The interfaces at which probes of the last round have arrived."""
         while True:
             try:
                 frame, address = sock.recvfrom(FRAME.size)

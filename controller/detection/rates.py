@@ -1,8 +1,8 @@
-"""The rates of links, as the kernel's traffic control has them in the present namespace.
+"""Rates of links, from the kernel's traffic control in the current namespace.
 
-A real switch tells of the present speed of a port (OpenFlow 1.3, section 7.2.1, `curr_speed`).
-Here it is the rate of the HTB class that nothing is above: what an interface sends passes it. The
-kernel tells of every change at once (rtnetlink(7), RTM_NEWTCLASS; linux/pkt_sched.h).
+A real switch reports the current speed of a port (OpenFlow 1.3, section 7.2.1, `curr_speed`).
+Here it is the rate of the root HTB class, which all packets of an interface pass. The kernel
+reports every change at once (rtnetlink(7), RTM_NEWTCLASS; linux/pkt_sched.h).
 """
 
 import socket
@@ -22,12 +22,12 @@ TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
 TC_H_ROOT = 0xFFFF_FFFF
 HTB = b"htb\0"
 
-# An interface, and how fast it sends, in bit/s.
+# An interface's name, and its sending rate in bit/s.
 Rate = tuple[str, int]
 
 
 class LinkRates(GroupReader):
-    """What interfaces send at most; those without a shaper are not told of."""
+    """Reports the rates of interfaces that have a shaper."""
 
     def __init__(self) -> None:
         super().__init__(RTMGRP_TC)
@@ -44,13 +44,13 @@ class LinkRates(GroupReader):
         ]
 
     def changed(self) -> list[Rate]:
-        """Rates that were set meanwhile; waits for the first."""
+        """Wait for notifications; return the changed rates, or all if some were lost."""
         news = self._news.news()
         return self.present() if news is None else list(_named(root_rates(news)))
 
 
 def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:
-    """Interfaces, by index, and their rates in bit/s: those of the HTB classes at the root."""
+    """Interface indexes, and the rates of their root HTB classes in bit/s."""
     for kind, payload in messages:
         if kind == RTM_NEWTCLASS:
             _family, index, _handle, parent, _info = CLASS.unpack_from(payload)
@@ -60,7 +60,7 @@ def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:
 
 
 def _rate_bps(options: dict[int, bytes]) -> int:
-    """From bytes per second, which take 64 bits from 34 Gbit/s on."""
+    """Convert a class's rate from bytes/s, a 64-bit attribute from 34 Gbit/s on, to bit/s."""
     if TCA_HTB_RATE64 in options:
         (rate,) = RATE64.unpack(options[TCA_HTB_RATE64])
     else:
@@ -70,5 +70,5 @@ def _rate_bps(options: dict[int, bytes]) -> int:
 
 def _named(rates: Iterable[tuple[int, int]]) -> Iterator[Rate]:
     for index, rate_bps in rates:
-        with suppress(OSError):  # it went meanwhile
+        with suppress(OSError):  # the interface is gone
             yield socket.if_indextoname(index), rate_bps

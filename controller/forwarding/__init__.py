@@ -1,1 +1,1 @@
-"""The desired rules and host routes of any health, and the difference to what is installed."""
+"""Desired rules and host routes for any health, and their difference to the installed ones."""

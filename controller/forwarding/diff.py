@@ -1,4 +1,4 @@
-"""From what is installed to what is desired: the difference and nothing else."""
+"""The difference between installed and desired table entries."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Placed(Protocol):
-    """What stands at a place of a table."""
+    """A table entry with its place, such as a rule."""
 
     @property
     def place(self) -> object:
-        """What it is for: a table has one entry for each place."""
+        """The key of the entry: a table has one entry for each place."""
 
 
 Entry = TypeVar("Entry")
@@ -19,18 +19,18 @@ PlacedEntry = TypeVar("PlacedEntry", bound=Placed)
 
 @dataclass(frozen=True)
 class Difference(Generic[Entry]):
-    """What to add, and then what to remove: never the other way round, or packets are lost."""
+    """Entries to add, then entries to remove; in the reverse order, packets would be lost."""
 
     additions: frozenset[Entry]
     removals: frozenset[Entry]
 
 
 def difference(installed: Set[Entry], desired: Set[Entry]) -> Difference[Entry]:
-    """What makes `desired` of `installed`."""
+    """Compute the additions and removals that turn `installed` into `desired`."""
     return Difference(frozenset(desired - installed), frozenset(installed - desired))
 
 
 def vacated(change: Difference[PlacedEntry]) -> frozenset[PlacedEntry]:
-    """The removals whose place no addition takes: an addition replaces what it finds there."""
+    """The removals whose place no addition takes: an addition replaces the entry at its place."""
     taken = {entry.place for entry in change.additions}
     return frozenset(entry for entry in change.removals if entry.place not in taken)

@@ -1,4 +1,4 @@
-"""Pure functions that remember: what has not changed is not worked out again."""
+"""Memoized pure functions: a result is recomputed only if its inputs have changed."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -9,9 +9,9 @@ Result = TypeVar("Result")
 
 
 class Memory(Generic[Place, Inputs, Result]):
-    """A pure function of a place and its inputs, with the last answer for each place.
+    """A pure function of a place (the cache key) and inputs; keeps the last result for each place.
 
-    For equal inputs the answer is the same object: who compares answers is done at once, too.
+    Equal inputs return the same object, so comparing results is fast, too.
     """
 
     def __init__(self, function: Callable[[Place, Inputs], Result]) -> None:
@@ -19,7 +19,7 @@ class Memory(Generic[Place, Inputs, Result]):
         self._last: dict[Place, tuple[Inputs, Result]] = {}
 
     def __call__(self, place: Place, inputs: Inputs) -> Result:
-        """The function's answer."""
+        """Return the result, from the cache if the inputs are unchanged."""
         last = self._last.get(place)
         if last is None or last[0] != inputs:
             last = self._last[place] = inputs, self._function(place, inputs)

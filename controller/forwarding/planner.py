@@ -1,8 +1,8 @@
-"""What should be installed: rules on the switches and host routes of the proxies.
+"""Compute the desired rules of the switches and host routes of the proxies.
 
-A pure function of topology and health, derived from `model.routing.Routing` alone. It is put
-together from parts, each a pure function of what `Routing` says of a GPU or switch and a rail. A
-planner remembers them: after a failure only the parts are worked out of which it says otherwise.
+The desired state is a pure function of topology and health, derived from `Routing` in
+`model.routing.paths` alone. It is assembled from parts, one for each GPU or switch and rail. The
+planner caches the parts: after a failure, only those whose routing changed are recomputed.
 """
 
 from collections import defaultdict
@@ -24,9 +24,9 @@ from model.routing.paths import Routing, bits
 class Rule:
     """An OpenFlow rule: IPv4 packets to `destination` leave by `port`.
 
-    `hardware_address` is what the last switch before a GPU writes into the Ethernet header.
-    When `port` has no link, the switch takes `backup` by itself (a fast-failover group). With
-    `in_port`, the rule is for what came in there alone.
+    The last switch before a GPU writes `hardware_address` into the Ethernet header. If `port` has
+    no link, the switch itself uses `backup` (a fast-failover group). With `in_port`, the rule
+    matches only packets that arrive on that port.
     """
 
     destination: IPv4Network
@@ -37,7 +37,7 @@ class Rule:
 
     @property
     def place(self) -> tuple[IPv4Network, int | None]:
-        """What a rule is for: a switch has one rule for each place."""
+        """The rule's key, destination and in-port: a switch has one rule for each."""
         return self.destination, self.in_port
 
 
@@ -45,7 +45,7 @@ class Rule:
 class Route:
     """A host route of a proxy: packets to `destination` go to `gateway` over `interface`.
 
-    Without a gateway the destination is cut off: the proxy says so to whoever sends.
+    Without a gateway the destination is unreachable: the proxy reports that to senders.
     """
 
     destination: IPv4Network
@@ -55,13 +55,13 @@ class Route:
 
     @property
     def place(self) -> IPv4Network:
-        """What a route is for: a proxy has one route for each place."""
+        """The route's key, its destination: a proxy has one route for each."""
         return self.destination
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """All rules by switch, all routes by GPU, and the pairs of GPUs that have no way."""
+    """All rules by switch, all routes by GPU, and the unreachable pairs of GPUs (`cut_off`)."""
 
     rules: dict[str, frozenset[Rule]]
     routes: dict[str, frozenset[Route]]
@@ -69,12 +69,12 @@ class DesiredState:
 
 
 def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
-    """What should be installed on a fabric of this health."""
+    """Compute the rules and routes for a fabric of this health."""
     return Planner(topology).state(health)
 
 
 class ForwardingAction(NamedTuple):
-    """A rule but for its destination."""
+    """A rule without its destination."""
 
     port: int
     hardware_address: str | None
@@ -83,30 +83,30 @@ class ForwardingAction(NamedTuple):
 
     @property
     def suits_many(self) -> bool:
-        """Whether it could be the way to many GPUs, from wherever."""
+        """Whether the action can serve many GPUs, from any in-port."""
         return self.hardware_address is None and self.in_port is None
 
     def rule(self, destination: IPv4Network) -> Rule:
-        """The rule for a destination."""
+        """The rule that applies this action to a destination."""
         return Rule(destination, *self)
 
 
-# The routing's word on a GPU and a rail: exits with the set of domains they are for, bit d for
-# domain d; and the exits to the rail's GPU in the own domain, if that is another one.
+# Routing of a GPU for a rail: egress GPUs for each set of destination domains (bit d for domain d);
+# and egress GPUs to the rail's GPU in the own domain, `None` if that is the GPU itself.
 HostInputs = tuple[tuple[tuple[Exits, int], ...], Exits | None]
-# The same for a switch and a rail: only the domains whose GPUs the switch has to know.
+# Routing of a switch for a rail: ports for each set of domains that the switch needs rules for.
 SwitchInputs = tuple[tuple[Ports, int], ...]
-# By switch and rail: the domains whose GPUs the switch has to know.
+# By switch and rail: the set of destination domains that the switch needs rules for.
 Needs = defaultdict[tuple[str, int], int]
 
-# Parts of the rules of switches, and of the routes of GPUs, by name.
+# Parts of the rules by switch name, and of the routes by GPU name.
 RuleSets = defaultdict[str, list[frozenset[Rule]]]
 RouteSets = defaultdict[str, list[frozenset[Route]]]
 
 
 @dataclass(frozen=True)
 class HostPart:
-    """What a GPU does with packets for a rail; those to the domains `by_nic` leave by its NIC."""
+    """Routes of a GPU to a rail; packets to the set of domains `by_nic` leave by its own NIC."""
 
     routes: frozenset[Route]
     cut_off: tuple[tuple[str, str], ...]
@@ -115,14 +115,14 @@ class HostPart:
 
 @dataclass(frozen=True)
 class SwitchPart:
-    """What a switch does with packets for a rail, and which domains' it hands to which switch."""
+    """Rules of a switch for a rail; `onward` maps next-hop switches to their domains."""
 
     rules: frozenset[Rule]
     onward: dict[str, int]
 
 
 class Planner:
-    """Works out the desired states of one topology, and remembers the parts of the last."""
+    """Computes desired states of one topology, and caches the parts of the last one."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -136,7 +136,7 @@ class Planner:
         self._rules = Memory(_union_of_rules)
 
     def state(self, health: Health) -> DesiredState:
-        """What should be installed: first on the hosts, then on those that they hand packets to."""
+        """Compute the desired state: host routes, then the rules of switches on their paths."""
         routing = Routing(self.topology, health)
         hosts = {gpu: self._host_parts(routing, gpu) for gpu in self.topology.gpus}
         rules, routes = self._detours(routing)
@@ -159,7 +159,7 @@ class Planner:
     # Hosts
 
     def _host_parts(self, routing: Routing, gpu: Gpu) -> list[HostPart]:
-        """One for each rail."""
+        """The parts of a GPU, one for each rail."""
         parts = []
         for rail in self._rails:
             peer = self.topology.gpu(gpu.domain, rail)
@@ -168,7 +168,7 @@ class Planner:
         return parts
 
     def _plan_host(self, place: tuple[Gpu, int], inputs: HostInputs) -> HostPart:
-        """One route for the whole rail, and one for each GPU that is reached otherwise."""
+        """Plan one route for the whole rail, and one for each GPU with another egress GPU."""
         gpu, rail = place
         dealt = self._deal(gpu, rail, inputs)
         if not dealt:
@@ -184,7 +184,7 @@ class Planner:
         return HostPart(frozenset(routes), cut_off, dealt.get(gpu.rail, 0))
 
     def _deal(self, gpu: Gpu, rail: int, inputs: HostInputs) -> dict[int | None, int]:
-        """For every chosen exit the domains it is for; `None` is for those that are cut off."""
+        """Destination domains of each selected egress GPU; those under `None` are unreachable."""
         outside, within = inputs
         own = 1 << gpu.domain
         sets = [(exits, domains & ~own) for exits, domains in outside]
@@ -198,7 +198,7 @@ class Planner:
         return dealt
 
     def _route(self, gpu: Gpu, destination: IPv4Network, chosen: int | None) -> Route:
-        """The route by one of the exits."""
+        """The route over the egress GPU `chosen`; an unreachable route if it is `None`."""
         if chosen is None:
             return Route(destination)
         by_nic = chosen == gpu.rail
@@ -214,7 +214,7 @@ class Planner:
     def _switch_parts(
         self, routing: Routing, hosts: dict[Gpu, list[HostPart]]
     ) -> dict[tuple[str, int], SwitchPart]:
-        """Plan what is needed, and what that needs of further switches, until nothing is new."""
+        """Plan the needed rules, and those they require on next hops, until nothing is missing."""
         needs = self._first_needs(routing, hosts)
         planned: Needs = defaultdict(int)
         parts: dict[tuple[str, int], SwitchPart] = {}
@@ -228,9 +228,9 @@ class Planner:
         return parts
 
     def _first_needs(self, routing: Routing, hosts: dict[Gpu, list[HostPart]]) -> Needs:
-        """What hosts hand to rail switches; and spine switches know all GPUs below them.
+        """Needs of rail switches, from their hosts' routes, and of spine switches: all GPUs below.
 
-        So when a spine switch takes over what another had, nothing is new to it.
+        So a spine switch that takes over traffic of another needs no new rules.
         """
         needs: Needs = defaultdict(int)
         for gpu, parts in hosts.items():
@@ -245,7 +245,7 @@ class Planner:
         return needs
 
     def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
-        """Choose a way for each domain, and for each origin that has to be told apart."""
+        """Choose a forwarding action for each domain, and for each origin where it matters."""
         switch, rail = place
         ways: defaultdict[ForwardingAction, int] = defaultdict(int)
         onward: defaultdict[str, int] = defaultdict(int)
@@ -261,7 +261,7 @@ class Planner:
         return SwitchPart(frozenset(self._rules_of_rail(rail, ways)), handed)
 
     def _rules_of_rail(self, rail: int, ways: dict[ForwardingAction, int]) -> Iterator[Rule]:
-        """One rule for each GPU; or one for the whole rail and those that are reached otherwise."""
+        """One rule for each GPU; or one for the whole rail, if most share it, and exceptions."""
         most = max(ways, key=lambda way: ways[way].bit_count(), default=None)
         for way, domains in ways.items():
             if way is most and way.suits_many and 2 * domains.bit_count() > self._domains:
@@ -271,14 +271,14 @@ class Planner:
                 yield way.rule(self._networks[self.topology.gpu(domain, rail)])
 
     def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
-        """The NIC links of the other GPUs, if the switch spreads by origin."""
+        """NIC links of the other GPUs, if the ECMP selection depends on the origin; else none."""
         if not ports.by_origin:
             return []
         nics = (link for link in self.topology.links_of(switch) if link.kind is LinkKind.NIC)
         return [link for link in nics if link.lower.node != gpu.name]
 
     def _steps(self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None) -> tuple[Step, ...]:
-        """The chosen step, and its backup if both lead to switches: those rewrite no address."""
+        """The chosen step, and its backup if both next hops are switches (no address rewrite)."""
         came_from = origin.lower.node if origin else ""
         chosen = self._choice.port(switch, gpu, ports, came_from)
         backup = self._choice.backup(switch, gpu, ports, came_from)
@@ -296,10 +296,10 @@ class Planner:
             origin.upper.number if origin else None,
         )
 
-    # Pairs of a domain whose HB links are not all well: their HB addresses are routed, too.
+    # In a domain with a failed HB link, the HB addresses of affected pairs are routed, too.
 
     def _detours(self, routing: Routing) -> tuple[RuleSets, RouteSets]:
-        """The rules and routes for HB addresses, along the ways of all such pairs."""
+        """The rules and routes for HB addresses, along the paths of all affected pairs."""
         rules: RuleSets = defaultdict(list)
         routes: RouteSets = defaultdict(list)
         for source, destination in self._detoured_pairs(routing):
@@ -325,7 +325,7 @@ class Planner:
                     yield source, destination
 
     def _is_direct(self, routing: Routing, source: Gpu, destination: Gpu) -> bool:
-        """Whether the destination is on the source's own HB link."""
+        """Whether both GPUs are in the same HB domain and both HB links work."""
         links = routing.live.hb[source], routing.live.hb[destination]
         return source.domain == destination.domain and None not in links
 
@@ -338,7 +338,7 @@ class Planner:
 
 
 def _dealt(ports: Ports, domains: int) -> Iterator[int]:
-    """Sets of domains that get the same: all if there is one port, else each its own."""
+    """Sets of domains with a common next hop: all if there is one port, else each by itself."""
     if len(ports.steps) == 1:
         yield domains
     elif ports.steps:

@@ -1,7 +1,7 @@
-"""How the rules of one switch for one rail become others, GPU by GPU.
+"""Update the rules of one switch for one rail, one destination GPU at a time.
 
-A rule for a whole rail may give way to rules for single GPUs of it, or take over from them, while
-some of these GPUs must have their new ways later than others.
+Rules for single GPUs may replace a rule for their whole rail, or the other way round, while some of
+these GPUs must get their new rules later than others.
 """
 
 from collections import defaultdict
@@ -17,13 +17,13 @@ from model.fabric.topology import Gpu
 from model.routing.distances import UNREACHABLE
 
 ByDestination = Mapping[IPv4Network, frozenset[Rule]]
-# How far it will be from the switch to the GPU with an address.
+# Distance in links, after the update, from the switch to the GPU with this address.
 Distance = Callable[[IPv4Address], int]
 
 
 @dataclass(frozen=True)
 class RuleChange:
-    """The rules for one rail, or for one address, before and after."""
+    """One switch's rules for one rail, or for one address, before and after the update."""
 
     network: IPv4Network
     before: ByDestination
@@ -33,10 +33,10 @@ class RuleChange:
 
     @cached_property
     def turns(self) -> dict[IPv4Network, int]:
-        """When each host whose packets meet other rules than before has its turn: by distance.
+        """Update round of each host whose rules change: its distance from the switch.
 
-        What the switch has not known is first, as no packet for it comes yet; what it need not
-        know any more is last.
+        A host new to the switch is first (0), as no packet for it arrives yet; a host whose rules
+        are only removed is last (`UNREACHABLE`).
         """
         if self.before == self.after:
             return {}
@@ -53,9 +53,9 @@ class RuleChange:
                 yield host, self.distance(host.network_address)
 
     def until(self, turn: int) -> frozenset[Rule]:
-        """The rules when all whose turn has come have their new ways, and all others the old ones.
+        """The rule set after round `turn`: hosts up to it have their new rules, the rest the old.
 
-        Where a rail's rule is for both, the former have the new rules each for itself.
+        Where one rail rule covers both, each updated host gets new rules of its own.
         """
         changed = [host for host, its_turn in self.turns.items() if its_turn <= turn]
         if len(changed) == len(self.turns):
@@ -69,7 +69,7 @@ class RuleChange:
         return frozenset(chain.from_iterable(mixed.values()))
 
     def _met(self, rules: ByDestination, host: IPv4Network) -> frozenset[Rule]:
-        """What packets for a host meet: rules for it alone, and the rail's unless those are all."""
+        """Rules that match a host: its own, and the rail's unless its own cover every in-port."""
         alone = rules.get(host, frozenset())
         if any(rule.in_port is None for rule in alone):
             return alone
@@ -77,7 +77,7 @@ class RuleChange:
 
 
 def _for_one(host: IPv4Network, rules: Iterable[Rule]) -> Iterator[Rule]:
-    """The same for one host; of two rules for the same port, the one that was for it alone."""
+    """Narrow rules to one host; of two for the same in-port, keep the more specific one."""
     by_port: dict[int | None, Rule] = {}
     for rule in sorted(rules, key=lambda rule: rule.destination.prefixlen):
         by_port[rule.in_port] = replace(rule, destination=host)
@@ -90,7 +90,7 @@ def rule_changes(
     domains: int,
     distance: Distance,
 ) -> list[RuleChange]:
-    """All rules of a switch, by rail where there is a rule for all of it, else by address."""
+    """Group a switch's rules by rail where a rule for the whole rail exists, else by address."""
     before, after = _by_destination(installed), _by_destination(wanted)
     networks = before.keys() | after.keys()
     rails = {n for n in networks if n.prefixlen == addressing.RAIL_PREFIX}
@@ -111,7 +111,7 @@ def rule_changes(
 
 
 def _hosts(rail: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:
-    """All GPUs of a rail."""
+    """NIC addresses (/32) of all GPUs of a rail."""
     number = addressing.rail_of(rail.network_address)
     gpus = (Gpu(domain, number) for domain in range(domains))
     return tuple(IPv4Network(addressing.nic_address(gpu)) for gpu in gpus)

@@ -1,7 +1,7 @@
-"""In what order new rules reach the switches: every stage is a whole set of rules for each switch.
+"""Plan update rounds: each is a complete rule set for every switch.
 
-Stages before the host routes are changed, and stages behind. Whoever is under way meets old rules
-and new ones; it must arrive all the same, and never go round in a circle.
+Some rounds come before the host routes change, the others after it. Packets in flight meet old
+and new rules; they must still arrive, and never loop.
 """
 
 from collections.abc import Mapping
@@ -20,20 +20,20 @@ Rules = Mapping[str, frozenset[Rule]]
 
 @dataclass(frozen=True)
 class UpdateRounds:
-    """What to install on the switches, one after the other."""
+    """Rule sets to install in order, before and after the host routes change."""
 
     before_routes: tuple[Rules, ...]
     behind_routes: tuple[Rules, ...]
 
 
 def immediate(installed: Rules, wanted: Rules) -> UpdateRounds:
-    """For what is broken: all that is new; what no switch has to know any more goes last."""
+    """On failure: add all new rules at once; last, delete those for destinations not needed."""
     first = {name: rules | _uncovered(installed[name], rules) for name, rules in wanted.items()}
     return UpdateRounds((first,), (wanted,))
 
 
 def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset[Rule]:
-    """The rules for destinations that no wanted rule is for."""
+    """Installed rules for destinations that no wanted rule covers."""
     networks = {rule.destination for rule in wanted}
     rails = [network for network in networks if network.prefixlen == addressing.RAIL_PREFIX]
     return frozenset(
@@ -45,11 +45,11 @@ def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset
 
 
 def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> UpdateRounds:
-    """For what works already, and is to take a better way.
+    """Without a failure: move working traffic to better paths, without loss.
 
-    What packets for a GPU meet is changed after all that they meet next: it is nearer to that GPU.
-    So new ways over switches never lead back into old ones. Forwarding by GPUs needs their routes:
-    what is further than a GPU comes behind these, and is not promised the same.
+    Update switches nearest the destination first, so a new rule never forwards to an old one.
+    A path over a transit GPU also needs that GPU's host routes: switches upstream of such a
+    GPU are updated after the host routes, without the same guarantee.
     """
     changes = {name: _changes(distances, name, installed[name], wanted[name]) for name in wanted}
     turns = {turn for of_one in changes.values() for c in of_one for turn in c.turns.values()}
@@ -61,7 +61,7 @@ def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> 
 
 
 def _stage(changes: Mapping[str, list[RuleChange]], turn: int) -> Rules:
-    """The rules of every switch when all changes up to a turn have been made."""
+    """The rules of every switch after round `turn`."""
     return {
         name: frozenset(chain.from_iterable(change.until(turn) for change in of_switch))
         for name, of_switch in changes.items()
@@ -78,9 +78,9 @@ def _changes(
 
 
 def routes_behind(gpu: Gpu, installed: frozenset[Route], wanted: frozenset[Route]) -> list[Route]:
-    """The routes of a GPU that go last: over them it forwards between GPUs of another domain.
+    """Old routes to remove last: those for which this GPU is a transit GPU of another HB domain.
 
-    Those GPUs return to their HB domain's own links with their own next change.
+    The GPUs of that domain return to their HB links when their own routes change.
     """
     own = addressing.domain_network(gpu.domain)
     to_hb = (r for r in installed - wanted if r.destination.subnet_of(addressing.HB_NETWORK))

@@ -7,7 +7,7 @@ from linux.namespaces import namespace_of
 
 
 class HostRoutes:
-    """The routes of one proxy. What is there is read once; others do not change our routes."""
+    """The routes of one proxy, read once at the start: nobody else changes our routes."""
 
     def __init__(self, process_id: int) -> None:
         with namespace_of(process_id):
@@ -16,12 +16,12 @@ class HostRoutes:
         self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
-        """Make our routes the desired ones; return how many were added and removed."""
+        """Change the routes to the desired ones; return how many were added and removed."""
         if desired is self.installed:
             return 0, 0
         change = difference(self.installed, desired)
         removals = vacated(change)
-        # The controller may have been here before the proxy got its links.
+        # The proxy may have got its links after the interfaces were last read.
         if not {route.interface for route in change.additions} - {""} <= self._index.keys():
             self._index = self._interfaces()
         self._netlink.change(change.additions, removals, self._index)
@@ -32,5 +32,5 @@ class HostRoutes:
         return {name: index for name, (index, _) in self._netlink.interfaces().items()}
 
     def close(self) -> None:
-        """Let go of the proxy's namespace."""
+        """Release the proxy's namespace."""
         self._netlink.close()

@@ -1,4 +1,4 @@
-"""Rules as OpenFlow 1.3 messages (ONF TS-006) and back."""
+"""Translate rules to OpenFlow 1.3 messages (ONF TS-006), and replies to rules."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network
@@ -10,27 +10,27 @@ from controller.forwarding.planner import Rule
 # The upper half of a cookie marks rules as ours, the lower is the controller's generation.
 COOKIE_MARK = 0x5241494C << 32  # "RAIL"
 COOKIE_MASK = 0xFFFFFFFF << 32
-# Longer prefixes win, as in a routing table: while a rail's rule and rules for single GPUs of it
-# are both installed, no packet takes the wrong one (OpenFlow leaves ties open, section 5.3).
+# The longest prefix wins, as in a routing table: a rule for one GPU overrides the rule for its rail
+# while both are installed (OpenFlow leaves ties undefined, section 5.3).
 BASE_PRIORITY = 100
-# A rule for what came in by one port wins over the one for the rest.
+# A rule with an in-port wins over a rule for all ports.
 IN_PORT_PRIORITY = 1
 ETHERTYPE_IPV4 = 0x0800
 PERMANENT = 0
 APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
-# No switch has this port, so a rule that leads there is never desired.
+# No switch has this port, so a rule that outputs to it is never desired.
 NO_PORT = 0
 BACKUP_BITS = 16  # port numbers are below 0xff00 (section 7.2.1)
 
-# The ports of a fast-failover group: the first that is live is taken (section 5.6.1).
+# The ports of a fast-failover group: the switch uses the first live one (section 5.6.1).
 Buckets = tuple[int, ...]
-# Its number and its buckets.
+# A group's number and its buckets.
 Group = tuple[int, Buckets]
 Groups = Difference[Group]
 
 
 def cookie(generation: int) -> int:
-    """The cookie of rules of a generation."""
+    """The cookie for rules of this generation."""
     return COOKIE_MARK | generation
 
 
@@ -41,7 +41,7 @@ def priority(rule: Rule) -> int:
 
 
 def group_id(port: int, backup: int) -> int:
-    """The number of the fast-failover group of two ports: it says what is in it."""
+    """The number of the fast-failover group of two ports; it encodes both."""
     return port << BACKUP_BITS | backup
 
 
@@ -54,9 +54,9 @@ def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
 def additions(
     datapath: Any, change: Difference[Rule], groups: Groups, generation: int
 ) -> list[Any]:
-    """The messages that install what is new: groups before the rules that refer to them.
+    """The messages that install additions: groups before the rules that refer to them.
 
-    A group of ours that is not as its number says is in the removals, too: it is modified.
+    A group whose installed buckets contradict its number is also in the removals: it is modified.
     """
     protocol = datapath.ofproto
     spoilt = {number for number, _ in groups.removals}
@@ -71,7 +71,7 @@ def additions(
 
 
 def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[Any]:
-    """The messages that remove what is no longer wanted: groups behind their rules."""
+    """The messages that remove unwanted entries: groups after the rules that refer to them."""
     delete = datapath.ofproto.OFPGC_DELETE
     return [
         *(removal(datapath, rule) for rule in vacated(change)),
@@ -80,18 +80,18 @@ def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[An
 
 
 def vacated_groups(groups: Groups) -> frozenset[Group]:
-    """The removals whose number no addition takes."""
+    """The groups to remove whose number no added group reuses."""
     taken = {number for number, _ in groups.additions}
     return frozenset(group for group in groups.removals if group[0] not in taken)
 
 
 def barrier(datapath: Any) -> Any:
-    """Is answered when all before it is done (section 7.3.8)."""
+    """A barrier request; its reply confirms all messages sent before it (section 7.3.8)."""
     return datapath.ofproto_parser.OFPBarrierRequest(datapath)
 
 
 def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
-    """A message about a fast-failover group (section 7.3.4.2)."""
+    """The message that adds, modifies or deletes a fast-failover group (section 7.3.4.2)."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
     buckets = [
         parser.OFPBucket(watch_port=port, actions=[parser.OFPActionOutput(port)]) for port in ports
@@ -122,7 +122,7 @@ def addition(datapath: Any, rule: Rule, generation: int) -> Any:
 
 
 def removal(datapath: Any, rule: Rule) -> Any:
-    """The message that removes a rule of ours, whatever its generation."""
+    """The message that removes a rule of ours, of any generation."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
     return parser.OFPFlowMod(
         datapath,
@@ -166,7 +166,7 @@ def request_groups(datapath: Any) -> Any:
 
 
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
-    """Groups in a reply; one that is no fast-failover group of ports has no buckets."""
+    """Groups in a reply; groups other than fast-failover groups of ports get no buckets."""
     return frozenset((entry.group_id, _buckets(datapath, entry)) for entry in entries)
 
 
@@ -194,7 +194,7 @@ def request_rules(datapath: Any) -> Any:
 
 
 def installed_rules(entries: list[Any]) -> dict[Rule, int]:
-    """Rules in a reply that stand where ours do and carry our mark, with their generations."""
+    """Rules in a reply with our cookie, match and priority, and their generations."""
     return {
         rule: entry.cookie & ~COOKIE_MASK
         for entry in entries
@@ -203,7 +203,7 @@ def installed_rules(entries: list[Any]) -> dict[Rule, int]:
 
 
 def _rule(entry: Any) -> Rule | None:
-    """A rule, if its match and its priority are as we write them."""
+    """Parse a rule; `None` if the controller writes no such match or priority."""
     fields = dict(entry.match.items())
     in_port = fields.pop("in_port", None)
     if fields.keys() != {"eth_type", "ipv4_dst"} or fields["eth_type"] != ETHERTYPE_IPV4:
@@ -214,7 +214,7 @@ def _rule(entry: Any) -> Rule | None:
 
 
 def _actions(entry: Any) -> tuple[int, str | None, int | None]:
-    """Port, hardware address and backup. What someone else made of ours leads to no port."""
+    """Port, hardware address and backup; `NO_PORT` if someone else changed the actions."""
     if [instruction.type for instruction in entry.instructions] != [APPLY_ACTIONS]:
         return NO_PORT, None, None
     match [_action(action) for action in entry.instructions[0].actions]:
@@ -236,5 +236,5 @@ def _action(action: Any) -> tuple[str, object]:
 
 
 def _network(value: str | tuple[str, str]) -> IPv4Network:
-    """A match without a mask is one address."""
+    """The network of a match; a match without a mask is one address."""
     return IPv4Network(value if isinstance(value, str) else "/".join(value))

@@ -1,8 +1,8 @@
-"""The few messages of rtnetlink(7) that must be fast, as bytes.
+"""Encode and parse the few rtnetlink(7) messages that must be fast.
 
-A failure means dozens of routes in dozens of namespaces at once, and each millisecond counts: all
-changes of a namespace go in one message, encoded here. pyroute2 needs a third of a millisecond a
-route, and four descriptors a namespace.
+A failure changes dozens of routes in dozens of namespaces at once, and each millisecond counts: the
+changes of a namespace are sent in batches of `BATCH`. pyroute2 needs a third of a millisecond per
+route, and four descriptors per namespace.
 """
 
 import errno
@@ -30,12 +30,12 @@ RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
 RTNH_F_ONLINK = 4  # the gateway needs no route of its own
 IFF_UP = 1
-IF_OPER_UP = 6  # if.h: what RFC 2863 calls up
-# Our routes carry this originator (rtnetlink(7), rtm_protocol), so that no other is touched.
+IF_OPER_UP = 6  # if.h: "up" in RFC 2863
+# Our routes carry this originator (rtnetlink(7), rtm_protocol), so that others stay unchanged.
 PROTOCOL = 155
-BATCH = 64  # messages a call: their answers must fit into the socket's buffer
+BATCH = 64  # messages per call: their replies must fit into the socket's buffer
 RECEIVE_BYTES = 1 << 18
-# A fabric that comes up makes thousands of messages, faster than anybody reads.
+# A starting fabric causes thousands of notifications, faster than the controller reads them.
 SO_RCVBUFFORCE = 33
 NEWS_BUFFER_BYTES = 16 * 1024 * 1024
 
@@ -43,7 +43,7 @@ Message = tuple[int, bytes]
 
 
 class Netlink:
-    """A socket in the present network namespace."""
+    """A netlink socket in the current network namespace."""
 
     def __init__(self, groups: int = 0) -> None:
         self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -53,17 +53,17 @@ class Netlink:
         self._sequence = 0
 
     def close(self) -> None:
-        """Let go of the namespace."""
+        """Release the namespace."""
         self.sock.close()
 
     def interfaces(self) -> dict[str, tuple[int, bool]]:
-        """By name: the index, and whether it works."""
+        """Interfaces by name: index, and whether the interface is up (RFC 2863)."""
         body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
         links = (link_of(payload) for kind, payload in self.dump(RTM_GETLINK, body))
         return {name: (index, up) for name, index, up in links}
 
     def routes(self, names: dict[int, str]) -> frozenset[Route]:
-        """Our routes; `names` are those of the interfaces by index."""
+        """Read our routes; `names` are the interfaces' names by index."""
         body = ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
         messages = (payload for _, payload in self.dump(RTM_GETROUTE, body))
         return frozenset(route for m in messages if (route := _parse_route(m, names)) is not None)
@@ -71,7 +71,7 @@ class Netlink:
     def change(
         self, added: Iterable[Route], removed: Iterable[Route], index: dict[str, int]
     ) -> None:
-        """Add, and then remove, routes; `OSError` if the kernel refuses one."""
+        """Add routes, then remove routes; raise `OSError` if the kernel refuses one."""
         replace = NLM_F_CREATE | NLM_F_REPLACE
         messages = [(RTM_NEWROUTE, replace, encode_route(route, index)) for route in added]
         messages += [(RTM_DELROUTE, 0, encode_route(route, index)) for route in removed]
@@ -79,7 +79,7 @@ class Netlink:
             self._send(messages[start : start + BATCH])
 
     def _send(self, batch: list[tuple[int, int, bytes]]) -> None:
-        """All in one call; the kernel confirms each."""
+        """Send a batch in one call, and wait until the kernel has confirmed each message."""
         parts = []
         for kind, flags, body in batch:
             self._sequence += 1
@@ -96,7 +96,7 @@ class Netlink:
                     check_error(payload)
 
     def dump(self, kind: int, body: bytes) -> Iterator[Message]:
-        """All that there is of what `kind` asks for; `OSError` if the kernel refuses."""
+        """Yield all replies to a dump request of type `kind`; raise `OSError` if refused."""
         self._sequence += 1
         flags = NLM_F_REQUEST | NLM_F_DUMP
         self.sock.send(HEADER.pack(HEADER.size + len(body), kind, flags, self._sequence, 0) + body)
@@ -113,10 +113,10 @@ class Netlink:
         return list(messages_in(self.sock.recv(RECEIVE_BYTES)))
 
     def news(self) -> list[Message] | None:
-        """What a group is told, after a wait for the first.
+        """Wait for the multicast group's next notifications, and return them.
 
-        `None` if it was more than the socket holds (netlink(7), ENOBUFS): then it is dropped, as
-        it is older than the present state, which must be read.
+        `None` if the socket's buffer overflowed (netlink(7), ENOBUFS): all queued notifications
+        are dropped, and the caller must read the current state, which is newer.
         """
         try:
             return self.receive()
@@ -138,7 +138,7 @@ class Netlink:
 
 
 class GroupReader:
-    """What a multicast group is told, and beside it a socket to ask for the present state."""
+    """A socket for notifications of a multicast group, and one to read the current state."""
 
     def __init__(self, groups: int) -> None:
         self._news = Netlink(groups=groups)
@@ -146,17 +146,17 @@ class GroupReader:
 
     @property
     def sock(self) -> socket.socket:
-        """Can be read when something has changed."""
+        """The notification socket: readable when something has changed."""
         return self._news.sock
 
     def close(self) -> None:
-        """Let go of the namespace."""
+        """Release the namespace."""
         self._news.close()
         self._reader.close()
 
 
 def check_error(payload: bytes) -> None:
-    """Raise `OSError` unless a message of type NLMSG_ERROR says that all is well."""
+    """Raise `OSError` unless a message of type NLMSG_ERROR has code 0, an acknowledgement."""
     (code,) = struct.unpack_from("=i", payload)
     if code:
         raise OSError(-code, f"rtnetlink: {os.strerror(-code)}")
@@ -171,7 +171,7 @@ def messages_in(data: bytes) -> Iterator[Message]:
 
 
 def attributes_in(data: bytes) -> dict[int, bytes]:
-    """The attributes behind a message's fixed part."""
+    """Parse the attributes after a message's fixed part, by type."""
     found = {}
     while len(data) >= ATTRIBUTE.size:
         length, kind = ATTRIBUTE.unpack_from(data)
@@ -181,9 +181,9 @@ def attributes_in(data: bytes) -> dict[int, bytes]:
 
 
 def link_of(payload: bytes) -> tuple[str, int, bool]:
-    """Name and index of an interface, and whether it works (RFC 2863), from RTM_NEWLINK.
+    """Name and index of an interface, and whether it is up (RFC 2863), from RTM_NEWLINK.
 
-    Carrier alone says less: a bridge forwards to a port some time after it has got carrier.
+    Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
     """
     _family, _kind, index, flags, _change = LINK.unpack_from(payload)
     found = attributes_in(payload[LINK.size :])
@@ -207,7 +207,7 @@ def encode_route(route: Route, index: dict[str, int]) -> bytes:
 
 
 def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:
-    """A route of ours in the main table, or `None`."""
+    """Parse a route; `None` if it is not ours or not in the main table."""
     _f, prefix, _s, _tos, table, protocol, _scope, kind, _flags = ROUTE.unpack_from(payload)
     if table != RT_TABLE_MAIN or protocol != PROTOCOL:
         return None

@@ -1,4 +1,4 @@
-"""What a connected switch has installed, as far as it has said so or confirmed it."""
+"""Rules and groups of a connected switch, as it reported them or was sent them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from controller.southbound import openflow
 
 
 class SwitchSession:
-    """One connection of a switch; a new connection begins anew."""
+    """One connection of a switch; after a reconnect, a new session starts empty."""
 
     def __init__(self, datapath: Any, done: Signal) -> None:
         self.datapath = datapath
@@ -21,14 +21,14 @@ class SwitchSession:
         self.done = done
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
-        """How many entries are to be added and to be removed, rules and groups."""
+        """Numbers of entries (rules and groups) to add and to remove."""
         groups = openflow.wanted_groups(wanted)
         rules, others = difference(self.rules, wanted), difference(self.groups, groups)
         added = len(rules.additions) + len(others.additions)
         return added, len(vacated(rules)) + len(openflow.vacated_groups(others))
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
-        """Send what makes the rules the wanted ones, additions first."""
+        """Send the difference to the wanted rules, additions first, and a barrier."""
         groups = openflow.wanted_groups(wanted)
         rules, others = difference(self.rules, wanted), difference(self.groups, groups)
         self.send(
@@ -40,7 +40,7 @@ class SwitchSession:
         self.rules, self.groups = wanted, groups
 
     def send(self, messages: Iterable[Any]) -> None:
-        """Send messages, and a barrier behind them; nothing if there are none."""
+        """Send messages followed by a barrier; send nothing if there are no messages."""
         messages = list(messages)
         if messages:
             for message in (*messages, openflow.barrier(self.datapath)):
@@ -48,6 +48,6 @@ class SwitchSession:
             self.awaited += 1
 
     def confirmed(self) -> None:
-        """A barrier has been answered."""
+        """Record that the switch has answered a barrier."""
         self.awaited -= 1
         self.done.set()

@@ -1,1 +1,1 @@
-"""What a fabric is: its specification, topology, addresses, link rates, health."""
+"""The fabric: specification, topology, addresses, link rates, health."""

@@ -1,4 +1,4 @@
-"""Addresses of the GPU proxies: pure functions of a GPU's place.
+"""Addresses of the GPU proxies: pure functions of a GPU's domain and rail.
 
 NIC domain: 10.0.0.0/8, a /17 for each rail, so that "all of rail r" is one route.
 HB domain: 172.16.0.0/12, a /23 for each HB domain.
@@ -48,12 +48,12 @@ def hb_address(gpu: Gpu) -> IPv4Address:
 
 
 def rail_of(address: IPv4Address) -> int:
-    """The rail that an address of a NIC, or of a rail's network, belongs to."""
+    """The rail of a NIC address or of a rail's network address."""
     return int(address) - int(NIC_NETWORK.network_address) >> 32 - RAIL_PREFIX
 
 
 def gpu_at(address: IPv4Address) -> Gpu:
-    """The GPU that an address of a NIC or in an HB domain belongs to."""
+    """The GPU with this NIC address or HB-domain address."""
     if address in NIC_NETWORK:
         rail = rail_of(address)
         return Gpu(int(address) - int(rail_network(rail).network_address) - 1, rail)
@@ -62,7 +62,7 @@ def gpu_at(address: IPv4Address) -> Gpu:
 
 
 def address_of(destination: Gpu, source: Gpu) -> IPv4Address:
-    """The address by which `source` reaches `destination`."""
+    """The address at which `source` reaches `destination`: HB within a domain, else NIC."""
     same_domain = destination.domain == source.domain
     return hb_address(destination) if same_domain else nic_address(destination)
 

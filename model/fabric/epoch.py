@@ -1,17 +1,17 @@
-"""What the fabric is during a part of an execution, and which GPU each rank has."""
+"""Epochs of constant fabric state during an execution, and the placement of ranks."""
 
 from dataclasses import dataclass
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Topology
 
-# The GPU of every rank.
+# The GPU of every rank, in rank order.
 Placement = tuple[Gpu, ...]
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the fabric is from `begin_s` on: its topology and its health."""
+    """State of the fabric from `begin_s` on: its topology and its health."""
 
     topology: Topology
     health: Health = HEALTHY

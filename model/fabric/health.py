@@ -1,4 +1,4 @@
-"""What of a fabric works: the failed links, and the slow ones."""
+"""Health of a fabric: its failed and its degraded links."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from model.fabric.topology import Hop, Link, Topology
 
 @dataclass(frozen=True)
 class Health:
-    """The links that are not used, by their names, and the rates in bit/s of degraded ones.
+    """Names of links that are not used, and the rates in bit/s of degraded links.
 
-    A dead switch or GPU is one all of whose links have failed. A link that fails in one direction
-    only has failed: no switch and no NIC uses half a link. Links that are `drained` are among the
-    `failed`: they are too slow to be worth their while, but lose nothing of what is under way.
+    All links of a dead switch or GPU have failed. A link that fails in one direction counts as
+    failed: no switch and no NIC uses half a link. The `drained` links are a subset of `failed`:
+    they are too slow to be worth using, but lose no packets in flight.
     """
 
     failed: frozenset[str] = frozenset()
@@ -22,7 +22,7 @@ class Health:
 
     @property
     def broken(self) -> frozenset[str]:
-        """The links that carry nothing, and not of our own will."""
+        """Names of the links that have failed and were not drained."""
         return self.failed - self.drained
 
     def is_live(self, link: Link) -> bool:

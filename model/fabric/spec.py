@@ -1,4 +1,4 @@
-"""What a fabric is to be: the specification that a scenario resolves to."""
+"""The specification of a fabric, as resolved from a scenario."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ class FabricKind(StrEnum):
 
 
 class Datapath(StrEnum):
-    """Where the rail and spine switches forward packets: both are Open vSwitch's."""
+    """The Open vSwitch datapath in which rail and spine switches forward packets."""
 
     KERNEL = "kernel"
     USER_SPACE = "user-space"
@@ -24,19 +24,19 @@ class Datapath(StrEnum):
 class FabricSpec:
     """A fabric of `domains` HB domains with `domain_size` GPUs each.
 
-    Rates are those of the real platform, in bit/s per direction; the emulated ones are smaller
-    by `bandwidth_scale`. `spines` and `oversubscription` matter where there are spine switches:
+    Rates are those of the real platform, in bit/s per direction; emulated rates are these divided
+    by `bandwidth_scale`. `spines` and `oversubscription` apply where there are spine switches:
     the uplinks of a rail switch carry the sum of its NIC links, divided by `oversubscription`.
-    `seed` turns the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail of
-    a rail-only fabric is a Clos network of so many leaf switches and `spines` spine switches.
+    `seed` rotates the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail
+    of a rail-only fabric is a Clos network of `rail_leaves` leaf and `spines` spine switches.
 
-    Spares are counted in: the last `spare_domains` of the domains and the last `spare_gpus` of
-    each domain's GPUs are idle until they replace others. `spare_rail_switches` have ports for
-    all domains, but no GPU until an optical switch moves NIC links to them.
+    Spares are included: the last `spare_domains` domains and the last `spare_gpus` GPUs of each
+    domain are idle until they replace others. `spare_rail_switches` have ports for all domains,
+    but no GPU until an optical switch moves NIC links to them.
 
-    `bucket_depth_s` is how many seconds of its rate each link's token bucket holds. `datapath` is
-    the one asked for; without, it is the machine's default. Delays in seconds and losses as parts
-    of all packets are those of each direction of a link; uplinks have those of NIC links.
+    `bucket_depth_s` is the depth of each link's token bucket, in seconds of its rate. `datapath`
+    is the requested one; `None` is the machine's default. Delays in seconds and losses as
+    fractions of packets apply to each direction of a link; uplinks have those of NIC links.
     """
 
     kind: FabricKind
@@ -82,12 +82,12 @@ class FabricSpec:
 
     @property
     def hb_impairment(self) -> Impairment:
-        """What HB links do to packets besides their rate."""
+        """Delay and loss of HB links."""
         return Impairment(self.hb_delay_s, self.hb_loss)
 
     @property
     def nic_impairment(self) -> Impairment:
-        """What NIC links and uplinks do to packets besides their rate."""
+        """Delay and loss of NIC links and uplinks."""
         return Impairment(self.nic_delay_s, self.nic_loss)
 
     @property

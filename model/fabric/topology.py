@@ -1,4 +1,4 @@
-"""The parts of a fabric and how they are joined: the one source of names, ports and capacities."""
+"""Nodes and links of a fabric: the only source of names, ports and link rates."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 
 
 class NodeKind(StrEnum):
-    """What a node of the fabric is."""
+    """Kinds of nodes of the fabric."""
 
     GPU = "gpu"
     HB_SWITCH = "hb-switch"
@@ -22,7 +22,7 @@ class NodeKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a link of the fabric is."""
+    """Kinds of links of the fabric."""
 
     HB = "hb-link"
     NIC = "nic-link"
@@ -42,7 +42,7 @@ class Port:
 class Link:
     """A full-duplex link. `rate_bps` is the emulated rate of either direction.
 
-    `lower` is the end that is nearer to the GPU. `depth_s` is that of its token buckets.
+    `lower` is the end nearer to the GPU. `depth_s` is the depth of its token buckets in seconds.
     """
 
     kind: LinkKind
@@ -63,7 +63,7 @@ class Link:
         return f"{self.lower.node}--{self.upper.node}"
 
     def __hash__(self) -> int:
-        """By name: links are keys where many packets' ways are worked out."""
+        """Hash the name only: links are dictionary keys when many paths are computed."""
         return hash(self.name)
 
     def port_of(self, node: str) -> Port:
@@ -134,9 +134,9 @@ class OpenFlowSwitch:
     index: int
 
 
-# A place of a rail for a NIC link: the rail, and the domain whose port on its switch it is.
+# The rail-switch port of a NIC link: the rail, and the domain that the port is for.
 Slot = tuple[int, int]
-# For every GPU, by domain and then by local rank: the slot that its NIC link leads to.
+# OCS cross-connects: the slot of each GPU's NIC link, by domain and then by local rank.
 Circuits = tuple[tuple[Slot, ...], ...]
 
 
@@ -152,17 +152,17 @@ class Topology:
 
     @cached_property
     def openflow_switches(self) -> tuple[str, ...]:
-        """The switches that the controller programs; a switch's place gives its datapath id."""
+        """Names of the switches that the controller programs, in the order of datapath ids."""
         return tuple(switch.name for switch in self.switches)
 
     @cached_property
     def rail_switches(self) -> tuple[str, ...]:
-        """The switches that GPUs are connected to by their NICs."""
+        """Names of the switches that the GPUs' NICs are connected to."""
         return tuple(s.name for s in self.switches if s.kind is NodeKind.RAIL_SWITCH)
 
     @cached_property
     def spine_switches(self) -> tuple[str, ...]:
-        """The switches that join rail switches."""
+        """Names of the switches that connect rail switches."""
         return tuple(s.name for s in self.switches if s.kind is NodeKind.SPINE_SWITCH)
 
     @cached_property
@@ -179,7 +179,7 @@ class Topology:
         return self._datapath_ids[switch]
 
     def gpu(self, domain: int, rail: int) -> Gpu:
-        """The GPU at a place."""
+        """The GPU of a domain and a rail."""
         return self.gpus[domain * self.spec.domain_size + rail]
 
     def domain(self, domain: int) -> tuple[Gpu, ...]:
@@ -189,7 +189,7 @@ class Topology:
 
     @cached_property
     def job_gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that a job uses as long as nothing is replaced, in rank order."""
+        """The GPUs that a job uses before any is replaced, in rank order."""
         size, domains = self.spec.job_size, self.spec.job_domains
         return tuple(gpu for gpu in self.gpus if gpu.rail < size and gpu.domain < domains)
 
@@ -216,7 +216,7 @@ class Topology:
 
     @cached_property
     def least_depth_s(self) -> float:
-        """The depth in seconds of the shallowest bucket: no link is hurt by a shorter pause."""
+        """Depth of the shallowest bucket in seconds: a shorter pause slows no link down."""
         return min(link.depth_s for link in self.links)
 
     @cached_property
@@ -226,33 +226,33 @@ class Topology:
 
     @cached_property
     def link_by_interface(self) -> dict[str, Link]:
-        """Links by the interfaces of their ends at switches."""
+        """Links by the names of their interfaces at switches."""
         uplinks = (link for link in self.links if link.kind is LinkKind.UPLINK)
         upper = {link.upper.interface: link for link in self.links}
         return upper | {link.lower.interface: link for link in uplinks}
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint: predictions and measurements of different topologies are not compared."""
+        """Fingerprint: predictions and measurements are only compared for the same topology."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def straight_circuits(spec: FabricSpec) -> Circuits:
-    """Every NIC link leads to the rail of its GPU's local rank."""
+    """Return the initial cross-connects: each NIC link leads to its GPU's own rail."""
     domains, rails = range(spec.domains), range(spec.domain_size)
     return tuple(tuple((rail, domain) for rail in rails) for domain in domains)
 
 
 def exchanged(circuits: Circuits, gpu: Gpu, slot: Slot) -> Circuits:
-    """The circuits when a GPU's NIC link has moved to a slot; who was there is where it was."""
+    """Move a GPU's NIC link to a slot, and the link that was there to the GPU's old slot."""
     before = circuits[gpu.domain][gpu.rail]
     moved = {slot: before, before: slot}
     return tuple(tuple(moved.get(old, old) for old in of_domain) for of_domain in circuits)
 
 
 def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topology:
-    """Lay out the fabric that `spec` describes, its NIC links as optical switches have them."""
+    """Build the fabric of `spec` with these cross-connects, by default the initial ones."""
     circuits = circuits or straight_circuits(spec)
     gpus = tuple(Gpu(d, r) for d in range(spec.domains) for r in range(spec.domain_size))
     switches = tuple(_switches(spec))
@@ -287,17 +287,17 @@ def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
 
 
 def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
-    """A rail's only switch has the rail's name."""
+    """Name of a leaf switch; a rail's only switch has the rail's name."""
     return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
 
 
 def slot_at(rail: int, port: int) -> Slot:
-    """The slot of a port for NIC links of a rail's switch."""
+    """The slot of a port number (from 1) for NIC links at a rail's switch."""
     return rail, port - 1
 
 
 def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
-    """Which leaf switch of every rail serves a domain: neighbours share one."""
+    """Index of the leaf switch that serves a domain in every rail; neighbours share one."""
     return domain * spec.rail_leaves // spec.domains
 
 
@@ -314,7 +314,7 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
 
 
 def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
-    """The switch's end is named for the GPU: an optical switch may move the link to another."""
+    """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
     rail, domain = slot
     rate_bps = round(spec.emulated_nic_bps)
     return Link(
@@ -332,7 +332,7 @@ def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
 
 
 def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:
-    """From every rail switch to all spine switches that join it to others."""
+    """Yield the links from every rail switch to all spine switches of its rail or the fabric."""
     leaves = [switch for switch in switches if switch.kind is NodeKind.RAIL_SWITCH]
     spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
     for leaf in leaves:

@@ -1,1 +1,1 @@
-"""Which GPU each rank has, and where a job goes on after a fault."""
+"""Placement of a job's ranks on GPUs, before and after a fault."""

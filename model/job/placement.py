@@ -1,4 +1,4 @@
-"""Where a job runs: what the fabric is and works, and which GPU every rank has."""
+"""Layouts of a job: the state of the fabric, and the GPU of every rank."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Pair = tuple[Gpu, Gpu]
 
 @dataclass(frozen=True)
 class Layout:
-    """The circuits of NIC links, what has failed, and the GPU of every rank."""
+    """The cross-connects of NIC links, the fabric's health, and the GPU of every rank."""
 
     spec: FabricSpec
     circuits: Circuits
@@ -27,35 +27,35 @@ class Layout:
 
     @cached_property
     def topology(self) -> Topology:
-        """The fabric with these circuits."""
+        """The fabric with these cross-connects."""
         return build_topology(self.spec, self.circuits)
 
     @property
     def epoch(self) -> Epoch:
-        """The fabric as predictions take it."""
+        """The fabric's state, as predictions use it."""
         return Epoch(self.topology, self.health)
 
     def addresses(self) -> dict[tuple[int, int], str]:
-        """Where each rank reaches each other one."""
+        """Addresses by (source rank, destination rank)."""
         gpus = list(enumerate(self.placement))
         return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
 
     def gpu_numbers(self) -> list[int]:
-        """The number of every rank's GPU among all GPUs."""
+        """Index of every rank's GPU among all GPUs, in rank order."""
         return [self.topology.gpus.index(gpu) for gpu in self.placement]
 
 
 def job_layout(spec: FabricSpec) -> Layout:
-    """The job on its own GPUs of a fabric that is well."""
+    """The job on its initial GPUs, in a fabric without failures."""
     return Layout(spec, straight_circuits(spec), build_topology(spec).job_gpus)
 
 
 def probed_pairs(
     layout: Layout, faults: Iterable[Fault], most: int
 ) -> tuple[Sequence[Pair], Sequence[Pair]]:
-    """Pairs that faults will hit and that have another way, and pairs that they do not touch.
+    """Return affected pairs that have another path, and unaffected pairs.
 
-    At most so many of either, spread over all.
+    At most `most` of each, evenly spread over all such pairs.
     """
     health = health_under(layout.topology, faults)
     before, after = Routing(layout.topology), Routing(layout.topology, health)
@@ -78,6 +78,6 @@ def _path(routing: Routing, pair: Pair) -> tuple[Hop, ...] | None:
 
 
 def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """So many of them, evenly."""
+    """Choose at most `most` pairs, evenly spaced."""
     count = min(most, len(pairs))
     return [pairs[place * len(pairs) // count] for place in range(count)]

@@ -1,4 +1,4 @@
-"""What a job can do about a fault: where it goes on (rail-only paper, section IV-C)."""
+"""Recovery strategies of a job and the layouts they lead to (rail-only paper, section IV-C)."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -10,7 +10,7 @@ from model.job.placement import Layout
 
 
 class RecoveryStrategy(StrEnum):
-    """What a job does when something has failed."""
+    """How a job recovers from a fault."""
 
     REROUTE = "reroute"
     RESTART = "abort-and-restart"
@@ -24,7 +24,7 @@ class RecoveryStrategy(StrEnum):
 def layout_after(
     layout: Layout, fault: Fault, reaction: RecoveryStrategy, group_size: int
 ) -> Layout:
-    """Where the job goes on, with the circuits that an optical switch has to make for it."""
+    """Return the job's layout after recovery, with the cross-connects that it needs."""
     match reaction:
         case RecoveryStrategy.REROUTE | RecoveryStrategy.RESTART:
             return layout
@@ -51,7 +51,7 @@ def _moved(layout: Layout, moves: dict[Gpu, Gpu], circuits: Circuits | None = No
 
 
 def _to_spare_domain(layout: Layout, fault: Fault) -> Layout:
-    """All ranks of the domain move, each to the same local rank, so to the same rail."""
+    """All ranks of the domain move to the spare domain, each to the same local rank and rail."""
     spare, gpus = layout.spec.job_domains, layout.topology.gpu_by_name
     lost = next(
         gpu.domain for gpu in gpus.values() if fault.target in (gpu.name, domain_name(gpu.domain))
@@ -60,7 +60,10 @@ def _to_spare_domain(layout: Layout, fault: Fault) -> Layout:
 
 
 def _to_spare_gpu(layout: Layout, lost: Gpu) -> Layout:
-    """Rail-optimized reaches a spare by any rail; rail-only has to bring it to the lost one's."""
+    """Move the lost GPU's rank to a spare GPU of its domain.
+
+    Rail-optimized reaches it by any rail; rail-only moves its NIC link to the lost GPU's slot.
+    """
     spare = Gpu(lost.domain, layout.spec.job_size)
     if layout.spec.kind is FabricKind.RAIL_OPTIMIZED:
         return _moved(layout, {lost: spare})

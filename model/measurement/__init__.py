@@ -1,1 +1,1 @@
-"""What was measured, as values: transfers, pauses, links, CPU windows."""
+"""Measurements as values: transfers, pauses, links, CPU samples."""

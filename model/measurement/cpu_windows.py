@@ -1,6 +1,6 @@
-"""How the machine and the switches fared, in windows of a tenth of a second.
+"""CPU samples of the machine and the switches, in windows of a tenth of a second.
 
-A `Reading` has running totals, as the kernel counts them; a `Window` is what happened between two.
+A `Reading` holds running totals, as the kernel counts them; a `Window` is the difference of two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class ThreadTime:
-    """What a thread has had of the processor, and how long it was ready and had to wait for it.
+    """CPU time of a thread, and the time for which it was runnable but waited for a core.
 
     `rests` counts how often it had nothing to do and slept (voluntary context switches).
     """
@@ -25,10 +25,10 @@ class ThreadTime:
 class Reading:
     """Running totals at a moment of CLOCK_MONOTONIC.
 
-    `idle_s` and `steal_s` are of all cores together, `stalled_s` is pressure-stall's "some"
+    `idle_s` and `steal_s` are sums over all cores. `stalled_s` is pressure-stall's "some"
     (Documentation/accounting/psi.rst), `None` where the kernel does not count it. `switches` are
     the main threads of the switch daemons, by process id. `backlog_bytes` is the longest queue of
-    any switch, if this reading looked at them.
+    any switch, `None` if this reading did not measure the queues.
     """
 
     ns: int
@@ -42,13 +42,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Window:
-    """What happened between two readings: shares of its length.
+    """The difference of two readings, as shares of the time between them.
 
-    `idle` and `steal` are of all cores; `beside_switch` is how many cores all others than that
-    switch daemon kept busy. `switch_busy` and `switch_delay` are of the switch daemon
-    that had the least time to spare: running, and ready but waiting for a processor;
-    `switch_behind_s` is how long it went on average without having done all that there was to do,
-    the window's length if it never had. `stalled` is the share in which some process waited.
+    `idle` and `steal` are shares of all cores. `switch_busy` and `switch_delay` are those of the
+    switch daemon with the least spare time: running, and runnable but waiting for a core.
+    `switch_behind_s` is the mean time for which this daemon had work pending without a break,
+    about the window's length if it never slept; `beside_switch` is the number of cores that all
+    other processes kept busy. `stalled` is the share in which some process waited for a core.
     """
 
     begin_ns: int
@@ -64,7 +64,7 @@ class Window:
 
 
 def window(before: Reading, after: Reading) -> Window:
-    """The difference of two readings. A daemon that only one of them knows does not count."""
+    """Return the difference of two readings, ignoring daemons that are not in both."""
     length_s = (after.ns - before.ns) / NS_PER_S
     capacity_s = length_s * after.cores
     busiest = _busiest(before.switches, after.switches)
@@ -87,7 +87,7 @@ def window(before: Reading, after: Reading) -> Window:
 
 
 def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) -> ThreadTime:
-    """What the daemon with the least time to spare has had meanwhile."""
+    """CPU time, between two readings, of the daemon with the least spare time."""
     had = [
         ThreadTime(
             busy_ns=after[pid].busy_ns - before[pid].busy_ns,
@@ -100,12 +100,12 @@ def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) 
 
 
 def _share(part: float, whole: float) -> float:
-    """The kernel counts some times in ticks, so that a window may seem to have more than all."""
+    """Limit a share to 0..1: the kernel counts some times in ticks, so a share may exceed 1."""
     return min(1.0, max(0.0, part / whole))
 
 
 def within(windows: Iterable[Window], begin_ns: int, end_ns: int) -> tuple[Window, ...]:
-    """The windows that lie within a span; if it is too short for any, those that touch it."""
+    """Return the windows within a span; if it is too short for any, those that overlap it."""
     touching = [w for w in windows if w.begin_ns < end_ns and w.end_ns > begin_ns]
     inside = [w for w in touching if w.begin_ns >= begin_ns and w.end_ns <= end_ns]
     return tuple(inside or touching)

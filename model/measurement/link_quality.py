@@ -1,9 +1,9 @@
-"""What a link, measured alone, must be: its rate, its latency, how evenly it lets frames go.
+"""Calibration of one link in isolation: its rate, its latency, the evenness of its frame gaps.
 
-Full frames are sent back to back until the sending end's queue is full; a train of more follows.
-What the token bucket makes of these shows in the times of their arrival. What the machine took
-meanwhile is left out: the question is about the link. Tolerances and the figures that they come
-from: docs/measuring.md, "Calibration".
+Full frames are sent back to back until the sender's queue is full; a train of more follows. The
+train's arrival times show the effect of the token bucket. Pauses of the machine are excluded, as
+only the link is in question. Tolerances and the measurements behind them: docs/measuring.md,
+"Calibration".
 """
 
 import random
@@ -20,41 +20,41 @@ from model.measurement.pauses import PauseLog
 FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 LINKS_OF_A_CLASS = 2
 
-# A train takes about so long, if that is neither too few frames nor too many to be kept.
+# Length of a train in seconds, within these limits of its number of frames.
 TRAIN_S = 0.08
 FEWEST_FRAMES, MOST_FRAMES = 12, 2000
-# What waits at the sending end while a train is sent: about so long, and fewer frames than a
-# shaper's queue holds.
+# Length in seconds of the sender's queue during a train, within these limits of its number of
+# frames; a shaper's queue holds more.
 QUEUED_S = 0.02
 FEWEST_QUEUED, MOST_QUEUED = 4, 400
-# The bucket is empty after so many times its depth at the latest, if the sender is any faster.
+# A sender faster than the link empties the bucket within this many bucket depths.
 MOST_DEPTHS = 8
-# What a sender can send as long as the bucket lets all pass, beyond that part it may not reach
-# when the shaper's timers take its core: then the rate is the sender's, and not the link's.
+# A sender may not exceed this share of its unshaped rate when the shaper's timers use its core:
+# above it, the measured rate is the sender's, not the link's.
 FILLS_UP_TO = 0.7
-# Behind a pause, frames that it held up come all at once: for so long they say nothing.
+# After a pause, delayed frames arrive all at once: arrivals are ignored for this long.
 SETTLING_S = 0.002
-# A trial says something of the link if so much of its train was not held up by pauses.
+# A trial is conclusive if at least this share of its train was undisturbed by pauses.
 ENOUGH_UNDISTURBED = 0.4
 
 RATE_TOLERANCE = 0.01
 LATENCY_TOLERANCE_S = 0.0005
 GAP_TOLERANCE = 0.25
-# A link is wrong if so many trials found it so, and the same of its rate, and none found it right.
+# A link is wrong if this many trials are, with rate errors this close, and no trial is right.
 WRONG_AFTER = 3
 SAME_RATE = 0.02
 _BILLION = 1e9
 
 
 class Direction(StrEnum):
-    """Up is what the link's lower end sends."""
+    """The direction of a link; up is sent by the link's lower end."""
 
     UP = "up"
     DOWN = "down"
 
 
 class Outcome(StrEnum):
-    """What calibration says of one direction of a link."""
+    """Calibration verdict on one direction of a link."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -63,7 +63,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A frame at the receiving end; others' are mostly the controller's probes of the link."""
+    """A received frame; those that are not `ours` are mostly the controller's link probes."""
 
     at_ns: int
     size_bytes: int
@@ -89,57 +89,57 @@ class Train:
 
     @property
     def frame_s(self) -> float:
-        """What a frame takes at the link's rate."""
+        """Seconds that a full frame takes at the link's rate."""
         return FRAME_BYTES * 8 / self.shaper.rate_bps
 
     @property
     def most_leading(self) -> int:
-        """How many frames go before it at most, so that the bucket runs empty."""
+        """Maximum number of frames sent before the train to empty the bucket."""
         return MOST_DEPTHS * self.window + self.queued
 
     @property
     def seconds(self) -> float:
-        """What the frames that count take at the link's rate."""
+        """Seconds from the train's first frame to its last at the link's rate."""
         return (self.frames - 1) * self.frame_s
 
     @property
     def window(self) -> int:
-        """A gap is taken over so many frames: a bucket may let its burst through at once."""
+        """Number of frames that a gap spans: a bucket may let its burst through at once."""
         return self.shaper.burst_bytes // FRAME_BYTES
 
     @property
     def gap_s(self) -> float:
-        """The gap over a window, if it is even."""
+        """The expected gap over a window, in seconds."""
         return self.window * self.frame_s
 
     @property
     def forgiven_s(self) -> float:
-        """A pause that is no longer takes nothing from the link.
+        """Longest pause in seconds that costs the link nothing.
 
-        The bucket may hold the tokens of nearly a frame when the pause begins.
+        A frame less than the depth: the bucket may hold nearly a frame's tokens when it begins.
         """
         return self.shaper.burst_bytes * 8 / self.shaper.rate_bps - self.frame_s
 
     def backlogged(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-        """What arrived with the train, from its first frame to its last.
+        """Return the arrivals from the train's first frame to its last.
 
-        Those before it let the bucket run empty: they say nothing of the rate.
+        Earlier frames emptied the bucket: they say nothing about the rate.
         """
         ours = [place for place, arrival in enumerate(arrivals) if arrival.ours]
         return arrivals[ours[-self.frames] : ours[-1] + 1]
 
 
-# The place of a frame of ours in a train, and when it arrived in nanoseconds.
+# The index of one of our frames in a train, and its arrival time in nanoseconds.
 Point = tuple[int, int]
 
 
 def undisturbed(
     arrivals: Sequence[Arrival], train: Train, pauses: PauseLog
 ) -> list[Sequence[Point]]:
-    """Our frames, in stretches in which the link sent without a break.
+    """Return our frames, in stretches in which the link sent without a break.
 
-    A pause that is longer than the bucket is deep ends a stretch: what it took does not come
-    back. Frames in and right behind a shorter one are late, but those after them are on time.
+    A pause longer than the bucket's depth ends a stretch: its loss is not made up for. Frames
+    in and right after a shorter pause are late and left out; those after them are on time.
     """
     points = [(n, a.at_ns) for n, a in enumerate(one for one in arrivals if one.ours)]
     begin_ns, end_ns = points[0][1], points[-1][1]
@@ -154,7 +154,7 @@ def undisturbed(
 
 
 def rate_of(stretches: Sequence[Sequence[Point]]) -> float:
-    """The rate in bit/s at which frames came: one slope through all stretches, by least squares."""
+    """Return the rate of arrivals in bit/s: one least-squares slope through all stretches."""
     above = below = 0.0
     for points in stretches:
         middle = sum(number for number, _ in points) / len(points)
@@ -166,16 +166,16 @@ def rate_of(stretches: Sequence[Sequence[Point]]) -> float:
 
 
 def others_rate_of(arrivals: Sequence[Arrival]) -> float:
-    """The rate in bit/s of what others sent meanwhile."""
+    """Return the rate in bit/s of frames that are not ours."""
     sent_bytes = sum(arrival.size_bytes for arrival in arrivals[:-1] if not arrival.ours)
     took_ns = max(1, arrivals[-1].at_ns - arrivals[0].at_ns)
     return sent_bytes * 8 * _BILLION / took_ns
 
 
 def gap_errors(stretches: Sequence[Sequence[Point]], train: Train) -> list[float]:
-    """How far each gap over a window of our frames is from size/rate, as a part of that; sorted.
+    """Return the relative error of each gap over a window, against size/rate, sorted.
 
-    Of frames without a pause between them.
+    Only gaps without a pause in between are used.
     """
     gap_ns, errors = train.gap_s * _BILLION, []
     for points in stretches:
@@ -187,13 +187,13 @@ def gap_errors(stretches: Sequence[Sequence[Point]], train: Train) -> list[float
 
 @dataclass(frozen=True)
 class LinkCalibration:
-    """One trial of one direction of a link, measured alone; gap errors are parts of `gap_s`.
+    """One trial of one direction of a link in isolation; gap errors are fractions of `gap_s`.
 
-    `others_bps` is what others, mostly the controller's probes, sent at the same time, `sender_bps`
-    what the sender can send when nothing holds its frames up. `paused_s`
-    is how long pauses took meanwhile, if they were `watched`; `undisturbed_s` how much of the
-    train's time is in the stretches that rate and gaps are of; `queued_s` for how long frames lay
-    ready for the link. Gap errors are `None` if no gap was undisturbed.
+    `others_bps` is the rate of other frames during the trial, mostly the controller's probes;
+    `sender_bps` is the sender's rate when nothing delays its frames. `paused_s` is the total length
+    of pauses during the trial, if they were `watched`. `undisturbed_s` is the part of the train's
+    time from which rate and gaps are computed; `queued_s` is how long the sender's queue keeps the
+    link busy. Gap errors are `None` if no gap was undisturbed.
     """
 
     link: str
@@ -218,9 +218,10 @@ class LinkCalibration:
 
     @property
     def rate_error(self) -> float:
-        """How far the rate is from the nominal one, as a part of that.
+        """The relative error of the measured rate against the nominal one.
 
-        The shaper lets what others send go on top, and takes it back later: it may count or not.
+        The rate may be nominal with or without others' frames: the shaper sends these on top of it
+        and takes their bytes back later.
         """
         if self.rate_bps > self.nominal_bps:
             return self.rate_bps / self.nominal_bps - 1
@@ -228,15 +229,15 @@ class LinkCalibration:
 
     @property
     def outcome(self) -> Outcome:
-        """What this trial alone says."""
+        """The verdict of this trial alone."""
         if self.undisturbed_s < ENOUGH_UNDISTURBED * self.seconds:
             return Outcome.UNDECIDED
         if not self.flaws:
             return Outcome.RIGHT
         if not self.can_be_filled:
             return Outcome.UNDECIDED
-        # Between pauses the rate is the link's; when a frame comes is the machine's, too.
-        # In a pause that was longer than its queue, the link was given nothing to carry.
+        # Between pauses, the rate depends on the link only; arrival times on the machine, too.
+        # During a pause longer than its queue lasted, the link had nothing to send.
         was_busy = self.pause_longest_s < self.queued_s
         about_the_link = was_busy and abs(self.rate_error) > RATE_TOLERANCE
         found = self.watched and (about_the_link or not self.paused_s)
@@ -249,7 +250,7 @@ class LinkCalibration:
 
     @property
     def flaws(self) -> tuple[str, ...]:
-        """What is out of tolerance: found and tolerated."""
+        """Issues: each value out of tolerance, with the tolerated one."""
         return tuple(self._flaws())
 
     def _flaws(self) -> Iterator[str]:
@@ -280,10 +281,10 @@ def calibration(
     *,
     sender_bps: float = inf,
 ) -> LinkCalibration:
-    """What frames on an idle link, and a train with those before it, say of this direction.
+    """Evaluate one direction from idle latencies and the arrivals of a train and frames before it.
 
-    `sender_bps` is what the sender can send; `pauses` are those of the machine, by the clock of
-    the arrivals.
+    `sender_bps` is the sender's rate when nothing delays its frames; `pauses` are those of the
+    machine, by the clock of the arrivals.
     """
     link, train = hop.link, Train(hop.link.shaper)
     steady = train.backlogged(arrivals)
@@ -321,7 +322,7 @@ class DirectionCalibration:
 
     @property
     def outcome(self) -> Outcome:
-        """Right once is right; wrong each time, often enough and in the same way, is wrong."""
+        """Right if any trial is; wrong if enough trials agree on the rate error; else undecided."""
         if any(trial.outcome is Outcome.RIGHT for trial in self.trials):
             return Outcome.RIGHT
         errors = sorted(t.rate_error for t in self.trials if t.outcome is Outcome.WRONG)
@@ -331,13 +332,13 @@ class DirectionCalibration:
 
     @property
     def counted(self) -> LinkCalibration:
-        """The trial that stands for all: the first that says what all say, or else the last."""
+        """The trial to report: the first with the overall outcome, or else the last."""
         same = [trial for trial in self.trials if trial.outcome is self.outcome]
         return same[0] if same else self.trials[-1]
 
 
 def representatives(topology: Topology) -> tuple[Link, ...]:
-    """Some links of each class, which the fabric's seed chooses."""
+    """Choose two links of each kind at random, by the fabric's seed."""
     chosen, links = random.Random(topology.spec.seed), []
     for kind in LinkKind:
         alike = [link for link in topology.links if link.kind is kind]

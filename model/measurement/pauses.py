@@ -1,7 +1,7 @@
-"""Pauses: spans of time in which a core ran none of us, whatever waited for it.
+"""Pauses: spans of time in which a core ran none of our processes, even runnable ones.
 
-The hypervisor gave it to another guest, or something of higher priority than all of ours had it.
-A watcher on each core notes them (`testbed/instruments/pauses.py`). Times are nanoseconds of
+The hypervisor gave the core to another guest, or a process of higher priority than ours had it.
+A watcher on each core records them (`testbed/instruments/pauses.py`). Times are nanoseconds of
 CLOCK_MONOTONIC.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NS_PER_S = 1e9
-# A wake-up that is later than this is a pause. Our own load makes one in a thousand that late.
+# A wake-up later than this counts as a pause. Our own load makes one in a thousand that late.
 SHORTEST_PAUSE_S = 0.001
 
 
 @dataclass(frozen=True, order=True)
 class Pause:
-    """A core ran none of us from `begin_ns` to `end_ns`."""
+    """A core ran none of our processes from `begin_ns` to `end_ns`."""
 
     begin_ns: int
     end_ns: int
@@ -29,9 +29,9 @@ class Pause:
 
 @dataclass(frozen=True)
 class PauseLog:
-    """All pauses of `cores` cores, in order, between two moments at which all were watched.
+    """All pauses of `cores` cores, in order, from `begin_ns` to `end_ns`, while all were watched.
 
-    With no watchers, or one that died, the span that was watched is short or empty.
+    Without watchers, or if one died, the watched span is short or empty.
     """
 
     cores: int
@@ -44,7 +44,7 @@ class PauseLog:
         return self.begin_ns <= begin_ns and end_ns <= self.end_ns
 
     def during(self, begin_ns: int, end_ns: int) -> "PauseLog":
-        """What was seen of a span: pauses that reach out of it are cut."""
+        """Return the log of a span; pauses that extend beyond it are cut."""
         cut = (
             Pause(max(pause.begin_ns, begin_ns), min(pause.end_ns, end_ns), pause.core)
             for pause in self.pauses
@@ -63,19 +63,19 @@ class PauseLog:
 
     @property
     def seconds(self) -> float:
-        """How long was watched."""
+        """Length of the watched span in seconds."""
         return max(0, self.end_ns - self.begin_ns) / NS_PER_S
 
     @property
     def lost(self) -> float:
-        """The part of all cores' time that pauses took."""
+        """Fraction of all cores' time lost to pauses."""
         lost_s = sum(pause.length_s for pause in self.pauses)
         return lost_s / (self.seconds * self.cores) if self.seconds else 0.0
 
     def beyond_s(self, depth_s: float) -> float:
-        """What pauses of all cores took beyond so many seconds each, in seconds together.
+        """Sum in seconds, over all pauses of all cores, of what exceeds `depth_s`.
 
-        A token bucket of that depth gives a link back what a pause took, but no more.
+        A token bucket makes up for pauses up to its depth, but for no more.
         """
         return sum(max(0.0, pause.length_s - depth_s) for pause in self.pauses)
 
@@ -87,9 +87,9 @@ class PauseLog:
     def stretches(
         self, begin_ns: int, end_ns: int, longer_than_s: float, settling_s: float
     ) -> Iterator[tuple[int, int]]:
-        """The parts of a span that lie between pauses longer than so many seconds, in order.
+        """Yield the parts of a span between pauses longer than `longer_than_s`, in order.
 
-        Each pause counts with so many seconds behind it, in which what it held up is made good.
+        Each pause is extended by `settling_s`, in which delayed frames catch up.
         """
         for pause in self.pauses:
             over_ns = pause.end_ns + round(settling_s * NS_PER_S)
@@ -107,10 +107,10 @@ NOT_WATCHED = PauseLog(1, 0, 0, ())
 
 @dataclass(frozen=True)
 class PauseProfile:
-    """What kind of machine this is: the share that pauses take, how many, and how long they are.
+    """Pauses of a machine: the share of time that they take, their frequency and their lengths.
 
-    `lost` is a part of all cores' time; `per_s` counts a core's pauses in a second; lengths are
-    seconds, `half_s` and `most_s` such that half, or 95 %, of the lost time is in shorter ones.
+    `lost` is a fraction of all cores' time; `per_s` counts pauses per second and core. Lengths are
+    in seconds: half of the lost time is in pauses up to `half_s`, 95 % in those up to `most_s`.
     """
 
     lost: float
@@ -120,7 +120,7 @@ class PauseProfile:
     longest_s: float
 
     def __str__(self) -> str:
-        """A sentence."""
+        """Describe the profile in a sentence."""
         kind = next(word for word, lost in _KINDS if self.lost <= lost)
         if not self.per_s:
             return f"This machine is {kind}: no pause of a core was longer than 1 ms."
@@ -130,12 +130,12 @@ class PauseProfile:
         )
 
 
-# The kinds of machines, each with the largest share that is lost there.
+# The kinds of machines, each with its largest fraction of lost time.
 _KINDS = (("quiet", 0.01), ("a little noisy", 0.05), ("noisy", 0.2), ("very noisy", 1.0))
 
 
 def profile(log: PauseLog) -> PauseProfile:
-    """The profile of what was watched."""
+    """Return the profile of a log of pauses."""
     lengths_s = sorted(pause.length_s for pause in log.pauses)
     return PauseProfile(
         lost=min(1.0, log.lost),
@@ -147,7 +147,7 @@ def profile(log: PauseLog) -> PauseProfile:
 
 
 def _within(lengths_s: Sequence[float], share: float) -> float:
-    """The length up to which pauses hold this share of all their time; 0 without pauses."""
+    """Length in seconds up to which pauses hold `share` of the lost time; 0 without pauses."""
     left_s = share * sum(lengths_s)
     for length_s in lengths_s:
         left_s -= length_s

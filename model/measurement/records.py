@@ -1,11 +1,11 @@
-"""What was measured: raw records of transfers, and what is derived from them."""
+"""Raw records of transfers and faults, and the repeats that transfers belong to."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TransferRecord:
-    """One transfer in one repeat; nanoseconds since the repeat's start, 0 if it never happened."""
+    """One transfer in one repeat; times in ns since the repeat's start, 0 if never reached."""
 
     repeat: int
     transfer: int
@@ -22,8 +22,8 @@ class TransferRecord:
 class Repeat:
     """One execution of a schedule. `completion_s` counts until the last byte has arrived.
 
-    `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are what
-    each rank counted of payload; of one that did not answer, 0.
+    `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
+    payload that each rank counted, 0 for a rank that did not answer.
     """
 
     number: int

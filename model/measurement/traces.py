@@ -1,4 +1,4 @@
-"""What became of a probe that shows its path."""
+"""Paths of probe packets, hop by hop."""
 
 from dataclasses import dataclass
 

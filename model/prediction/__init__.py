@@ -1,1 +1,1 @@
-"""How long a schedule takes, and what it asks of the machine."""
+"""Predictions of a schedule's completion time and of its load on the machine."""

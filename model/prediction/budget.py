@@ -1,4 +1,4 @@
-"""What a load needs of a machine, and how much of it a faithful emulation may take."""
+"""Processor time that a load needs, and how much of it a faithful emulation may take."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from model.fabric.spec import FabricSpec
 from model.prediction.load import Load
 from model.prediction.machine import HopKind, Machine
 
-# Parts of all cores, and of one core for a switch's only thread, that `auto` may ask for. Sixteen
+# Shares that `auto` may use of all cores, and of one core for the switches' only thread. Sixteen
 # GPUs at 15 to 55 % of two cores are within 1 % of their model (docs/measuring.md, "Figures").
 CPU_BUDGET = 0.5
 THREAD_BUDGET = 0.6
-# Estimates are on the safe side: 256 GPUs that were to need 107 % of all cores were within 3 % of
-# their model (docs/measuring.md, "Size and speed"). What may still work is not refused.
+# Estimates are conservative: 256 GPUs, estimated at 107 % of all cores, were within 3 % of their
+# model (docs/measuring.md, "Size and speed"). Loads that may still work are not refused.
 REFUSED_ABOVE = 1.5
-# And the part of all cores for the agents' own work, which longer executions make smaller.
+# Share of all cores for the agents' own work, which is smaller in longer executions.
 TRANSFER_BUDGET = 0.1
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a load needs: parts of all cores, by kind of hop, and of one core for the thread."""
+    """Needs of a load: shares of all cores, and of one core for the switches' `thread`."""
 
     by_hop: Mapping[HopKind, float]
     transfers: float
@@ -28,34 +28,34 @@ class Need:
 
     @property
     def data(self) -> float:
-        """The part of all cores for packets and bytes."""
+        """The share of all cores for packets and bytes."""
         return sum(self.by_hop.values())
 
     @property
     def cpu(self) -> float:
-        """The part of all cores, the agents' work for each transfer included."""
+        """The share of all cores, including the agents' work for each transfer."""
         return self.data + self.transfers
 
     @property
     def is_too_much(self) -> bool:
-        """Whether the machine cannot do it."""
+        """Whether the machine cannot carry the load."""
         return max(self.data, self.thread) > REFUSED_ABOVE
 
     @property
     def is_within_budget(self) -> bool:
-        """Whether data leaves enough of the machine idle; how many transfers is another matter."""
+        """Whether data leaves enough machine headroom; the number of transfers is not judged."""
         return self.data <= CPU_BUDGET and self.thread <= THREAD_BUDGET
 
 
 def switch_ports(spec: FabricSpec) -> int:
-    """Ports of rail and spine switches, all of which one daemon's thread serves."""
+    """The number of ports of all rail and spine switches, which one daemon's thread serves."""
     leaves = (spec.domain_size + spec.spare_rail_switches) * spec.rail_leaves
     uplinks = leaves * spec.spines if spec.has_spines else 0
     return spec.domains * spec.domain_size + 2 * uplinks
 
 
 def need(load: Load, machine: Machine, ports: int) -> Need:
-    """What a load needs of a machine whose switches have so many ports in all."""
+    """Return the needs of a load on a machine whose switches have `ports` ports in all."""
     cores, threads = machine.key.cores, machine.threads
     by_hop = {
         kind: machine.hop_cost(kind).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores

@@ -21,7 +21,7 @@ class Grid:
 
     @property
     def n(self) -> int:
-        """All GPUs."""
+        """The number of GPUs."""
         return self.x * self.y
 
 
@@ -65,12 +65,12 @@ def all_to_all_s(algorithm: str, kind: FabricKind, grid: Grid, pair: float) -> f
 
 
 def two_step_slowdown(grid: Grid) -> float:
-    """Rail-only against rail-optimized: [y(x-1)]/[x(y-1)] · C_S/C_F, about C_S/C_F."""
+    """Slowdown of rail-only over rail-optimized: [y(x-1)]/[x(y-1)] · C_S/C_F, about C_S/C_F."""
     return grid.y * (grid.x - 1) / (grid.x * (grid.y - 1)) * grid.nic / grid.hb
 
 
 def steps(collective: Collective, algorithm: str, grid: Grid) -> int:
-    """How many transfers wait for each other, one after the other."""
+    """The number of transfers that run one after the other."""
     if collective is Collective.ALL_TO_ALL and algorithm == "direct":
         return max(grid.x * (grid.y - 1), grid.x - 1)
     once = grid.n - 1 if algorithm == "ring" else grid.x - 1 + grid.y - 1

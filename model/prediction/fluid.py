@@ -1,9 +1,9 @@
-"""How long exactly this schedule takes on exactly this fabric.
+"""Fluid model of the completion time of one schedule on one fabric.
 
-Transfers are fluids. Each flows along the path that the routing gives it, flows that share a
-link share it fairly (max-min), and each begins when what it waits for is done. A shaped link is
-a token bucket: after idleness the first bytes pass at once (`model.shaping.Shaper`). Latencies
-are measured on single idle paths and handed in; no constant is fitted to a collective.
+Transfers are fluids. Each flows along the path that the routing gives it, flows on one link share
+it fairly (max-min), and each begins when its dependencies are done. A shaped link is a token
+bucket: after idleness the first bytes pass at once (`model.fabric.shaping.Shaper`). Latencies are
+measured on single idle paths and passed in; no constant is fitted to a collective.
 """
 
 import heapq
@@ -20,11 +20,11 @@ from model.workload.schedule import Schedule, Transfer
 
 PathClass = tuple[LinkKind, ...]
 
-# Events closer than this are one event: rounding must not split what happens together.
+# Events closer than this are one event: rounding must not separate simultaneous events.
 SAME_TIME_S = 1e-9
-# What TCP hands down at most at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
+# The most that TCP hands down at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
 MAX_SEGMENT_BYTES = 65536
-# Numbers of the transfers and their lengths travel with the payload.
+# The number and the length of a transfer travel with its payload.
 HEADER_BYTES = 8
 
 
@@ -51,9 +51,9 @@ def predict(
     health: Health = HEALTHY,
     placement: Placement | None = None,
 ) -> Prediction:
-    """Follow the schedule in time. `latency_s` is one-way, for a packet without payload.
+    """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
 
-    Raises `Unreachable` when a transfer's destination is cut off.
+    Raises `Unreachable` if a transfer has no path.
     """
     return predict_through(schedule, [Epoch(topology, health)], latency_s, placement)
 
@@ -64,9 +64,9 @@ def predict_through(
     latency_s: Mapping[PathClass, float],
     placement: Placement | None = None,
 ) -> Prediction:
-    """The same on a fabric that changes meanwhile. Packets take their new ways at once.
+    """Predict on a fabric that changes during the execution. Packets take new paths at once.
 
-    What is cut off waits for a later epoch; if none helps it, this raises `Unreachable`.
+    A transfer without a path waits for a later epoch; if none has one, raises `Unreachable`.
     """
     placement = placement or epochs[0].topology.job_gpus
     arrival_s = _Simulation(schedule, epochs, latency_s, placement).run()
@@ -82,7 +82,7 @@ def predict_through(
 def transfer_paths(
     schedule: Schedule, epoch: Epoch, placement: Placement
 ) -> list[tuple[Hop, ...] | None]:
-    """The path of every transfer; `None` where there is no way."""
+    """The path of every transfer; `None` for unreachable destinations."""
     routing = Routing(epoch.topology, epoch.health)
     known: dict[tuple[int, int], tuple[Hop, ...] | None] = {}
     for transfer in schedule.transfers:
@@ -105,10 +105,10 @@ def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> d
 
 
 def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> float:
-    """The busiest link's load over its rate: no measurement may be shorter.
+    """The busiest link's load over its rate, in seconds: no measurement may be shorter.
 
-    The burst of its token bucket leaves at once; and so does the last segment, for which the
-    bucket may go into debt, as large as segmentation offload makes it.
+    Two parts of the load leave at once and do not count: the burst of the token bucket, and the
+    last segment (up to segmentation offload's maximum), for which the bucket may go into debt.
     """
     largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
     last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
@@ -122,7 +122,7 @@ def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> flo
 
 @dataclass
 class _Bucket:
-    """One direction of a link. Tokens are bytes that may pass at once."""
+    """One direction of a link. `rate` is in bytes/s; tokens are bytes that may pass at once."""
 
     rate: float
     burst: float
@@ -130,7 +130,7 @@ class _Bucket:
     flows: set[int] = field(default_factory=set)
 
     def refill(self, used: float, elapsed_s: float) -> None:
-        """Gain what was not used of the rate."""
+        """Add tokens for the unused rate, up to `burst`."""
         self.tokens = min(self.burst, self.tokens + (self.rate - used) * elapsed_s)
 
 
@@ -162,7 +162,7 @@ class _Simulation:
         self.now_s = 0.0
 
     def _enter_epoch(self) -> int:
-        """Begin the epochs that are due: flows under way go on along their new paths."""
+        """Begin the epochs that are due: active flows continue on new paths; return how many."""
         entered = 0
         while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
             epoch = self.epochs.pop(0)
@@ -188,7 +188,7 @@ class _Simulation:
         return bucket
 
     def run(self) -> list[float]:
-        """When each transfer has arrived."""
+        """Run the simulation; return the arrival times of all transfers in seconds."""
         self._enter_epoch()
         for transfer in self.transfers:
             if not self.missing[transfer.id]:
@@ -223,7 +223,7 @@ class _Simulation:
         self.now_s = moment_s
 
     def _finish(self) -> int:
-        """Flows whose last byte has left: what waits for them may start after the latency."""
+        """End flows whose last byte has left and release their dependents; return how many."""
         finished = [
             flow
             for flow, left in self.remaining.items()
@@ -247,14 +247,14 @@ class _Simulation:
             self._release(other, self.arrival_s[flow] + self.latency[other])
 
     def _release(self, flow: int, moment_s: float) -> None:
-        """One of the things that `flow` waits for is done at `moment_s`; keep the latest."""
+        """Count one dependency of `flow` as done at `moment_s`; the last one starts it."""
         self.missing[flow] -= 1
         self.arrival_s[flow] = max(self.arrival_s[flow], moment_s)
         if not self.missing[flow]:
             heapq.heappush(self.events, (self.arrival_s[flow], flow))
 
     def _start(self) -> int:
-        """Begin what is due; its first bytes pass on the tokens of its path."""
+        """Start the flows that are due; first bytes use their path's tokens; return how many."""
         started = 0
         while self.events and self.events[0][0] <= self.now_s + SAME_TIME_S:
             _, flow = heapq.heappop(self.events)
@@ -269,7 +269,7 @@ class _Simulation:
 
 
 def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[list[int]]]:
-    """For each transfer those that wait for its end, and those whose destination it frees."""
+    """For each transfer, those that wait for its end, and those that it makes ready-to-receive."""
     waiting: list[list[int]] = [[] for _ in transfers]
     cleared: list[list[int]] = [[] for _ in transfers]
     for transfer in transfers:
@@ -281,7 +281,7 @@ def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[
 
 
 def _fair_rates(flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]) -> dict[int, float]:
-    """Max-min fair rates in bytes/s: fill all flows evenly, freeze those of a link that is full."""
+    """Max-min fair rates in bytes/s: raise all flows evenly, freeze those on a saturated link."""
     rates: dict[int, float] = {}
     open_flows = {id(b): (b, set(b.flows)) for flow in flows for b in route[flow]}
     spare = {key: bucket.rate for key, (bucket, _) in open_flows.items()}

@@ -1,8 +1,8 @@
-"""What an execution asks of each kind of hop: bytes in time, and from them packets.
+"""Load of an execution on each kind of hop: bytes over time, and packets computed from them.
 
-Pure bookkeeping over transfers: when each is under way, and what it crosses. The times are those of
-a prediction, or, much cheaper, those of flows that never share a link. With these no flow is ever
-slower than real, so what comes out as the busiest second is an upper bound.
+Computed from when each transfer is active and which hops it crosses. Times are those of a
+prediction, or, much cheaper, those of flows that never share a link. The latter are never slower
+than real flows, so they give an upper bound for the busiest second.
 """
 
 from bisect import bisect_right
@@ -19,13 +19,12 @@ from model.routing.paths import Routing
 from model.workload.schedule import Transfer
 
 SLICES = 400
-# What buckets let through at once takes no time in the model; a load needs some to be a rate.
+# The least completion time: bursts take no time in the model, but a rate needs some.
 SHORTEST_S = 1e-6
-# Mean bytes of a packet, acknowledgements among them, by the rate of the flow in bit/s. From the
-# counters of collectives, the smallest of those that were looked at; the first is an assumption
-# (docs/measuring.md). TCP hands
-# down about a millisecond's worth at once, from two packets to 64 KiB (tcp_tso_autosize in
-# net/ipv4/tcp_output.c).
+# Mean packet size in bytes, acknowledgements included, by the rate of the flow in bit/s. From
+# packet counters of collectives, the smallest that were seen; the first is an assumption
+# (docs/measuring.md). TCP hands down about a millisecond's worth at once, from two packets to
+# 64 KiB (tcp_tso_autosize in net/ipv4/tcp_output.c).
 PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
 
 Span = tuple[float, float]
@@ -34,7 +33,7 @@ Path = Sequence[Hop] | None
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked for in a second."""
+    """Packets and bytes per second by kind of hop, and transfers per second."""
 
     packets: Mapping[HopKind, float]
     size_bytes: Mapping[HopKind, float]
@@ -45,9 +44,9 @@ class Load:
 class Profile:
     """Bytes that each kind of hop carries over an execution, in slices of equal length.
 
-    They are kept by the rate of the flow in bit/s, as packets are larger at higher rates. `steps`
-    is the longest chain of transfers that wait for each other. An `exact` profile follows a
-    prediction.
+    `size_bytes` is keyed by kind of hop and rate of the flow in bit/s, as packets are larger at
+    higher rates. `steps` is the length of the longest chain of dependent transfers. An `exact`
+    profile has the times of a prediction.
     """
 
     completion_s: float
@@ -98,7 +97,7 @@ def profile(
     topology: Topology,
     arrival_s: Sequence[float] | None = None,
 ) -> Profile:
-    """The profile of an execution; without arrivals, as if no two flows ever shared a link."""
+    """The profile of an execution; without `arrival_s`, as if no two flows shared a link."""
     exact = arrival_s is not None
     spans = _spans(transfers, arrival_s) if arrival_s is not None else free_spans(transfers, paths)
     completion_s = max(SHORTEST_S, *(end for _, end in spans))
@@ -115,7 +114,7 @@ def profile(
 
 
 def crossed_paths(transfers: Iterable[Transfer], topology: Topology) -> list[Path]:
-    """The path of every transfer between the ranks of a job on a fabric that is well."""
+    """The path of every transfer between the ranks of a job, without failures."""
     routing, gpus = Routing(topology), topology.job_gpus
     known = {
         pair: routing.path(gpus[pair[0]], gpus[pair[1]])
@@ -125,7 +124,7 @@ def crossed_paths(transfers: Iterable[Transfer], topology: Topology) -> list[Pat
 
 
 def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
-    """What handles a flow's packets: its two ends, and the nodes between them."""
+    """Kinds of hops that handle a flow's packets: its two ends, and the nodes between them."""
     between = [hop.receiver for hop in hops][:-1]
     return [HopKind.ENDS, *(_kind_of(node, topology) for node in between)]
 
@@ -137,7 +136,7 @@ def _kind_of(node: str, topology: Topology) -> HopKind:
 
 
 def free_spans(transfers: Sequence[Transfer], paths: Sequence[Path]) -> list[Span]:
-    """From when to when each transfer flows if it has its links to itself, in seconds."""
+    """Begin and end of each transfer in seconds, if no links are shared."""
     arrival_s: list[float] = []
     spans = []
     for transfer, hops in zip(transfers, paths, strict=True):
@@ -153,7 +152,7 @@ def _spans(transfers: Sequence[Transfer], arrival_s: Sequence[float]) -> list[Sp
 
 
 def _begin_s(transfer: Transfer, arrival_s: Sequence[float]) -> float:
-    """When all that a transfer waits for has arrived."""
+    """Time in seconds at which all dependencies of a transfer have arrived."""
     waits = transfer.after if transfer.clear is None else (*transfer.after, transfer.clear)
     return max((arrival_s[other] for other in waits), default=0.0)
 
@@ -164,7 +163,7 @@ def _rate_bps(hops: Path) -> float:
 
 
 def longest_chain(transfers: Sequence[Transfer]) -> int:
-    """How many transfers wait for each other, at most, one after the other."""
+    """Length of the longest chain of dependent transfers."""
     depth: list[int] = []
     for transfer in transfers:
         waits = transfer.after if transfer.clear is None else (*transfer.after, transfer.clear)
@@ -173,7 +172,7 @@ def longest_chain(transfers: Sequence[Transfer]) -> int:
 
 
 def packet_bytes(rate_bps: float) -> float:
-    """The mean packet of a flow at a rate: between measured rates by powers, beyond constant."""
+    """Mean packet size at a flow's rate: log-log interpolation, constant outside `PACKETS`."""
     place = bisect_right(PACKETS, (rate_bps, 0.0))
     if place in (0, len(PACKETS)):
         return PACKETS[min(place, len(PACKETS) - 1)][1]
@@ -188,11 +187,11 @@ class _Tally:
     def __init__(self, completion_s: float) -> None:
         self.slices_a_second = SLICES / completion_s
         self.edges = [0.0] * (SLICES + 1)
-        # What begins and ends to be added to each whole slice.
+        # Changes, at each slice, of the amount that whole slices get.
         self.changes = [0.0] * (SLICES + 1)
 
     def add(self, amount: float, span: Span) -> None:
-        """Spread an amount over a span."""
+        """Spread an amount evenly over a span."""
         begin, end = (moment_s * self.slices_a_second for moment_s in span)
         first, last = int(begin), min(int(end), SLICES)
         if first >= last:
@@ -205,7 +204,7 @@ class _Tally:
         self.changes[last] -= density
 
     def slices(self) -> tuple[float, ...]:
-        """The amount of every slice; rounding may have left a trace behind the last one."""
+        """Amount of every slice; a rounding rest after the end is added to the last slice."""
         whole = list(accumulate(self.changes))
         found = [max(0.0, edge + all_) for edge, all_ in zip(self.edges, whole, strict=True)]
         found[SLICES - 1] += found.pop()

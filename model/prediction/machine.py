@@ -1,7 +1,7 @@
-"""What a machine can do: what packets, bytes and transfers cost it on each kind of hop.
+"""Costs of a machine: processor time of packets and bytes by kind of hop, and of transfers.
 
-Costs are seconds of processor time. They are measured once on a machine (`railbed doctor`), with
-small fabrics; what a load (`load.py`) needs of them is worked out in `budget.py`.
+Costs are in seconds. They are measured once on a machine (`railbed doctor`), with small fabrics;
+`budget.py` computes from them what a load (`load.py`) needs.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from math import inf
 
 from model.measurement.pauses import PauseProfile
 
-# How finely the cost of a wake-up is looked for, and how far.
+# Step size and number of steps in the search for the cost of a wake-up.
 WAKE_STEP_S, WAKE_STEPS = 1e-6, 200
 
 
 class HopKind(StrEnum):
-    """What handles packets: a flow has one pair of ends, and a path any number of the others."""
+    """Packet handlers on a path: one pair of ends, and any number of the others."""
 
     ENDS = "sender and receiver"
     HB_SWITCH = "HB switch"
@@ -26,19 +26,19 @@ class HopKind(StrEnum):
 
 @dataclass(frozen=True)
 class HopCost:
-    """Processor time of one hop, with the shaped link behind it."""
+    """Processor time of one hop and its shaped link, per packet and per byte."""
 
     packet_s: float
     byte_s: float
 
     def cpu_s(self, packets: float, size_bytes: float) -> float:
-        """What so many packets with so many bytes in all cost."""
+        """Processor seconds for `packets` packets with `size_bytes` bytes in all."""
         return packets * self.packet_s + size_bytes * self.byte_s
 
 
 @dataclass(frozen=True)
 class MachineKey:
-    """What a measurement is valid for."""
+    """Properties of a machine for which a measurement is valid."""
 
     kernel: str
     cpu: str
@@ -49,10 +49,10 @@ class MachineKey:
 
 @dataclass(frozen=True)
 class SwitchThreads:
-    """The daemon of all rail and spine switches: one thread serves all ports.
+    """Costs of the daemon of all rail and spine switches: one thread serves all ports.
 
-    Whenever it wakes it looks at every port. At low load each packet wakes it; at high load what
-    has come meanwhile waits for the next look: being busy is not being overloaded.
+    Each wake-up polls every port. At low load each packet causes a wake-up; at high load, packets
+    that arrive during a poll wait for the next one: a busy thread is not yet overloaded.
     """
 
     cost: HopCost
@@ -60,14 +60,14 @@ class SwitchThreads:
     port_s: float
 
     def waking(self, packets_per_s: float, ports: float) -> float:
-        """The part of a second for waking up; a look takes in what came during the one before."""
+        """Share of time for wake-ups; a poll handles all packets that came during the last one."""
         looks_s = packets_per_s * (self.wake_s + ports * self.port_s)
         return looks_s / (1 + looks_s)
 
 
 @dataclass(frozen=True)
 class ThreadSample:
-    """A load of a switch's thread: per second packets, bytes and processor seconds."""
+    """Load of the switches' thread: packets, bytes and processor seconds, each per second."""
 
     packets: float
     size_bytes: float
@@ -87,14 +87,14 @@ class Machine:
     pauses: PauseProfile
 
     def hop_cost(self, kind: HopKind) -> HopCost:
-        """All that one hop costs at high load, in a switch's thread too."""
+        """Total cost of one hop at high load, including the switches' thread."""
         cost, thread = self.hops[kind], self.threads.cost
         if kind is not HopKind.SWITCH:
             return cost
         return HopCost(cost.packet_s + thread.packet_s, cost.byte_s + thread.byte_s)
 
     def most_packets_per_s(self, kind: HopKind, packet_bytes: float) -> float:
-        """Packets that a single kind of hop could carry if it had the machine to itself.
+        """Packets per second that one kind of hop could carry with the machine to itself.
 
         Packets of rail and spine switches all go through one thread.
         """
@@ -107,10 +107,10 @@ class Machine:
 
 
 def solve_cost(slow: tuple[float, float, float], fast: tuple[float, float, float]) -> HopCost:
-    """The cost of a hop from two loads, each packets, bytes and processor seconds.
+    """Solve for the cost of a hop from two loads, each (packets, bytes, processor seconds).
 
-    Where noise would make one of the two costs negative, it is nothing, and the other one is
-    as high as the dearer of the loads asks for.
+    If noise would make one of the two costs negative, it is 0, and the other is the higher of
+    the two loads' values.
     """
     (packets, size, cpu_s), (more_packets, more_size, more_cpu_s) = slow, fast
     determinant = packets * more_size - more_packets * size
@@ -127,10 +127,10 @@ def solve_cost(slow: tuple[float, float, float], fast: tuple[float, float, float
 def solve_threads(
     small: ThreadSample, large: ThreadSample, light: ThreadSample, ports: float
 ) -> SwitchThreads:
-    """What a thread with so many ports costs, from three loads, one of them light.
+    """Estimate the costs of a thread with `ports` ports from three loads, one of them light.
 
-    For every cost of a wake-up, two loads give those of packets and bytes; the light load tells
-    which is right. How the wake-up depends on ports is not known yet.
+    For each candidate cost of a wake-up, two loads give the costs of packets and bytes; the light
+    load selects the candidate. `port_s` stays 0: `with_ports` finds it.
     """
 
     def candidate(wake_s: float) -> SwitchThreads:
@@ -149,7 +149,7 @@ def solve_threads(
 
 
 def with_ports(few: SwitchThreads, ports: float, many: ThreadSample, more: float) -> SwitchThreads:
-    """Divide the cost of a wake-up with `ports` ports by the load of a thread with `more`."""
+    """Split a wake-up's cost into fixed and per-port parts, by a load with `more` ports."""
     waking = many.busy - few.cost.cpu_s(many.packets, many.size_bytes)
     waking = min(max(waking, 0.0), 0.95)
     look_s = waking / (1 - waking) / many.packets

@@ -1,1 +1,1 @@
-"""The path of every packet in any health, for the controller and the prediction alike."""
+"""Paths of all packets in a fabric of any health, for both controller and prediction."""

@@ -1,4 +1,4 @@
-"""What works of a fabric, and how far every switch is from a GPU over it."""
+"""Live links of a fabric, and the distance of every switch to a GPU over them."""
 
 import heapq
 from collections import defaultdict
@@ -8,13 +8,13 @@ from functools import cached_property
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology
 
-# What it costs to be forwarded by a GPU, in links: more than the longest way over switches.
+# Cost of a transit GPU, in links: more than the longest path over switches.
 GPU_TRANSIT = 1000
 UNREACHABLE = 1 << 30
 
 
 class LiveLinks:
-    """The links of a fabric that work, by who uses them, and the domains that are alike in them."""
+    """Live links of a fabric by the GPU or switch that uses them, and domains alike in them."""
 
     def __init__(self, topology: Topology, health: Health) -> None:
         self.topology = topology
@@ -36,7 +36,7 @@ class LiveLinks:
 
     @cached_property
     def forwarders(self) -> dict[str, dict[int, list[Gpu]]]:
-        """GPUs that can forward, by the switch of their NIC and by their domain."""
+        """Possible transit GPUs (both links live), by the switch of their NIC and by domain."""
         found: dict[str, dict[int, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
         for gpu, nic in self.nic.items():
             if nic is not None and self.hb[gpu] is not None:
@@ -44,12 +44,12 @@ class LiveLinks:
         return found
 
     def representative(self, gpu: Gpu) -> Gpu:
-        """The GPU of the same rail in the first domain that is like this one's."""
+        """The GPU of the same rail in the first domain alike (see `alike`)."""
         return self.topology.gpu(self.alike[gpu.domain], gpu.rail)
 
     @cached_property
     def domains_alike(self) -> list[int]:
-        """Sets of domains that are alike, bit d for domain d."""
+        """Sets of domains with the same live links, bit d for domain d."""
         sets: dict[int, int] = defaultdict(int)
         for number, first in enumerate(self.alike):
             sets[first] |= 1 << number
@@ -57,7 +57,7 @@ class LiveLinks:
 
     @cached_property
     def alike(self) -> list[int]:
-        """For every domain the first one with the same live links to the same switches."""
+        """For every domain, the first domain with the same live links to the same switches."""
         first: dict[tuple[object, ...], int] = {}
         return [
             first.setdefault(tuple(self._live_links(domain)), domain)
@@ -65,14 +65,14 @@ class LiveLinks:
         ]
 
     def _live_links(self, domain: int) -> Iterator[tuple[bool, str]]:
-        """What works of each GPU of a domain: its HB link, and its NIC link to which switch."""
+        """Yield for each GPU whether its HB link is live, and the switch of its live NIC link."""
         for gpu in self.topology.domain(domain):
             nic = self.nic[gpu]
             yield self.hb[gpu] is not None, "" if nic is None else nic.upper.node
 
 
 class Distances:
-    """From all switches to any GPU, in links. One domain stands for all that are like it."""
+    """Distances in links from switches to GPUs; domains alike share a representative's."""
 
     def __init__(self, live: LiveLinks) -> None:
         self.topology = live.topology
@@ -80,17 +80,16 @@ class Distances:
         self._known: dict[Gpu, dict[str, int]] = {}
 
     def from_openflow_switches(self, destination: Gpu) -> dict[str, int]:
-        """By the switch; one that has no way is missing."""
+        """Distances to `destination` by switch; switches without a path are missing."""
         alike = self._live.representative(destination)
         if alike not in self._known:
             self._known[alike] = self._measured(alike)
         return self._known[alike]
 
     def from_hb_switch(self, domain: int, destination: Gpu) -> int:
-        """`FAR` if there is no way.
+        """Distance from an HB switch to `destination`; `UNREACHABLE` if there is no path.
 
-        Where the domain that stands for the destination's is itself in question, the two change
-        places.
+        Distances are cached for a representative domain; if asked about that one, swap the two.
         """
         here, there = destination.domain, self._live.alike[destination.domain]
         domain = {here: there, there: here}.get(domain, domain)
@@ -98,7 +97,7 @@ class Distances:
         return self.from_openflow_switches(destination).get(switch, UNREACHABLE)
 
     def _measured(self, destination: Gpu) -> dict[str, int]:
-        """Dijkstra's algorithm, from the destination on."""
+        """Compute distances by Dijkstra's algorithm, starting at the destination."""
         links = self._live.hb[destination], self._live.nic[destination]
         found = {link.upper.node: 1 for link in links if link is not None}
         waiting = sorted((cost, switch) for switch, cost in found.items())
@@ -114,9 +113,9 @@ class Distances:
 
     @cached_property
     def _neighbours(self) -> dict[str, list[tuple[int, str]]]:
-        """Switches from which a packet can come: over an uplink, or forwarded by a GPU.
+        """Adjacent switches with costs: over an uplink, or through a transit GPU.
 
-        That the destination would forward to itself does no harm: its switches are nearest anyway.
+        The destination itself may count as a transit GPU: its switches are nearest anyway.
         """
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for switch, hops in self._live.uplinks.items():

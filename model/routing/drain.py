@@ -1,4 +1,4 @@
-"""Which slow links are given up, as their traffic is better off on others."""
+"""Draining of slow links whose traffic is faster on other links."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -8,15 +8,15 @@ from model.fabric.topology import Gpu, Link, LinkKind, Topology
 
 
 def drain(topology: Topology, seen: Health) -> Health:
-    """Give up the slow links whose traffic is better off on the other links of their tier.
+    """Drain the slow links whose traffic is faster on the other links of their tier.
 
-    Of m links that are equal and share their traffic evenly, the slowest sets the pace. Without
-    one of them the others carry m/(m-1) of what they did; with it, all wait nominal/rate times as
-    long: a slow link is drained below (m-1)/m of its nominal rate, and of several so many that
-    the number of links that are left, times the lowest rate among them, is highest.
+    Of m equal links that share their traffic evenly, the slowest sets the pace. Without one of
+    them, the others carry m/(m-1) of their load; with it, all take nominal/rate times as long.
+    So one slow link is drained below (m-1)/m of its nominal rate; of several, the number drained
+    is the one that maximizes the number of links left times the lowest rate among them.
 
-    The tier of a NIC link are its domain's, of GPUs both of whose links work; of an uplink, its
-    rail switch's. Nothing is as fast as an HB link: none is drained.
+    The tier of a NIC link is the NIC links of its domain, of GPUs with both links live; that of an
+    uplink is the uplinks of its rail switch. HB links are never drained: no other link is as fast.
     """
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
     if not slow:
@@ -28,14 +28,14 @@ def drain(topology: Topology, seen: Health) -> Health:
     return Health(seen.broken | found.drained, kept, frozenset(found.drained))
 
 
-# Links that share their traffic: those of a domain, by its number, or of a rail switch.
+# Links that share their traffic: the kind, and the domain's number or the rail switch's name.
 Tier = tuple[LinkKind, int | str]
-# Where a link leads, as far as reaching others over it is concerned.
+# The part of the network or the spine switch that a link gives access to.
 Place = str
 
 
 class _Draining:
-    """The decisions so far: each sees what is left by those before it."""
+    """Decisions tier by tier; each considers only the links that earlier ones left."""
 
     def __init__(self, topology: Topology, broken: frozenset[str], slow: dict[str, int]) -> None:
         self._topology = topology
@@ -46,20 +46,20 @@ class _Draining:
         self._parts = self._found_parts()
 
     def slow_tiers(self) -> list[Tier]:
-        """The tiers with slow links, the slowest link's first."""
+        """The tiers with slow links, the one with the slowest link first."""
         lowest = {
             tier: min(self._share(link) for link in links) for tier, links in self._tiers.items()
         }
         return sorted((t for t in lowest if lowest[t] < 1), key=lambda t: (lowest[t], str(t)))
 
     def decide(self, tier: Tier) -> None:
-        """Drain as many of the slowest links of a tier as is best; in doubt, fewer."""
+        """Drain the best number of a tier's slowest links; if several are equal, the fewest."""
         links = self._tiers[tier]
         best = max(self._options(tier), key=lambda kept: len(kept) * min(map(self._share, kept)))
         self.drained |= {link.name for link in links if link not in best}
 
     def _options(self, tier: Tier) -> Iterator[list[Link]]:
-        """What can be kept of a tier: all; and with each slow link less, as far as that goes."""
+        """Yield candidate link sets: all, then without the slowest, while peers stay reachable."""
         kept = self._tiers[tier]
         needed = [places for places in self._partners(tier) if places & self._places(kept)]
         yield kept
@@ -70,7 +70,7 @@ class _Draining:
                 yield kept
 
     def _share(self, link: Link) -> float:
-        """What a link has of its nominal rate."""
+        """The rate of a link as a fraction of its nominal rate."""
         return self._slow.get(link.name, link.rate_bps) / link.rate_bps
 
     def _is_live(self, link: Link) -> bool:
@@ -87,17 +87,17 @@ class _Draining:
                 found[LinkKind.UPLINK, link.lower.node].append(link)
         return found
 
-    # A link can only be spared if all that is reached over it is reached as well over another.
+    # A link can only be drained if everything reached over it is also reached over another.
 
     def _places(self, links: Iterable[Link]) -> set[Place]:
-        """The parts of the network that NIC links lead into; the spine switches of uplinks."""
+        """The network parts that NIC links lead to, or the spine switches that uplinks lead to."""
         return {self._parts.get(link.upper.node, link.upper.node) for link in links}
 
     def _partners(self, tier: Tier) -> list[set[Place]]:
-        """For each that a tier's links may have to reach, the places where it is found.
+        """For each peer that a tier's links may have to reach, the places that give access to it.
 
-        Rail switches; or domains, and GPUs whose HB link has failed and that are found at their
-        NIC links alone.
+        Peers of uplinks are rail switches; peers of NIC links are domains, and single GPUs whose
+        HB link has failed, so that only their NIC link reaches them.
         """
         others = [
             self._places(filter(self._is_live, links))
@@ -119,9 +119,9 @@ class _Draining:
         return self._topology.link_of(gpu, LinkKind.HB), self._topology.link_of(gpu, LinkKind.NIC)
 
     def _found_parts(self) -> dict[str, Place]:
-        """For each rail switch the first of those that it is joined to by uplinks.
+        """For each rail switch, the first rail switch that it is connected to by uplinks.
 
-        Draining never parts them: they keep a spine switch in common.
+        Draining never disconnects them: they keep a common spine switch.
         """
         uplinks: defaultdict[str, list[str]] = defaultdict(list)
         for link in self._topology.links:

@@ -1,26 +1,26 @@
-"""Which of several ways that are equally near: spread evenly, never by chance.
+"""ECMP selection: an even, deterministic choice among equal-cost next hops.
 
-Whatever the health of a fabric: that has decided which ways there are.
+It does not depend on the fabric's health, which has already determined the candidates.
 """
 
 from dataclasses import dataclass
 
 from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, leaf_of_domain
 
-# One link into the HB domain's switch and one out of it, or a single link.
+# The hops to the next node: one link, or two links by way of an HB switch.
 Step = tuple[Hop, ...]
 
-# GPUs of a domain by whose NIC a packet leaves it, by local rank; or its destination there.
+# Local ranks of the egress GPUs by whose NICs packets leave a domain, or of the destination there.
 Exits = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The steps of a switch that lead equally near, in a fixed order.
+    """Equal-cost next hops of a switch, in a fixed order.
 
-    `spines` are the numbers of the spine switches that they lead to, -1 for other nodes. What is
-    detoured may be spread by its origin: it is all for one GPU, whose address alone would keep it
-    together on one link.
+    `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
+    `by_origin`, detoured packets may be spread by their origin: all are for one GPU, whose address
+    alone would keep them on one link.
     """
 
     steps: tuple[Step, ...]
@@ -28,7 +28,7 @@ class Ports:
     by_origin: bool = False
 
     def without(self, place: int) -> "Ports":
-        """The others, when the link of one has failed."""
+        """Return the ports without the one at index `place`, whose link has failed."""
         steps, spines = self.steps, self.spines
         return Ports(
             steps[:place] + steps[place + 1 :],
@@ -38,13 +38,13 @@ class Ports:
 
 
 class EcmpSelection:
-    """Chooses among the ways that a GPU or a switch has."""
+    """Chooses among the equal-cost next hops of a GPU or a switch."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
     def exit(self, gpu: Gpu, destination: Gpu, exits: Exits) -> int | None:
-        """Among exits as good as each other: all detours of a domain, dealt out one by one."""
+        """Choose an egress GPU, dealing out all detours of a domain in turn; `None` if no exits."""
         if len(exits) < 2:
             return exits[0] if exits else None
         lost = [rail for rail in range(self._topology.spec.domain_size) if rail not in exits]
@@ -53,11 +53,11 @@ class EcmpSelection:
         return exits[dealt % len(exits)]
 
     def _domains_on(self, gpu: Gpu, destination: Gpu) -> int:
-        """How many domains further the destination is, from 0."""
+        """Number of domains from the GPU's to the destination's, cyclic, less 1."""
         return (destination.domain - gpu.domain - 1) % self._topology.spec.domains
 
     def port(self, switch: str, destination: Gpu, ports: Ports, came_from: str = "") -> Step | None:
-        """One of these ports, if there are any."""
+        """Choose one of these ports; `None` if there are none."""
         if not ports.steps:
             return None
         return ports.steps[self._place(switch, destination, ports, came_from)]
@@ -65,14 +65,14 @@ class EcmpSelection:
     def backup(
         self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
     ) -> Step | None:
-        """The port for when the link of the chosen one has just failed, if one is as near."""
+        """Choose the equal-cost port to use if the chosen one's link fails; `None` without one."""
         if len(ports.steps) < 2:
             return None
         others = ports.without(self._place(switch, destination, ports, came_from))
         return self.port(switch, destination, others, came_from)
 
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
-        """The destination's own spine switch, or else the others in turn."""
+        """Index of the port to the destination's own spine switch, or else of others in turn."""
         here = self._topology.switch_by_name[switch]
         if len(ports.steps) < 2:
             return 0
@@ -87,19 +87,18 @@ class EcmpSelection:
         return turn % len(ports.steps)
 
     def spine_for(self, destination: Gpu) -> int:
-        """The number of the spine that carries what is for `destination` when all are well.
+        """Index of the spine switch for packets to `destination` while no spine switch has failed.
 
-        The destinations' domains take the spines in turn, from the one that the seed says. So any
-        step in which each domain sends to one other loads all uplinks evenly, and with as many
-        spines as domains no two flows of a step share a link: what hashing promises only on
-        average.
+        Destination domains take the spines in turn, starting at the seed. So any step in which
+        each domain sends to one other loads all uplinks evenly, and with as many spines as domains
+        no two flows of a step share a link; hashing achieves this only on average.
         """
         return (destination.domain + self._topology.spec.seed) % self._topology.spec.spines
 
     def _displaced(self, here: OpenFlowSwitch, destination: Gpu) -> int:
-        """Deals out the destinations whose own spine is lost.
+        """Number the destinations whose own spine is lost, to deal them out to other spines.
 
-        By turns of the spines, then by how many rails, or leaf switches, further they are.
+        By rounds of the spines, then by the distance in rails, or leaf switches, from `here`.
         """
         spec = self._topology.spec
         turn = destination.domain // spec.spines

@@ -1,11 +1,11 @@
-"""Where a packet goes next, in any health: the one path function of the controller and the model.
+"""Next hops in a fabric of any health: the one path function of the controller and the model.
 
 The controller turns the steps of `Routing` into rules and host routes, the prediction follows them
 link by link: forwarding and prediction cannot disagree.
 
-Every step leads nearer to the destination, by a distance on the links that work: so paths end,
-without a loop, wherever there is a way at all. A GPU that forwards for others counts more than
-any number of switches. Among equally near ways the choice is spread evenly, and never by chance.
+Every step decreases the distance to the destination over live links, so packets arrive without a
+loop wherever a path exists. A transit GPU costs more than any number of switches. Among equal-cost
+next hops, the selection is even and deterministic.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from model.routing.ecmp import EcmpSelection, Exits, Ports, Step
 
 
 class Unreachable(Exception):
-    """No way leads from a node to a GPU."""
+    """No path leads from a node to a GPU."""
 
 
 class Routing:
-    """The steps of all packets in a fabric of a given health."""
+    """Next hops of all packets in a fabric of a given health."""
 
     def __init__(self, topology: Topology, health: Health = HEALTHY) -> None:
         self.topology = topology
@@ -33,7 +33,7 @@ class Routing:
         self._known_uplinks: dict[tuple[str, Gpu], tuple[int, Ports]] = {}
 
     def path(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
-        """The hops that a packet takes from `source` to `destination`, or `Unreachable`."""
+        """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
         hops: list[Hop] = []
         for _, _, step in self.walk(source, destination):
             if step is None:
@@ -42,7 +42,7 @@ class Routing:
         return tuple(hops)
 
     def walk(self, source: Gpu, destination: Gpu) -> Iterator[tuple[str, str, Step | None]]:
-        """Each node that forwards, the node before it and the step, `None` if there is no way."""
+        """Yield each forwarding node, the node before it and its step, `None` without a path."""
         node, came_from = source.name, ""
         while node != destination.name:
             step = self.step(node, destination, came_from)
@@ -52,9 +52,9 @@ class Routing:
             node, came_from = step[-1].receiver, step[-1].sender
 
     def step(self, node: str, destination: Gpu, came_from: str = "") -> Step | None:
-        """How `node`, a GPU or an OpenFlow switch, forwards what is for another GPU.
+        """Return the next step of a packet at `node`, a GPU or an OpenFlow switch.
 
-        `came_from` is the node before (see `Ports`). `None` if there is no way.
+        `came_from` is the node before (see `Ports`). `None` if there is no path.
         """
         gpu = self.topology.gpu_by_name.get(node)
         if gpu is None:
@@ -65,9 +65,9 @@ class Routing:
     # GPUs
 
     def exits(self, gpu: Gpu, destination: Gpu) -> Exits:
-        """By whom the packets of a GPU leave its HB domain, or reach their destination there.
+        """Egress GPUs to `destination`, or the destination if the HB domain reaches it.
 
-        Alike for all domains that are alike.
+        Computed once for domains with the same live links.
         """
         if gpu.domain == destination.domain and self.live.hb[gpu] and self.live.hb[destination]:
             return (destination.rail,)
@@ -77,9 +77,9 @@ class Routing:
         return self._known_exits[key]
 
     def exits_to_rail(self, gpu: Gpu, rail: int) -> tuple[tuple[Exits, int], ...]:
-        """The exits to a rail's GPUs in other domains, each with the set of their domains.
+        """Egress GPUs to a rail's GPUs in other domains, each with the set of destination domains.
 
-        Bit d of a set stands for domain d; the GPU's own domain is in one of them, too.
+        Bit d of a set stands for domain d; the GPU's own domain is in one of the sets, too.
         """
         key = self.live.alike[gpu.domain], gpu.rail, rail
         if key not in self._known_exits_to_rail:
@@ -92,7 +92,7 @@ class Routing:
         return self._known_exits_to_rail[key]
 
     def _nearest_exits(self, gpu: Gpu, destination: Gpu) -> Exits:
-        """Peers over the HB domain, or else the own NIC."""
+        """Nearest egress GPUs: peers over the HB domain, or the GPU itself if it is nearer."""
         own_cost = self._cost_by_nic(gpu, destination)
         costs = {}
         if self.live.hb[gpu] is not None:
@@ -121,14 +121,14 @@ class Routing:
     # Switches
 
     def ports(self, switch: str, destination: Gpu) -> Ports:
-        """Down to the destination; or over the uplinks, or down to a GPU that forwards."""
+        """Ports down to the destination, or over the uplinks, or down to a transit GPU."""
         if self._ends_at(switch, destination):
             return Ports(((Hop(_working(self.live.nic[destination]), switch),),), (-1,))
         cost, ports = self._ports_up(switch, destination)
         return ports if cost < GPU_TRANSIT else self._with_forwarders(switch, destination)
 
     def ports_to_rail(self, switch: str, rail: int, domains: int) -> list[tuple[Ports, int]]:
-        """The ports to a rail's GPUs in these domains; domains that are alike at once."""
+        """Ports to a rail's GPUs in a set of domains, each with the domains that they are for."""
         found: list[tuple[Ports, int]] = []
         for alike in self.live.domains_alike:
             first = self.topology.gpu(next(bits(alike)), rail)
@@ -145,7 +145,7 @@ class Routing:
         return nic is not None and nic.upper.node == switch
 
     def below(self, spine_switch: str, rail: int) -> int:
-        """The domains whose GPUs of a rail a spine switch reaches straight down."""
+        """Set of domains whose GPU of a rail is two links down from a spine switch."""
         found = 0
         for alike in self.live.domains_alike:
             first = self.topology.gpu(next(bits(alike)), rail)
@@ -154,9 +154,9 @@ class Routing:
         return found
 
     def _ports_up(self, switch: str, destination: Gpu) -> tuple[int, Ports]:
-        """The links between switches that lead nearest, with the distance over them.
+        """Nearest uplink ports to `destination`, after the distance over them.
 
-        Alike for all destinations that are alike.
+        Computed once for destinations with the same representative.
         """
         key = switch, self.live.representative(destination)
         if key not in self._known_uplinks:
@@ -178,7 +178,7 @@ class Routing:
         return Ports(tuple((hop,) for hop in hops), tuple(numbers), by_origin)
 
     def _with_forwarders(self, switch: str, destination: Gpu) -> Ports:
-        """Ports where GPUs have to forward, sooner or later."""
+        """Ports on paths that need a transit GPU, at this switch or later."""
         cost_up, up = self._ports_up(switch, destination)
         costs = {
             gpu: 2 + GPU_TRANSIT + self._distances.from_hb_switch(gpu.domain, destination)
@@ -195,14 +195,14 @@ class Routing:
         return self._ports_over(down + hops_up, by_origin=from_gpus and bool(hops_up))
 
     def _forwarders(self, switch: str, destination: Gpu) -> list[Gpu]:
-        """No way down is shorter than by a GPU of the destination's domain."""
+        """Transit GPUs at a switch: of the destination's domain (none is nearer), or else all."""
         at_switch = self.live.forwarders.get(switch, {})
         peers = at_switch.get(destination.domain) if self.live.hb[destination] else None
         return peers or [gpu for gpus in at_switch.values() for gpu in gpus]
 
 
 def _add(found: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
-    """Add domains to those that have the same ports."""
+    """Add domains to the entry with the same ports, or as a new entry."""
     for place, (known, others) in enumerate(found):
         if known == ports:
             found[place] = ports, others | domains
@@ -218,7 +218,7 @@ def _working(link: Link | None) -> Link:
 
 
 def bits(numbers: int) -> Iterator[int]:
-    """The numbers in a set whose bits stand for them."""
+    """Yield the positions of the bits that are set."""
     while numbers:
         lowest = numbers & -numbers
         yield lowest.bit_length() - 1
@@ -228,5 +228,5 @@ def bits(numbers: int) -> Iterator[int]:
 def path(
     topology: Topology, source: Gpu, destination: Gpu, health: Health = HEALTHY
 ) -> tuple[Hop, ...]:
-    """The hops that a packet takes from `source` to `destination`, or `Unreachable`."""
+    """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
     return Routing(topology, health).path(source, destination)

@@ -1,1 +1,1 @@
-"""Transfers with dependencies, the proof that they are right, sizes of real training jobs."""
+"""Schedules of transfers, their symbolic verification, and sizes of real training jobs."""

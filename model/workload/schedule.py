@@ -1,8 +1,8 @@
 """Schedules: transfers with dependencies, and the proof that they do what the collective asks.
 
-A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other one, and
-after which transfers. It is executed symbolically before it is used: a schedule that is wrong
-cannot be built (the idea of a postcondition apart from the algorithm is msccl's).
+A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other GPU, and
+after which transfers. It is executed symbolically when it is built, so a wrong schedule cannot be
+built (the idea of a postcondition apart from the algorithm is msccl's).
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from itertools import chain
 
 
 class Collective(StrEnum):
-    """What the GPUs want to achieve together."""
+    """Collective operations of the GPUs."""
 
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
@@ -24,12 +24,12 @@ class Collective(StrEnum):
 
 @dataclass(frozen=True)
 class Transfer:
-    """Chunks that one GPU sends to one other, once the transfers `after` are done.
+    """Chunks that one GPU sends to another, once the transfers `after` are done.
 
     `source` and `destination` are ranks. A transfer that the source itself sent is done when its
     receiver has confirmed it; one that the source received is done when it has arrived. Chunks
-    replace what the receiver holds, or are added to it if `reduce` is set. With `clear`, the
-    destination must have received that other transfer first, and says so (a rendezvous).
+    replace what the receiver holds, or are added to it if `reduce` is set. With `clear`, the source
+    waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
     """
 
     id: int
@@ -69,7 +69,7 @@ class Schedule:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of all that the schedule says."""
+        """Fingerprint of the schedule's contents."""
         text = repr((self.collective, self.algorithm, self.gpus, self.chunk_bytes, self.transfers))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -94,16 +94,16 @@ def _check_transfer(schedule: Schedule, index: int, transfer: Transfer) -> None:
             raise ScheduleError(f"{where}: {clear.id} cannot clear the way for it")
 
 
-# Whose contributions a chunk holds: bit r is set for rank r.
+# The ranks whose contributions a chunk holds: bit r is set for rank r.
 Contributions = int
 Holdings = list[dict[int, Contributions]]
 
 
 def execute(schedule: Schedule) -> Holdings:
-    """Run the schedule symbolically: for every rank, whose contributions each chunk holds.
+    """Run the schedule symbolically: return each rank's chunks with their contributions.
 
-    Whatever delivered a chunk to a rank must come before the rank sends it on, by the
-    dependencies alone: real transfers are not carried out in the order of their numbers.
+    Raises `ScheduleError` unless the dependencies alone put every delivery of a chunk to a rank
+    before the rank sends it on: real transfers do not run in the order of their numbers.
     """
     state = initial_holdings(schedule.collective, schedule.gpus)
     deliveries: dict[tuple[int, int], list[int]] = {}
@@ -159,14 +159,14 @@ def pair_chunk(gpus: int, source: int, destination: int) -> int:
 
 
 def initial_holdings(collective: Collective, gpus: int) -> Holdings:
-    """What every rank holds before: its own contribution to each chunk that it has."""
+    """What every rank holds initially: its own contribution to each chunk that it has."""
     return [
         dict.fromkeys(initial_chunks(collective, gpus, rank), 1 << rank) for rank in range(gpus)
     ]
 
 
 def initial_chunks(collective: Collective, gpus: int, rank: int) -> Iterable[int]:
-    """The chunks that a rank has before."""
+    """The chunks that a rank holds initially."""
     match collective:
         case Collective.ALL_GATHER:
             return (rank,)
@@ -177,7 +177,7 @@ def initial_chunks(collective: Collective, gpus: int, rank: int) -> Iterable[int
 
 
 def wanted(collective: Collective, gpus: int, rank: int) -> dict[int, Contributions]:
-    """What a rank must hold in the end: for each chunk, whose contributions."""
+    """The chunks that a rank must hold in the end, with their contributions."""
     everyone = (1 << gpus) - 1
     match collective:
         case Collective.ALL_REDUCE:

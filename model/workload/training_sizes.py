@@ -57,19 +57,19 @@ def gradient_bytes(model: GptConfiguration) -> float:
 
 
 def data_parallel_bytes(model: GptConfiguration) -> float:
-    """What a GPU sends for data parallelism in an iteration: 2 (d-1)/d of its gradients."""
+    """Bytes a GPU sends for data parallelism in an iteration: 2 (d-1)/d of its gradients."""
     d = model.data_parallel
     return 2 * (d - 1) / d * gradient_bytes(model)
 
 
 def pipeline_bytes(model: GptConfiguration, microbatch: int, microbatches: int) -> float:
-    """What a GPU sends to one neighbour of the pipeline in an iteration: m · 2bsh/t."""
+    """Bytes a GPU sends to one pipeline neighbour in an iteration: m · 2bsh/t."""
     activations = ACTIVATION_BYTES * microbatch * model.sequence * model.hidden
     return microbatches * activations / model.tensor_parallel
 
 
 def tensor_parallel_bytes(model: GptConfiguration, microbatch: int, microbatches: int) -> float:
-    """What a GPU sends for tensor parallelism in an iteration: 8 (L/p) m · 2bsh (t-1)/t.
+    """Bytes a GPU sends for tensor parallelism in an iteration: 8 (L/p) m · 2bsh (t-1)/t.
 
     Four AllGather and four ReduceScatter a layer, with sequence parallelism.
     """
@@ -80,16 +80,16 @@ def tensor_parallel_bytes(model: GptConfiguration, microbatch: int, microbatches
 
 
 def all_to_all_bytes(model: MoeConfiguration) -> float:
-    """What a GPU holds for one all-to-all of one MoE layer: its tokens' activations, in bytes."""
+    """Bytes a GPU holds for one all-to-all of one MoE layer: its tokens' activations."""
     tokens = model.batch * model.sequence / model.gpus
     return tokens * model.hidden * ACTIVATION_BYTES * model.top_k
 
 
 def expert_parallel_bytes(model: MoeConfiguration) -> float:
-    """What a GPU sends for expert parallelism in an iteration: 4 · 2bsh·k (e-1)/e an MoE layer.
+    """Bytes a GPU sends for expert parallelism in an iteration: 4 · 2bsh·k (e-1)/e an MoE layer.
 
-    In bytes. Dispatch and combine, forward and backward, each an all-to-all over e expert ranks;
-    tokens are spread uniformly, and 1/e of them stay.
+    Dispatch and combine, forward and backward, each an all-to-all over e expert ranks; tokens are
+    spread uniformly, and 1/e of them stay.
     """
     e = model.expert_parallel
     return model.moe_layers * 4 * all_to_all_bytes(model) * (e - 1) / e

@@ -1,1 +1,1 @@
-"""The JSON objects."""
+"""The JSON objects of results."""

@@ -1,4 +1,4 @@
-"""What a stored run says of each case, with and without faults, in one form."""
+"""The outcome of each case of a stored run, with and without faults, in one form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """A case of a run. Times are emulated seconds; `values` has one for each repeat, if kept.
+    """A case of a run. Times are emulated seconds; `values` has one for each repeat, if stored.
 
-    Of a case with a fault, the executions with the fault throughout count, or else the one in
-    which it happens.
+    With a fault, times are of the degraded phase, or else of the execution during the fault.
     """
 
     name: str
@@ -24,7 +23,7 @@ class CaseOutcome:
 
 
 def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
-    """All cases of a run's JSON object."""
+    """Return the outcomes of all cases in a run's JSON object."""
     cases = [_healthy(case) for case in result["cases"]]
     return (*cases, *(_with_fault(failure) for failure in result["failures"]))
 

@@ -62,7 +62,7 @@ def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
 
 
 def _fidelity(failure: Failure) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What was observed of each phase."""
+    """Yield each phase's name in the JSON object, with its fidelity."""
     yield "healthy", failure.healthy.fidelity.plain()
     yield "struck", failure.struck.plain()
     for phase, result in (("faulty", failure.faulty), ("after", failure.after)):
@@ -71,7 +71,7 @@ def _fidelity(failure: Failure) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
-    """The object of an experiment that ended early."""
+    """Return the object of an experiment that ended early, with the verdict fail."""
     unknown: dict[str, Any] = dict.fromkeys(FAILURE_KEYS)
     known = {
         "scenario": scenario,

@@ -1,4 +1,4 @@
-"""The JSON objects of links that were measured alone."""
+"""The JSON objects of calibrated links, each measured alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from model.measurement.link_quality import DirectionCalibration, LinkCalibration
 def calibration_objects(
     fabrics: Mapping[str, Sequence[DirectionCalibration]],
 ) -> list[dict[str, Any]]:
-    """One object for each fabric, by its name: for each direction what counts, and all trials."""
+    """Return an object per fabric: for each link direction the counted trial, and all trials."""
     return [
         {"fabric": fabric, "links": [_direction_object(link) for link in links]}
         for fabric, links in fabrics.items()

@@ -12,7 +12,7 @@ NOT_APPLICABLE = "not applicable"
 
 
 def verify_object(scenario: str, fabrics: Sequence[FabricCheck]) -> dict[str, Any]:
-    """What `verify --json` prints, and a run that checks paths keeps."""
+    """Return the object that `verify --json` prints and a run with path checks stores."""
     return {
         "schema": SCHEMA,
         "scenario": scenario,

@@ -25,11 +25,11 @@ def run_object(
     calibration: Sequence[Mapping[str, Any]] = (),
     scales: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What `run --json` prints and the run folder keeps.
+    """Return the object that `run --json` prints and the run folder stores.
 
-    `machine` is the run's environment, `paths` an object of `results.paths`, if they were checked,
-    `calibration` the objects of `results.calibration`. `scales` has what `auto` stood for, if
-    anything: key, value, and why.
+    `machine` is the run's environment. `paths`, if they were checked, and `calibration` are the
+    objects of `path_check.py` and `link_calibration.py` in this folder. `scales` lists the values
+    chosen for `auto`: key, value, and reason.
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]

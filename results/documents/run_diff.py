@@ -9,9 +9,9 @@ from typing import Any
 from results.documents.case_outcome import CaseOutcome, outcomes
 
 SCHEMA = "railbed.compare/1"
-# Ranges that lie apart by chance more often than this tell nothing.
+# Disjoint ranges show no difference if chance makes them disjoint more often than this.
 MAX_CHANCE = 0.05
-# What differs between any two runs, on whatever machine.
+# Keys that differ between any two runs, even on the same machine.
 FLEETING = ("load_average",)
 FOR_PEOPLE = ("name", "description")
 
@@ -39,10 +39,11 @@ class Difference(StrEnum):
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Larger than the spread if the ranges of the repeats do not overlap.
+    """Return `LARGER` if the ranges of the repeats do not overlap, else `WITHIN`.
 
-    Of n and m repeats that do not differ, that happens with the probability 2 / C(n + m, n), the
-    extreme of the rank-sum test (Wilcoxon 1945); where that is more than 5 %, it shows nothing.
+    The ranges of n and m repeats of equal distribution are disjoint with the probability
+    2 / C(n + m, n), the extreme of the rank-sum test (Wilcoxon 1945). Disjoint ranges for
+    which that is more than 5 %, or no repeats, give `UNKNOWN`.
     """
     if not first or not second:
         return Difference.UNKNOWN
@@ -53,7 +54,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
-    """The keys whose values differ, with both values."""
+    """Yield each key whose values differ, with both values."""
     one, other = dict(_leaves(first)), dict(_leaves(second))
     for key in dict.fromkeys([*one, *other]):
         values = [leaves.get(key, "not there") for leaves in (one, other)]
@@ -62,7 +63,7 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[s
 
 
 def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Every plain value with the keys that lead to it."""
+    """Yield every leaf value with its dotted key."""
     if isinstance(node, Mapping):
         for part, value in node.items():
             yield from _leaves(value, f"{key}.{part}" if key else str(part))
@@ -74,7 +75,7 @@ def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
-    """The comparison of what both runs have; every pair of values is first, second."""
+    """Return the comparison of the cases in both runs; pairs of values are (first, second)."""
     one, other = first.cases, second.cases
     return {
         "schema": SCHEMA,

@@ -23,7 +23,7 @@ LOST: dict[str, Any] = {
 
 
 def sweep_object(folder: SweepFolder) -> dict[str, Any]:
-    """What `sweep --json` prints, from what the points' folders hold."""
+    """Return the object that `sweep --json` prints, from the contents of the points' folders."""
     points = [_point_object(folder, point) for point in folder.sweep.points]
     return {
         "schema": SCHEMA,
@@ -37,7 +37,7 @@ def sweep_object(folder: SweepFolder) -> dict[str, Any]:
 
 
 def _point_object(folder: SweepFolder, point: Point) -> dict[str, Any]:
-    """A point; without a result, it fails with a cause."""
+    """Return the object of a point; a point without a result fails, with the cause."""
     outcome = folder.outcome(point)
     facts: dict[str, Any] = {
         "point": point.number,
@@ -56,7 +56,7 @@ def _point_object(folder: SweepFolder, point: Point) -> dict[str, Any]:
 
 
 def _reasons(result: Mapping[str, Any]) -> str:
-    """Why a result fails, one line for each case; nothing if it does not."""
+    """Return why a result fails, one line for each failed case; empty if it does not."""
     failed = [case for case in outcomes(result) if case.verdict == "fail"]
     lines = [reason(case) for case in failed]
     if result.get("paths", {}).get("verdict") == "fail":
@@ -65,5 +65,5 @@ def _reasons(result: Mapping[str, Any]) -> str:
 
 
 def reason(case: CaseOutcome) -> str:
-    """Why a case of a point is not passed, in one line."""
+    """Return in one line why a case of a point did not pass."""
     return f"{case.name}: {'; '.join(case.reasons)}"

@@ -5,8 +5,8 @@
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
         vitals.csv  waits.csv  pauses.csv
 
-`state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` is there when
-the run is complete. Runs of a sweep's points are in its own folder (`results/store/sweeps.py`).
+`state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` exists once
+the run is complete. Runs of a sweep's points are in the sweep's folder (`results/store/sweeps.py`).
 """
 
 import csv
@@ -27,13 +27,13 @@ DEFAULT_STORE = Path("runs")
 
 
 def new_run_id(scenario: str) -> str:
-    """An id that sorts by time, names the scenario and is not taken."""
+    """Return a unique run id that sorts by time and contains the scenario's name."""
     moment = time.strftime("%Y%m%d-%H%M%S")
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
 
 
 def write_json(place: Path, content: Any) -> None:
-    """Write a file whole or not at all."""
+    """Write a JSON file atomically, by renaming a draft."""
     place.parent.mkdir(exist_ok=True, parents=True)
     draft = place.with_suffix(".draft")
     draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
@@ -42,13 +42,13 @@ def write_json(place: Path, content: Any) -> None:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's folder, being written."""
+    """The folder of a run that is being written."""
 
     path: Path
 
     @classmethod
     def create(cls, store: Path, run_id: str, scenario: str, environment: Any) -> "RunFolder":
-        """Make the folder; the run is `running`."""
+        """Create the folder with scenario and environment; mark the run `running`."""
         folder = cls(store.resolve() / run_id)
         folder.path.mkdir(parents=True)
         (folder.path / "scenario.yaml").write_text(scenario)
@@ -62,7 +62,7 @@ class RunFolder:
     def begin_case(
         self, case: str, topology: Topology, prediction: Prediction, schedule_digest: str
     ) -> None:
-        """Keep what a case is, and what the model says of it."""
+        """Write a case's topology and prediction, and begin its table of transfers."""
         name = _folder_name(case)
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
         facts = {**asdict(prediction), "schedule_digest": schedule_digest}
@@ -71,11 +71,11 @@ class RunFolder:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
 
     def folder_of(self, case: str) -> Path:
-        """The folder of a case."""
+        """Return the folder of a case."""
         return self.path / _folder_name(case)
 
     def add_repeat(self, case: str, repeat: Repeat) -> None:
-        """Keep the raw records of an execution."""
+        """Append the raw transfer records of an execution."""
         with (self.folder_of(case) / "transfers.csv").open("a", newline="") as file:
             csv.writer(file).writerows(vars(record).values() for record in repeat.records)
 
@@ -88,9 +88,9 @@ class RunFolder:
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """Keep what the executions have in common, and the counters of all links.
+        """Write the executions, without transfer records, and the counters of all links.
 
-        `disturbed` has the numbers of those that the machine disturbed.
+        `disturbed` has the numbers of the executions that the machine disturbed.
         """
         name = _folder_name(case)
         rows = [
@@ -108,16 +108,16 @@ class RunFolder:
         self._write(f"{name}/counters.json", links)
 
     def keep(self, name: str, text: str) -> None:
-        """Keep a log."""
+        """Write a text file to the run's folder."""
         (self.path / name).write_text(text)
 
     def complete(self, result: Mapping[str, Any]) -> None:
-        """The run has ended well."""
+        """Write the result, and mark the run `complete`."""
         self._write("result.json", result)
         self._write("state.json", {"state": "complete"})
 
     def incomplete(self, cause: str) -> None:
-        """The run has ended early; what is there stays."""
+        """Mark the run `incomplete`, with the cause; files written so far stay."""
         self._write("state.json", {"state": "incomplete", "cause": cause})
 
 
@@ -126,13 +126,13 @@ def _folder_name(case: str) -> str:
 
 
 def stored_runs(store: Path) -> list[Path]:
-    """The folders of all runs, those of sweeps' points among them, oldest first."""
+    """Return the folders of all runs, including those of sweeps' points, oldest first."""
     found = [*store.glob("*/state.json"), *store.glob("sweeps/*/*/*/state.json")]
     return sorted((place.parent for place in found), key=lambda run: run.name)
 
 
 def find_run(store: Path, name: str) -> Path:
-    """The run with this id or path, the only one that begins so, or the `latest`."""
+    """Return the run with this id, path or unique prefix, or the `latest`; else `InputError`."""
     runs = stored_runs(store)
     matches = _matching(runs, name)
     if len(matches) != 1:
@@ -144,7 +144,7 @@ def find_run(store: Path, name: str) -> Path:
 
 
 def _matching(runs: list[Path], name: str) -> list[Path]:
-    """The runs that `name` may mean. A whole id wins over longer ones that begin with it."""
+    """Return the runs that `name` may mean. A full id takes precedence over its use as a prefix."""
     if name == "latest":
         return runs[-1:]
     if exact := [run for run in runs if run.name == name]:
@@ -155,13 +155,13 @@ def _matching(runs: list[Path], name: str) -> list[Path]:
 
 
 def read_state(run: Path) -> dict[str, str]:
-    """Whether a run is complete, and if not, why."""
+    """Return a run's `state` and, if it is incomplete, the `cause`."""
     state: dict[str, str] = json.loads((run / "state.json").read_text())
     return state
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """The JSON object of a complete run; `InputError` if it is not complete."""
+    """Return the JSON object of a run; raise `InputError` if the run is not complete."""
     state = read_state(run)
     if state["state"] != "complete":
         cause = state.get("cause", "it is under way, or was killed")

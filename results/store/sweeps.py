@@ -1,12 +1,12 @@
-"""The store of sweeps: one folder a sweep, with its points and what has become of each.
+"""The store of sweeps: one folder a sweep, with its points and their outcomes.
 
     STORE/sweeps/NAME/sweep.json                 the plan: points, their settings, the digest
-    STORE/sweeps/NAME/001/scenario.yaml          all that is needed to run the point
-    STORE/sweeps/NAME/001/point.json  log.txt    its state; what its run has said
+    STORE/sweeps/NAME/001/scenario.yaml          the complete scenario of the point
+    STORE/sweeps/NAME/001/point.json  log.txt    its state; the output of its run
     STORE/sweeps/NAME/001/RUN                    its run folder
 
-A point without `point.json` waits, one whose `point.json` has no exit code was under way. The
-lock goes with the process that runs the sweep, however that ends.
+A point without `point.json` is waiting; one whose `point.json` has no exit code is under way or was
+interrupted. The kernel releases the lock when the process that runs the sweep ends, in any way.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from model.sweep import Point, Setting, Sweep
 from results.store.runs import write_json
 
 SWEEPS = "sweeps"
-# The exit codes of a run that was measured to its end: all as expected, or not.
+# The exit codes of a run that was measured completely: all as expected, or not.
 WITH_RESULT = (0, 1)
 
 
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def result(self) -> Path | None:
-        """The file with the point's result, good or bad; none if it ended early."""
+        """The file with the point's result, of any verdict; `None` if its run ended early."""
         if self.run is None or self.exit_code not in WITH_RESULT:
             return None
         place = self.run / "result.json"
@@ -50,35 +50,35 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A sweep's folder; each point has one of its own in it."""
+    """A sweep's folder, which contains a folder for each point."""
 
     path: Path
     sweep: Sweep
 
     @property
     def name(self) -> str:
-        """What `--resume` takes."""
+        """The name of the sweep, as `--resume` takes it."""
         return self.path.name
 
     def point_folder(self, point: Point) -> Path:
-        """Where everything of a point is."""
+        """Return the folder of a point."""
         return self.path / _numbered(point.number)
 
     def scenario(self, point: Point) -> Path:
-        """The scenario file of a point."""
+        """Return the scenario file of a point."""
         return self.point_folder(point) / "scenario.yaml"
 
     def begin(self, point: Point) -> None:
-        """The point is under way."""
+        """Mark the point as under way."""
         write_json(self._state(point), {"exit_code": None})
 
     def end(self, point: Point, outcome: Outcome) -> None:
-        """The point has ended; its run folder is kept by name, as the store may be moved."""
+        """Write the point's outcome; its run folder by name only, as the store may be moved."""
         run = None if outcome.run is None else outcome.run.name
         write_json(self._state(point), {**asdict(outcome), "run": run})
 
     def outcome(self, point: Point) -> Outcome | None:
-        """How the point ended; `None` while it waits, is under way or was interrupted."""
+        """Return how the point ended; `None` if it is waiting, under way or was interrupted."""
         if not self._state(point).is_file():
             return None
         kept: dict[str, Any] = json.loads(self._state(point).read_text())
@@ -88,7 +88,7 @@ class SweepFolder:
         return Outcome(**{**kept, "run": run})
 
     def is_finished(self, point: Point) -> bool:
-        """Whether the point has a result: what ended without one is worth another try."""
+        """Whether the point has a result; a point that ended without one is run again."""
         outcome = self.outcome(point)
         return outcome is not None and outcome.result is not None
 
@@ -102,7 +102,7 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the sweep; `InputError` if another process runs it."""
+        """Lock the sweep; raise `InputError` if another process runs it."""
         lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,7 +117,7 @@ class SweepFolder:
 
 
 def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
-    """The folder of a sweep, made or found; `InputError` if it is that of other points."""
+    """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep."""
     folder = SweepFolder(store.resolve() / SWEEPS / name, sweep)
     if (folder.path / "sweep.json").is_file():
         _require_same(open_sweep(folder.path), sweep)
@@ -146,7 +146,7 @@ def _plan(sweep: Sweep) -> dict[str, Any]:
 
 
 def open_sweep(path: Path) -> SweepFolder:
-    """A stored sweep; `InputError` if its points' scenarios are not those that it began with."""
+    """Open a stored sweep; raise `InputError` if a point's scenario has changed since it began."""
     plan = json.loads((path / "sweep.json").read_text())
     points = tuple(_point(path, entry) for entry in plan["points"])
     sweep = Sweep(plan["scenario"], plan["proxies"], points)
@@ -169,7 +169,7 @@ def _numbered(number: int) -> str:
 
 
 def find_sweep(store: Path, name: str) -> SweepFolder:
-    """The stored sweep with this name, or the one begun last: `latest`."""
+    """Open the sweep with this name, or the `latest` begun; raise `InputError` if none."""
     plans = sorted((store / SWEEPS).glob("*/sweep.json"), key=lambda plan: plan.stat().st_mtime)
     names = [plan.parent.name for plan in plans]
     wanted = names[-1] if name == "latest" and names else name

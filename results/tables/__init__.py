@@ -1,1 +1,1 @@
-"""The tables at a terminal, from the JSON objects."""
+"""The tables for the terminal, from the JSON objects."""

@@ -1,4 +1,4 @@
-"""A table with a line for each case of a run, below the kind of its fabric."""
+"""A table with a row for each case of a run, grouped by the kind of fabric."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -12,7 +12,7 @@ Cells = Callable[[Case], Iterator[str | Text]]
 
 
 def case_grid(headings: Sequence[str], cases: Sequence[Case], cells: Cells) -> Table:
-    """Below each kind of fabric its cases, each with its name and what `cells` makes of it."""
+    """Return a table with a row for each case, name and `cells`, grouped by the kind of fabric."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     for _ in headings:

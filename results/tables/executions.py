@@ -1,4 +1,4 @@
-"""How many executions count, and what the machine took meanwhile, from the JSON object of a run."""
+"""The table of executions: how many count, and what pauses took, from a run's JSON object."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ LEGEND = (
 
 
 def executions_table(cases: list[Case]) -> Table:
-    """A line for each case; runs of old do not know."""
+    """Return a row for each case; cases from older versions lack the data and are left out."""
     return case_grid(HEADINGS, [case for case in cases if "disturbed_s" in case], _cells)
 
 

@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """Below each fault, and what the job does about it, a row for each fabric."""
+    """Print a row for each fabric, grouped by fault and recovery strategy, then the reasons."""
     for heading, together in groupby(rows, _heading):
         console.print(Text(heading, "bold"))
         console.print(_table(list(together)))

@@ -1,4 +1,4 @@
-"""What was observed of the machine, a line for each case, from the JSON object of a run."""
+"""The table of machine headroom, a row for each case, from the JSON object of a run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ LEGEND = (
 
 
 def fidelity_table(cases: list[Case]) -> Table:
-    """The figures that the verdict by observation is made of; runs of old have none."""
+    """Return the figures behind the fidelity verdict; cases from older versions lack them."""
     observed = [case for case in cases if "windows" in case.get("fidelity", ())]
     return case_grid(HEADINGS, observed, _cells)
 
@@ -35,5 +35,5 @@ def _cells(case: Case) -> Iterator[str | Text]:
 
 
 def _share(seen: dict[str, Any], key: str) -> str:
-    """A share; runs of old do not have all."""
+    """Format a share; `-` if a run of an older version lacks it."""
     return f"{seen[key]:.0%}" if key in seen else "-"

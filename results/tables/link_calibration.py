@@ -1,4 +1,4 @@
-"""The table of links that were measured alone, from their JSON objects."""
+"""The table of calibrated links, each measured alone, from their JSON objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,12 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 COLUMNS = ("nominal", "rate off by", "latency", "gaps off by", "trials", "")
-# How bad an outcome is, in the verdicts' colours.
+# Outcomes, the best first, with the colours of verdicts.
 OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
 
 
 def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each class of links of each fabric: the worst that was found in each column."""
+    """Return a row for each class of links of each fabric, with the worst value per column."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(overflow="fold")
     for heading in COLUMNS:
@@ -25,7 +25,7 @@ def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _row(links: Sequence[Mapping[str, Any]]) -> Iterator[str | Text]:
-    """Runs of old had one trial, and ended if it was wrong."""
+    """Yield a row's cells; runs of older versions had one trial, and ended if it was wrong."""
     yield f" {links[0]['kind']}"
     yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
     yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"

@@ -16,7 +16,7 @@ _STYLES = {**VERDICT_STYLES, NOT_APPLICABLE: "dim"}
 
 
 def print_verify(result: dict[str, Any], console: Console) -> None:
-    """Print the table, and a line for each thing that is not as intended, up to some number."""
+    """Print the table, up to `SHOWN_MISMATCHES` per fabric, and failed rail isolation."""
     console.print(_table(result["fabrics"]))
     for fabric in result["fabrics"]:
         for line in (*_astray(fabric["mismatches"]), *_crossing(fabric["rail_isolation"])):

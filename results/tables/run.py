@@ -1,4 +1,4 @@
-"""The terminal's table of a run, from its JSON object."""
+"""The terminal output of a run, from its JSON object."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def print_run(result: dict[str, Any], console: Console) -> None:
-    """Print the table, the scales, and the answer to the paper's question."""
+    """Print a run's tables, scales, and slowdowns of rail-only against rail-optimized."""
     if result["failures"]:
         print_failures(result["failures"], console)
     if result["cases"]:
@@ -33,7 +33,7 @@ def print_run(result: dict[str, Any], console: Console) -> None:
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:
-    """A section for each kind of fabric, as the full names of cases would not fit."""
+    """Group cases by the kind of fabric, as their full names would not fit."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("case", overflow="fold")
     for heading in ("bytes", "measured", "spread", "modeled", "ratio", "algbw", "busbw"):
@@ -62,7 +62,7 @@ def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def human_bytes(size: float) -> str:
-    """A size with three digits."""
+    """Format a size in bytes, with three significant digits."""
     for factor, unit in _UNITS:
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
@@ -70,7 +70,7 @@ def human_bytes(size: float) -> str:
 
 
 def _within_fabric(case: str) -> str:
-    """A case's name without the kind of fabric."""
+    """Return a case's name without the kind of fabric."""
     return case.split("/", 1)[1]
 
 
@@ -100,7 +100,7 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _scales(cases: list[dict[str, Any]]) -> Table:
-    """Both scales of every case, and both times."""
+    """Return rate scale, size scale, emulated time and real time of every case."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     for _ in range(4):
@@ -122,7 +122,7 @@ def _scale_row(case: dict[str, Any]) -> Iterator[str]:
 
 
 def human_seconds(seconds: float) -> str:
-    """Seconds in a unit that fits."""
+    """Format seconds in a suitable unit (s, ms, µs or ns)."""
     for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"
@@ -145,7 +145,7 @@ def _slowdown(slowdown: dict[str, Any]) -> str:
 
 
 def _slower(slowdown: float) -> str:
-    """A slowdown in words; what rounds to nothing has no sign."""
+    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
     size = f"{abs(slowdown):.1%}"
     if size == "0.0%":
         return "as fast"

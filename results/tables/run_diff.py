@@ -19,7 +19,7 @@ LEGEND = (
 
 
 def print_comparison(result: Mapping[str, Any], console: Console) -> None:
-    """Print both runs, what they have in common, and what makes them hard to compare."""
+    """Print both runs, their common cases, warnings about comparability, and reasons."""
     for name, run in zip(NAMES, result["runs"], strict=True):
         verdict = Text(run["verdict"], VERDICT_STYLES[run["verdict"]])
         console.print(Text(f"{name}  {run['run_id']}  ").append(verdict), soft_wrap=True)
@@ -50,7 +50,7 @@ def _table(cases: list[dict[str, Any]]) -> Table:
 
 
 def _fabric(case: Mapping[str, Any]) -> str:
-    """The kind of fabric, with which a case's name begins."""
+    """Return the kind of fabric, with which a case's name begins."""
     name: str = case["case"]
     return name.partition("/")[0]
 
@@ -68,7 +68,7 @@ def _row(case: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def in_words(case: Mapping[str, Any]) -> str:
-    """Whether the second run differs, before any ratio is believed."""
+    """Return in words whether the second run differs by more than the spread."""
     match Difference(case["difference"]):
         case Difference.WITHIN:
             return "same"
@@ -93,7 +93,7 @@ def _warnings(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reasons(cases: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Every reason with the verdict that it belongs to."""
+    """Yield a line for every reason, with its verdict."""
     for case in cases:
         pairs = zip(NAMES, case["verdicts"], case["reasons"], strict=True)
         for name, verdict, reasons in pairs:

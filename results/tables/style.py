@@ -1,3 +1,3 @@
-"""How verdicts look at a terminal."""
+"""Colours of verdicts in the terminal."""
 
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}

@@ -32,7 +32,7 @@ def _label(point: Mapping[str, Any]) -> str:
 
 
 def _remarks(point: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is to be known of a point: why it fails, and what is doubtful about its cases."""
+    """Yield (verdict, reason) for each case that warns, and for the point if it fails."""
     for case in outcomes(point):
         if case.verdict == "warn":
             yield case.verdict, reason(case)
@@ -56,7 +56,7 @@ def _table(points: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
-    """The last parts of each key that tell it from the others."""
+    """Shorten each dotted key to the fewest last parts that distinguish it from the others."""
     return [_short(key, keys) for key in keys]
 
 
@@ -96,5 +96,5 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def _shown(value: object) -> str:
-    """A parameter's value, as YAML would have it on one line."""
+    """Format a parameter's value as one line of YAML."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,1 +1,1 @@
-"""Judging: against the model, by observation, bytes, paths, faults."""
+"""Verdicts: comparison with the model, fidelity, byte conservation, paths, faults."""

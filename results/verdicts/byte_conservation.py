@@ -1,8 +1,8 @@
-"""Whether the bytes add up: agents, links and switches against the schedule and the routing.
+"""Byte conservation: agents, links and switches against the schedule and the routing.
 
-A link's two ends are one pair of interfaces, of which the kernel counts each byte once
-(`veth_get_stats64` in drivers/net/veth.c): what one end sent the other has received by definition.
-What can disagree is what a switch took in and gave out, and what a link carried and should have.
+A link's two ends are one veth pair, of which the kernel counts each byte once (`veth_get_stats64`
+in drivers/net/veth.c), so bytes sent by one end always equal bytes received by the other. Checked
+are a switch's received against its sent bytes, and a link's bytes against the expected ones.
 """
 
 from collections import Counter
@@ -19,28 +19,28 @@ from model.workload.schedule import Schedule
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
-# An acknowledgement, for each segment at most: Ethernet 14, IPv4 20, TCP 20, timestamps 12.
+# An acknowledgement, at most one per segment: Ethernet 14, IPv4 20, TCP 20, timestamps 12.
 ACKNOWLEDGEMENT_BYTES = 66
 SEGMENT_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
-# With a transfer go its number and length, its confirmation, the receiver's word that it is ready,
-# each a packet of its own with its acknowledgement; with the first one, the connection's set-up.
+# Overhead of a transfer: header, confirmation and ready-to-receive, each a packet of its own with
+# an acknowledgement; for the first transfer, also the connection's set-up.
 TRANSFER_BYTES = 1000
 # The controller's link probes, 60 bytes every 25 ms or more (`controller/detection/probes.py`),
-# and as much again for what else has no schedule: the kernel's own packets.
+# and as much again for other unscheduled traffic: the kernel's own packets.
 CONTROL_BYTES_PER_S = 5000
 CONTROL_BYTES = 20_000
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What links carried in all executions of a case: `seconds` with what was between them."""
+    """Bytes per link direction during a case; `seconds` includes the time between executions."""
 
     bytes: Mapping[Hop, int]
     seconds: float
 
 
 def payload_reasons(schedule: Schedule, executions: Iterable[Repeat]) -> Iterator[Reason]:
-    """Ranks whose payload is not, to the byte, what the schedule has them send and receive."""
+    """Yield failures of ranks whose sent or received payload is not exactly the schedule's."""
     sent = Counter[int]()
     received = Counter[int]()
     for transfer in schedule.transfers:
@@ -70,7 +70,7 @@ def _others(wrong: list[int]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """The least and the most that one direction of a link may carry."""
+    """The least and the most bytes that one direction of a link may carry."""
 
     least: float
     most: float
@@ -79,10 +79,10 @@ class Span:
 def spans(
     schedule: Schedule, epoch: Epoch, placement: Placement, executions: int, extra_bytes: float
 ) -> dict[Hop, Span]:
-    """For each direction of each link, from the payload on it to all that may go with it.
+    """Return for each link direction the least bytes, its payload, and the most, with overhead.
 
-    Acknowledgements go the way of the reverse pair, which may lead over other links.
-    `extra_bytes` are those that no schedule has.
+    Acknowledgements take the path of the reverse pair, which may use other links. `extra_bytes` of
+    unscheduled traffic are allowed on each link direction.
     """
     routing = Routing(epoch.topology, epoch.health)
     payload, most = Counter[Hop](), dict[Hop, float]()
@@ -100,7 +100,7 @@ def spans(
 
 
 def _pairs(schedule: Schedule) -> dict[tuple[int, int], tuple[int, int]]:
-    """The payload and the number of transfers of each pair of ranks."""
+    """Return the payload bytes and the number of transfers of each pair of ranks."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for transfer in schedule.transfers:
         pair = transfer.source, transfer.destination
@@ -123,7 +123,7 @@ def link_reasons(
     executions: Iterable[Repeat],
     carried: Carried,
 ) -> Iterator[Reason]:
-    """Links that carried less than the routing says, or what it does not explain."""
+    """Yield failures of links with other bytes than the routing explains, then of switches."""
     done = list(executions)
     control = CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds
     again = SEGMENT_BYTES * sum(repeat.retransmits for repeat in done)
@@ -144,7 +144,7 @@ def link_reasons(
 
 
 def _switch_reasons(epoch: Epoch, carried: Carried) -> Iterator[Reason]:
-    """Switches that gave out less than they took in, or more."""
+    """Yield reasons for switches that sent fewer bytes than they received, or more."""
     topology = epoch.topology
     for switch in chain(topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)

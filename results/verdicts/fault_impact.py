@@ -1,4 +1,4 @@
-"""Judges what a fault did to a job."""
+"""Judge the impact of a fault on a job."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from results.verdicts.verdict import Verdict, worst
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """One fault, from the start of the execution, and how the controller answered it.
+    """One fault, in seconds since the execution's start, and the controller's response to it.
 
-    The answer is in milliseconds after the fault; `None` where it did not need to.
+    Responses are in milliseconds after the fault; `None` if the controller had none.
     """
 
     fault: str
@@ -29,10 +29,10 @@ class FaultTimes:
 class Failure:
     """A case with faults. Phases that this fault does not have are `None`.
 
-    `struck_s` is the execution in which it happened, with all that the job did about it; `struck`
-    is what was observed of it.
-    `blackout_ms` is the longest of the probed pairs that the fault hit and that have another way;
-    infinity if no end of it was seen, `None` if there are no such pairs.
+    Phases: baseline (`healthy`), during the fault (`struck`), degraded (`faulty`), recovered
+    (`after`). `struck_s` is the time of the execution during the fault, including the job's
+    recovery; `struck` is its fidelity. `blackout_ms` is the longest blackout of the affected pairs
+    that have another path; infinity if no end of it was seen, `None` if there are no such pairs.
     """
 
     case: str
@@ -55,7 +55,7 @@ class Failure:
 
     @property
     def reasons(self) -> tuple[tuple[Verdict, str], ...]:
-        """What is wrong, and how bad it is."""
+        """All findings, each with its verdict."""
         return tuple(self._reasons())
 
     def _reasons(self) -> Iterator[tuple[Verdict, str]]:
@@ -80,5 +80,5 @@ class Failure:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of what was found."""
+        """The worst verdict of the findings."""
         return worst(verdict for verdict, _ in self.reasons)

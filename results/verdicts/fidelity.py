@@ -1,7 +1,7 @@
-"""Whether the machine was fast enough to be believed: judged by what was observed alone.
+"""Judge, by observations alone, whether the machine was fast enough for the emulation.
 
-The completion time and its model are not looked at here: this verdict says whether the emulator
-could do what it was asked to, so that another time than the modeled one means something.
+Completion times and the model are not used here: this verdict says whether the emulator kept up, so
+that a deviation from the modeled time is meaningful.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,26 +15,26 @@ from model.measurement.cpu_windows import Window
 from model.measurement.pauses import PauseLog
 from results.verdicts.verdict import Reason, Verdict, worst
 
-# A window in which a processor or the switch had less than this left could not do more.
+# In a window (CPU sample), processors or the switch are saturated with less than this share left.
 SATURATED_SHARE = 0.05
-# A switch that went so long without having done all that there was to do never had, in a window;
-# one that went half as long had fallen behind.
+# Seconds without the switch running out of work, on average in a window: above the first value, it
+# never did in that window; above the second, it had fallen behind.
 NEVER_DONE_S, BEHIND_S = 0.085, 0.05
-# Less in a queue is no data that was forgotten: the controller's probes of links are always there.
+# Less than this in a queue is no leftover data: the controller's link probes are always there.
 FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
-# Cores that all others keep busy when a switch without rest forwards, and does not only look.
+# An always busy switch forwards, not only polls, if other threads keep more cores than this busy.
 BESIDE_BUSY_SWITCH = 0.42
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Above `warn` a figure is doubtful, above `fail` it is not to be believed."""
+    """Limits of a figure: above `warn` it is doubtful, above `fail` it is not credible."""
 
     warn: float
     fail: float
 
     def verdict(self, value: float) -> Verdict:
-        """The verdict on a value."""
+        """Return the verdict on a value."""
         if value > self.fail:
             return Verdict.FAIL
         return Verdict.WARN if value > self.warn else Verdict.PASS
@@ -42,12 +42,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class FidelityLimits:
-    """Where an observation becomes doubtful. All are from docs/measuring.md, "Fidelity".
+    """Limits above which an observation is doubtful, from docs/measuring.md, "Fidelity".
 
-    A switch that is busy all the time may still keep up, as it looks for more work without rest.
-    It is short of time when it never once has done all that there was to do, and more so when it
-    waits for a processor then. It looks at all its ports whenever it wakes, so many ports alone
-    keep it busy: that counts only if all others work more than `BESIDE_BUSY_SWITCH` meanwhile.
+    A switch that is always busy may still keep up, as it polls for more work continuously. It is
+    short of time when it never runs out of work, and more so when it also waits for a processor.
+    It polls all its ports at each wake-up, so many ports alone keep it busy: never running out of
+    work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy meanwhile.
     """
 
     strain: Limit = Limit(0.85, 1.05)
@@ -59,15 +59,15 @@ class FidelityLimits:
 
 
 LIMITS = FidelityLimits()
-# What is cut off has to be sent again, and a fault is answered by work that no schedule has.
+# During a fault, TCP retransmits lost segments, and recovery is work outside any schedule.
 STRUCK_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One execution: its windows, what each agent had to wait for a processor, and its ends.
+    """One execution: CPU samples (`windows`), each agent's wait for a processor, its start and end.
 
-    `pauses` are those of the machine meanwhile, on a fabric whose buckets are `depth_s` deep.
+    `pauses` are the machine's pauses meanwhile; `depth_s` is the fabric's least bucket depth.
     """
 
     seconds: float
@@ -81,23 +81,23 @@ class Observation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it was watched by everyone: the machine in windows, agents, and all cores."""
+        """Whether all was observed: CPU samples, agents' waits, and pauses of all cores."""
         return bool(self.windows and self.agents_delay_s and self.pauses.seconds)
 
 
 @dataclass(frozen=True)
 class MachineHeadroom:
-    """What was observed of a case's counted executions.
+    """Machine headroom during a case's counted executions.
 
     Shares are of the whole machine (idle, steal, lost), of one processor (switch), or of the time
-    (saturated, delays, pressure). `min`, `max` and `p5` are over all windows of a tenth of a
-    second; the mean, as delays and saturation, is that of the worst execution. `lost` is what
-    pauses took, `lost_beyond` what pauses of all cores took beyond the depth of the buckets, of
-    the time. `switch_behind_s` is how long the busiest switch went without having done all that
-    there was to do; `switch_never_done` is the part of windows in which it never had, and
-    `switch_starved` how long it waited for a core when it was behind. `strain` adds up what holds
-    a byte up on its way: at the switch, and at both of its agents. Pressure is `None` where the
-    kernel does not count it; the longest queue, if nobody looked.
+    (saturated, delays, pressure). `min`, `max` and `p5` are over all windows (CPU samples of a
+    tenth of a second); means, delays and saturation are of the worst execution. `lost` is the share
+    that pauses took, `lost_beyond` the time that pauses of all cores took beyond the depth of the
+    buckets, as a part of the time. `switch_behind_s` is how long the busiest switch went without
+    running out of work; `switch_never_done` is the part of windows in which it never did, and
+    `switch_starved` the part of the time that it waited for a core when it was behind. `strain`
+    adds up the delays of a byte: at the switch, and at both of its agents. Pressure is `None` where
+    the kernel does not count it; the longest queue is `None` if it was never sampled.
     """
 
     windows: int
@@ -138,25 +138,25 @@ class MachineHeadroom:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The verdict by observation alone, its reasons, and the figures."""
+    """The verdict by observations alone, its reasons, and the figures."""
 
     found: tuple[Reason, ...]
     headroom: MachineHeadroom | None
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of what was found."""
+        """The worst verdict of the findings."""
         return worst(verdict for verdict, _ in self.found)
 
     def plain(self) -> dict[str, Any]:
-        """As the JSON object of a case has it."""
+        """Return the `fidelity` object in the JSON object of a case."""
         figures = asdict(self.headroom) if self.headroom else {}
         reasons = [reason for _, reason in self.found]
         return {"verdict": self.verdict.value, "reasons": reasons, **figures}
 
 
 def summarized(observations: Sequence[Observation], dropped_packets: int) -> MachineHeadroom | None:
-    """All executions together; `None` if there are none that were observed."""
+    """Summarize all executions; return `None` if none of them was observed completely."""
     seen = [one for one in observations if one.is_complete and one.seconds > 0]
     if not seen:
         return None
@@ -203,14 +203,14 @@ def summarized(observations: Sequence[Observation], dropped_packets: int) -> Mac
 
 
 def _is_saturated(window: Window) -> bool:
-    """A switch that runs or waits to run all the time."""
+    """Whether the busiest switch ran or waited for a processor nearly all the time."""
     return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
 
 
 def _beside(one: Observation) -> float:
-    """Cores that all others kept busy of each core that the machine left us.
+    """Return how many cores other threads kept busy, divided by the share that pauses left.
 
-    Those that were before all of ours are no others: they are among the pauses, as is steal.
+    Threads of higher priority than ours do not count: they cause pauses, as does steal.
     """
     busy = _mean(window.beside_switch for window in one.windows)
     stolen = _mean(window.steal for window in one.windows)
@@ -219,24 +219,24 @@ def _beside(one: Observation) -> float:
 
 
 def _never_done(one: Observation) -> float:
-    """The part of windows in which the switch never had done all that there was to do."""
+    """Return the share of windows in which the switch never ran out of work."""
     return _mean(window.switch_behind_s > NEVER_DONE_S for window in one.windows)
 
 
 def _starved(one: Observation) -> float:
-    """How long the switch waited for a core in windows in which it was behind."""
+    """Return the share of the time in which the switch was behind and waited for a core."""
     return _mean(w.switch_delay * (w.switch_behind_s > BEHIND_S) for w in one.windows)
 
 
 def _strain(one: Observation) -> float:
-    """What holds a byte up on its way: the switch, and the agents at both of its ends."""
+    """Return the delays of a byte, as a share of the time: at the switch, and at both agents."""
     forwards = _beside(one) > BESIDE_BUSY_SWITCH
     switch = _starved(one) + (_never_done(one) if forwards else 0.0)
     return switch + 2 * _mean(one.agents_delay_s) / one.seconds
 
 
 def _run_delay(one: Observation) -> float:
-    """Every byte passes an agent and a switch: what they wait for a processor adds up."""
+    """Return the sum of an agent's and the switch's waits for a processor: bytes pass both."""
     agents = _mean(one.agents_delay_s) / one.seconds
     return agents + _mean(window.switch_delay for window in one.windows)
 
@@ -249,7 +249,7 @@ def _mean(values: Iterable[float]) -> float:
 def machine_reasons(
     headroom: MachineHeadroom | None, limits: FidelityLimits = LIMITS
 ) -> Iterator[Reason]:
-    """What of the machine was at its end; what nobody observed cannot be trusted."""
+    """Yield which resources were exhausted; fail if executions were not observed."""
     if headroom is None:
         yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
         return
@@ -304,6 +304,6 @@ def _others(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reaso
 def fidelity_of_struck(
     observations: Sequence[Observation], others: Iterable[Reason] = ()
 ) -> Fidelity:
-    """Of an execution in which something breaks: losses are what the fault is about."""
+    """Return the fidelity of an execution during a fault, in which retransmits are expected."""
     headroom = summarized(observations, dropped_packets=0)
     return Fidelity((*machine_reasons(headroom, STRUCK_LIMITS), *others), headroom)

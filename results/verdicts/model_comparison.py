@@ -1,4 +1,4 @@
-"""Measured against modeled: for each case, and rail-only against rail-optimized."""
+"""Compare measured with modeled times of each case, and rail-only with rail-optimized."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from results.verdicts.verdict import Reason, Verdict, worst
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How far measured / modeled may be from 1: further, warn; further than `limit`, fail."""
+    """Distance of measured / modeled from 1: above `within`, warn; above `limit`, fail."""
 
     within: float
     limit: float
@@ -25,12 +25,12 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured of a case.
+    """All measurements of a case.
 
     `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
-    they count or not. `observations` are of the repeats, `None` if the machine is not asked.
+    they count or not. `observations` are of the repeats, `None` if the machine is not judged.
     `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
-    meanwhile. `known` is what else is known to be doubtful.
+    meanwhile. `known` are doubts from before the case: undecided calibration.
     """
 
     topology: Topology
@@ -52,16 +52,16 @@ class Measured:
 
     @property
     def executions(self) -> tuple[Repeat, ...]:
-        """All, warm-ups first."""
+        """All executions, warm-ups first."""
         return self.warmups + self.repeats + self.set_aside
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case, compared. Times are emulated seconds; bandwidths are those of the real platform.
+    """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    `disturbed_s` are the executions that the machine disturbed; they are among the measured ones
-    only if `disturbed_counted`, as there were too few others.
+    `disturbed_s` are the times of executions that the machine disturbed; they are among the
+    measured ones only if `disturbed_counted`, as there were too few others.
     """
 
     name: str
@@ -83,17 +83,17 @@ class CaseResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of what was found."""
+        """The worst verdict of the findings."""
         return worst(verdict for verdict, _ in self.found)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What was found, in sentences."""
+        """The findings, in sentences."""
         return tuple(reason for _, reason in self.found)
 
     @property
     def ratio(self) -> float:
-        """Median over model."""
+        """Measured median over modeled time."""
         return self.measured.median / self.modeled_s
 
     @property
@@ -103,36 +103,36 @@ class CaseResult:
 
     @property
     def real_s(self) -> float:
-        """What the measured time is on the real platform."""
+        """The measured median, converted to seconds on the real platform."""
         return self.measured.median / self.time_dilation
 
     @property
     def algbw_gbyte_per_s(self) -> float:
-        """Size over time, at the real platform's bandwidth (nccl-tests, PERFORMANCE.md)."""
+        """Algorithm bandwidth: size over time on the real platform (nccl-tests, PERFORMANCE.md)."""
         return self.size_bytes / self.measured.median * self.fabric.bandwidth_scale / 1e9
 
     @property
     def busbw_gbyte_per_s(self) -> float:
-        """The same, as the load of the busiest link in an ideal ring (nccl-tests)."""
+        """Bus bandwidth: the load of the busiest link in an ideal ring (nccl-tests)."""
         factor = (self.gpus - 1) / self.gpus
         doubled = self.collective is Collective.ALL_REDUCE
         return self.algbw_gbyte_per_s * factor * (2 if doubled else 1)
 
 
 class Mismatch(ValueError):
-    """A measurement and a prediction are not of the same thing."""
+    """A measurement and a prediction are for different topologies or schedules."""
 
 
 def compare(
     name: str, measured: Measured, prediction: Prediction, size_scale: float, limits: Thresholds
 ) -> CaseResult:
-    """Hold a measurement against the prediction for the same topology and schedule."""
+    """Compare a measurement with its prediction; raise `Mismatch` if that is for another case."""
     topology, schedule = measured.topology, measured.schedule
     if prediction.topology_digest != topology.digest:
         raise Mismatch(f"{name}: the prediction is for another topology")
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
-    # With no complete repeat the case fails; what there is of them is still shown.
+    # With no complete repeat the case fails; times of the incomplete ones are still shown.
     shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
     summary = summarize(shown_s)
     fidelity = observed(measured)
@@ -158,20 +158,20 @@ def compare(
 
 
 def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
-    """How long executions took; one that broke off says nothing about that."""
+    """Return the completion times in seconds of the complete executions."""
     return tuple(repeat.completion_s for repeat in executions if repeat.complete)
 
 
 def judge(
     measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
 ) -> Iterator[Reason]:
-    """What is to be said of the executions' outcome and of their times."""
+    """Yield findings on the completeness, results and times of the executions."""
     yield from _failures(measured, prediction)
     yield from _ratio(summary, prediction, limits)
 
 
 def observed(measured: Measured) -> Fidelity:
-    """What is to be said of the machine and of the bytes; the model is not asked."""
+    """Return the fidelity: findings on the machine and the bytes, without the model."""
     found = (*measured.known, *_bytes(measured), *_losses(measured))
     if measured.observations is None:
         return Fidelity(found, None)
@@ -180,7 +180,7 @@ def observed(measured: Measured) -> Fidelity:
 
 
 def _disturbances(measured: Measured) -> Iterator[Reason]:
-    """What was done about executions that the machine disturbed."""
+    """Warn if disturbed executions count, as there were too many to leave them out."""
     if measured.disturbed and not measured.set_aside:
         yield (
             Verdict.WARN,
@@ -190,7 +190,7 @@ def _disturbances(measured: Measured) -> Iterator[Reason]:
 
 
 def _bytes(measured: Measured) -> Iterator[Reason]:
-    """Whether all went where it should; an execution that broke off left links half used."""
+    """Check byte conservation; check links and switches only if all executions completed."""
     schedule, executions = measured.schedule, measured.executions
     yield from payload_reasons(schedule, executions)
     whole = all(repeat.complete for repeat in executions)
@@ -215,7 +215,7 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
 
 
 def _losses(measured: Measured) -> Iterator[Reason]:
-    """What TCP repairs is worth knowing, and fails nothing; drops put the queues in doubt."""
+    """Report TCP retransmits, which pass, and packets dropped by queues, which warn."""
     retransmits = sum(repeat.retransmits for repeat in measured.repeats)
     if retransmits:
         yield Verdict.PASS, f"TCP retransmitted {retransmits} segments"
@@ -233,7 +233,7 @@ def _ratio(summary: Summary, prediction: Prediction, limits: Thresholds) -> Iter
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A rail-only case against the rail-optimized one that it competes with; 0.1 is 10 % slower."""
+    """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
 
     collective: Collective
     case: str
@@ -243,7 +243,7 @@ class Slowdown:
 
 
 def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
-    """Each rail-only case against the fastest modeled rail-optimized one of its collective."""
+    """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
     found = []
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]

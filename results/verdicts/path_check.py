@@ -1,4 +1,4 @@
-"""Judges whether packets took the intended paths, and stayed on their rails."""
+"""Judge whether packets took the intended paths, and stayed on their rails."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -20,32 +20,32 @@ class PairCheck:
 
     @property
     def stray(self) -> tuple[Trace, ...]:
-        """The probes that took another way, or did not arrive."""
+        """The probes that took another path, or did not arrive."""
         return tuple(trace for trace in self.traces if trace != Trace(self.intended, True))
 
     @property
     def found(self) -> tuple[Hop, ...]:
-        """The way of most of those that are stray; if there are none, the intended one."""
+        """The most common path of stray probes; the intended path if there are none."""
         ways = Counter(trace.hops for trace in self.stray)
         return ways.most_common(1)[0][0] if ways else self.intended
 
 
 @dataclass(frozen=True)
 class PathCheck:
-    """All ordered pairs of a fabric: how many there are, and those that are not as intended."""
+    """The number of ordered pairs of a fabric, and the pairs with stray probes."""
 
     pairs: int
     mismatches: tuple[PairCheck, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """Fail if any pair is not as intended."""
+        """Fail if any pair has stray probes."""
         return Verdict.FAIL if self.mismatches else Verdict.PASS
 
 
 @dataclass(frozen=True)
 class IsolationCheck:
-    """The bytes that switches forwarded to addresses of their own rails, and to any others."""
+    """The bytes that switches forwarded to addresses of their own rails, and to all others."""
 
     own_bytes: int
     foreign_bytes: int
@@ -59,7 +59,7 @@ class IsolationCheck:
 
 @dataclass(frozen=True)
 class FabricCheck:
-    """Both checks of one fabric. Spine switches join rails on purpose: there is no isolation."""
+    """Both checks of a fabric; `isolation` is `None` with spine switches, which connect rails."""
 
     kind: FabricKind
     paths: PathCheck
@@ -67,5 +67,5 @@ class FabricCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The worse of both."""
+        """The worse verdict of both checks."""
         return worst(check.verdict for check in (self.paths, self.isolation) if check is not None)

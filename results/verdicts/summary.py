@@ -8,7 +8,7 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the true median lies, with a confidence, however values are distributed."""
+    """A confidence interval of the true median, for values of any distribution."""
 
     low: float
     high: float
@@ -16,7 +16,7 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half of its width, as a part of its middle."""
+        """Half the width, relative to the midpoint."""
         return (self.high - self.low) / (self.high + self.low)
 
 
@@ -24,7 +24,7 @@ class Interval:
 class Summary:
     """Seconds of several executions; percentiles by the nearest rank.
 
-    `interval` holds the median with 95 % confidence; `None` of fewer than six values.
+    `interval` contains the median with 95 % confidence; `None` for fewer than six values.
     """
 
     median: float
@@ -38,7 +38,7 @@ class Summary:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The narrowest pair of order statistics that holds the median with this confidence.
+    """Return the narrowest pair of order statistics that encloses the median with `confidence`.
 
     The number of values below the median is binomial with one half (Conover, Practical
     Nonparametric Statistics, section 3.2). `None` if there are too few values to tell.
@@ -54,7 +54,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """The summary of at least one value, which keep their order."""
+    """Summarize at least one value; `values` keeps their order."""
     return Summary(
         median=median(values),
         p50=percentile(values, 50),
@@ -68,6 +68,6 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of the values do not exceed."""
+    """Return the smallest value that at least `percent` % of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

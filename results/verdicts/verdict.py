@@ -17,5 +17,5 @@ Reason = tuple[Verdict, str]
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts."""
+    """Return the worst of several verdicts; pass if there are none."""
     return max(verdicts, key=list(Verdict).index, default=Verdict.PASS)

@@ -1,4 +1,4 @@
-"""What the agents cost, against iperf3."""
+"""Compare the processor time of the agents with that of iperf3."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How long pairs are cut off by a failure, over many trials, while an all-to-all is executed."""
+"""Benchmark blackouts of GPU pairs after failures during an all-to-all, over many trials."""
 
 import os
 import tempfile
@@ -30,13 +30,13 @@ RESTARTS = (Component.CONTROLLER, FaultMode.KILL, 5)
 SIZE_BYTES = 4_000_000
 BEGIN_S, LAST_S = 0.3, 0.4
 MOST_PAIRS = 6
-# Trial after trial another link: one that fails again soon is held down for longer.
+# Each trial takes another link: a link that soon fails again is held down for longer.
 STRIDE = 7
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One failure and its end."""
+    """Figures of one trial: a failure and its end."""
 
     blackout_ms: float
     lost_untouched: int
@@ -45,7 +45,7 @@ class Trial:
 
 
 def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
-    """A row for each kind of failure."""
+    """Yield a row for each component and fault mode."""
     for what, how, count in (*FAULTS, RESTARTS):
         names = parts(fabric.topology, what)
         done = [
@@ -98,7 +98,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
 
 
 def blackout(_store: Path) -> Iterator[Row]:
-    """How long pairs are cut off, by failures that switches see and by silent ones, under load."""
+    """Measure blackouts under load, by link failures, blackholes and controller restarts."""
     for kind in FabricKind:
         spec, mark_id = replace(SIXTEEN, kind=kind), f"bench-{os.getpid()}-blackout-{kind}"
         with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:

@@ -1,4 +1,4 @@
-"""What the depth of the token buckets does, on a machine as it is and on a noisy one."""
+"""Benchmark depths of token buckets, on the machine as it is and with added noise."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -15,12 +15,12 @@ from testbed.noise.noise import noise
 
 DEPTHS_MS = (1, 5, 10, 20)
 SHARES = (0.0, 0.3)
-# Steps of 0.2 s, and of 10 to 50 ms, where what happens at their start shows.
+# Steps of 0.2 s, and of 10 to 50 ms, where bursts at the start of a step show.
 SCENARIOS = ("self-check", "short-steps")
 
 
 def buckets(store: Path) -> Iterator[Row]:
-    """The self-check, and rings with short steps, at each depth, without and with noise."""
+    """Run the self-check, and rings with short steps, at each depth, without and with noise."""
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, depth_ms, name in product(SHARES, DEPTHS_MS, SCENARIOS):
         rows = _at(share, depth_ms, name, store)

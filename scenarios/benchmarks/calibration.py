@@ -1,4 +1,4 @@
-"""What calibration says of links that are right, and of links that are a little too slow."""
+"""Benchmark calibration on correct links, and on links that are a little too slow."""
 
 import os
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 # Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
 NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)
-# What is left of the rate of links that are changed behind everyone's back, in percent.
+# Remaining rate, in percent, of links that are slowed down without calibration knowing.
 SLOWED_PERCENT = (100, 98, 97)
 
 
 def calibration(_store: Path) -> Iterator[Row]:
-    """Links of each class of a rail-optimized fabric, as they come up and slowed down."""
+    """Calibrate links of each class of a rail-optimized fabric, unchanged and slowed down."""
     for rate in NIC_MBIT_PER_S:
         scale = SIXTEEN.nic_rate_bps / rate / 1e6
         spec = replace(SIXTEEN, kind=FabricKind.RAIL_OPTIMIZED, bandwidth_scale=scale)
@@ -35,7 +35,7 @@ def _at(spec: FabricSpec) -> Iterator[Row]:
     with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
         faults = FaultInjector(fabric.bed)
         for percent in SLOWED_PERCENT:
-            # The lowest of the rates that were asked for holds.
+            # Of several such faults on a link, the one with the lowest rate applies.
             for link in representatives(fabric.topology):
                 faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * percent // 100)
             links = calibrate(fabric)

@@ -1,4 +1,4 @@
-"""The largest fabrics that still follow the model, and the traffic that is carried at once."""
+"""Benchmark the largest fabrics that still match the model, and the largest total traffic."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
 
-# 256 GPUs, at 1 and 9 Mbit/s: an execution takes one to two minutes.
+# 256 GPUs, NICs at 1 and HB links at 9 Mbit/s: an execution takes one to two minutes.
 LARGEST = (
     "fabric.domains=32",
     "fabric.bandwidth_scale=400000",
@@ -36,7 +36,7 @@ LARGEST = (
 # slowest links that can be shaped, and more to send, an execution takes four minutes.
 LARGEST_DIRECT = (*LARGEST, "fabric.bandwidth_scale=800000", "workloads.2.size=16 MB")
 ALGORITHMS = ("ring", "two-step", "direct")
-# 512 Mbit/s for each of 16 GPUs in its HB domain, and 64 Mbit/s on its NIC: 8.2 and 1.0 Gbit/s.
+# Each of 16 GPUs: 512 Mbit/s in its HB domain, 64 Mbit/s on its NIC; in all 8.2 and 1.0 Gbit/s.
 AT_ONCE = replace(
     SIXTEEN,
     platform="own",
@@ -49,9 +49,9 @@ AT_ONCE_TRIALS = 3
 
 
 def capacity(store: Path) -> Iterator[Row]:
-    """Collectives on 64 containers and 256 processes; then, rings everywhere at once."""
+    """Measure rings everywhere at once; then, collectives on 64 containers and 256 processes."""
     container, process = ProxyKind.CONTAINER, ProxyKind.PROCESS
-    yield from part(immediate(), gpus=AT_ONCE.gpus, proxies=process.value)
+    yield from part(at_once(), gpus=AT_ONCE.gpus, proxies=process.value)
     for proxies, overrides, algorithms in (
         (container, (), ALGORITHMS),
         (process, LARGEST, ("ring", "two-step")),
@@ -82,14 +82,14 @@ def _collectives(
 
 @dataclass(frozen=True)
 class Ring:
-    """A stream from every GPU to the next: of its HB domain, or of its rail."""
+    """Streams from every GPU to the next GPU of its HB domain, or of its rail."""
 
     kind: LinkKind
     domains: int
     rails: int
 
     def flows(self, fabric: Experiment) -> list[tuple[int, int, int]]:
-        """Source, destination, and as many bytes as the links take some seconds for."""
+        """Return source, destination and bytes of each stream; links are busy for `AT_ONCE_S`."""
         spec = fabric.topology.spec
         size = round(_rate_bps(fabric, self.kind) / 8 * AT_ONCE_S / wire_bytes(1))
         return [
@@ -106,8 +106,8 @@ class Ring:
 RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
 
 
-def immediate() -> Iterator[Row]:
-    """Rings in all HB domains and on all rails at the same time, each link full both ways."""
+def at_once() -> Iterator[Row]:
+    """Run rings in all HB domains and on all rails at once, each link saturated both ways."""
     mark_id = f"bench-{os.getpid()}-capacity"
     with (
         marked_run(mark_id) as mark,
@@ -130,7 +130,7 @@ def _rings_at_once(fabric: Experiment) -> Repeat:
 
 
 def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reason]) -> Row:
-    """The streams of one kind of ring; the slowest counts."""
+    """Return the row of one kind of ring; its slowest stream gives the time."""
     flows = set(ring.flows(fabric))
     records = [r for r in done.records if (r.source, r.destination, r.size_bytes) in flows]
     bits = 8 * wire_bytes(sum(record.size_bytes for record in records))

@@ -1,7 +1,7 @@
-"""Open vSwitch's two datapaths side by side: start-up, processor time, and the quickstart's ratios.
+"""Compare Open vSwitch's two datapaths: start-up, processor time, and the quickstart's ratios.
 
-On a kernel without one of them its row says so. On a slow processor, all times are the clock's that
-runs there (docs/virtual-machine.md).
+If the kernel lacks a datapath, its row says so. In an emulated virtual machine, all times are those
+of the guest's clock, which counts instructions (docs/virtual-machine.md).
 """
 
 import os
@@ -27,7 +27,7 @@ TRIALS = 3
 
 
 def datapaths(store: Path) -> Iterator[Row]:
-    """Both fabrics in each datapath, then all cases of the quickstart."""
+    """Measure, in each datapath, both kinds of fabrics and then all cases of the quickstart."""
     for datapath in Datapath:
         facts = {"datapath": datapath.value, "proxies": ProxyKind.PROCESS.value}
         for kind in FabricKind:

@@ -1,4 +1,4 @@
-"""How near the measurement is to the model."""
+"""Benchmark how close measurements are to the model."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether the verdict by observation alone tells when the machine is overloaded, or noisy."""
+"""Benchmark whether the verdict by observation alone detects an overloaded or noisy machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ RATES: dict[float, tuple[int, ...]] = {
 
 
 def gate(store: Path) -> Iterator[Row]:
-    """The self-check at ever higher rates: error against the model, and verdict without it."""
+    """Run the self-check at rising rates: error against the model, verdict by observation."""
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, rates in RATES.items():
         for rate in rates:

@@ -1,4 +1,4 @@
-"""How cost grows with the number of GPUs, the sum of all links being the same."""
+"""Benchmark how costs grow with the number of GPUs, at the same total rate of all links."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ NIC_BUSY_S = 10
 
 
 def growth(_store: Path) -> Iterator[Row]:
-    """Start-up, memory, and processor time of a two-step all-to-all, for 4 to 256 GPUs."""
+    """Measure start-up, memory, and processor time of a two-step all-to-all, for 4 to 256 GPUs."""
     for domains, size in SIZES:
         spec = sized(domains, size)
         ups_s = [up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS - 1)]
@@ -46,7 +46,7 @@ def growth(_store: Path) -> Iterator[Row]:
 
 
 def exchange_cost(fabric: Experiment) -> tuple[float, float]:
-    """Processor seconds of the whole machine, and 10^9 bytes of payload; connections are warm."""
+    """Return the machine's processor seconds, and payload in 10^9 bytes, on warm connections."""
     spec = fabric.topology.spec
     x, y = spec.domain_size, spec.domains
     schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec))
@@ -59,6 +59,6 @@ def exchange_cost(fabric: Experiment) -> tuple[float, float]:
 
 
 def exchange_size(spec: FabricSpec, busy_s: float = NIC_BUSY_S) -> int:
-    """What every GPU holds in bytes, so that its NIC is busy for so many seconds."""
+    """Return the bytes that every GPU holds, so that its NIC is busy for `busy_s` seconds."""
     across = (spec.domains - 1) / spec.domains
     return round(spec.emulated_nic_bps / 8 * busy_s / wire_bytes(1) / across)

@@ -1,4 +1,4 @@
-"""The same fabric and load side by side: Railbed, and plain Mininet."""
+"""Benchmark Railbed and plain Mininet on the same fabric and load."""
 
 import os
 from collections.abc import Iterator
@@ -41,13 +41,13 @@ class Load:
     size_bytes: int
 
     def schedule(self) -> Schedule:
-        """The transfers, for both testbeds."""
+        """Build the schedule for both testbeds."""
         grid = self.spec.domains, self.spec.domain_size
         return build_schedule(self.collective, self.algorithm, *grid, self.size_bytes)
 
 
-# The quickstart's rates ask more of the HB domains than plain Mininet carries on two cores (0.4 of
-# 2.9 Gbit/s, docs/measuring.md); a tenth of them is less than that.
+# At the quickstart's rates, plain Mininet carries 0.4 of the HB domains' 2.9 Gbit/s on two cores
+# (docs/measuring.md); a tenth of these rates is below 0.4 Gbit/s.
 SLOW = replace(SIXTEEN, bandwidth_scale=10 * SIXTEEN.bandwidth_scale)
 LOADS = (
     Load(SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
@@ -58,7 +58,7 @@ REPEATS = 5
 WARMUP = 1
 IDLE_S = 3
 UP_DEADLINE_S = 900
-# Number of GPUs: the fabric, and how often it comes up.
+# By number of GPUs: the fabric, and how often it is brought up.
 SIZES = {
     16: (SIXTEEN, 3),
     64: (replace(SIXTEEN, domains=8, domain_size=8, spines=8), 3),
@@ -67,7 +67,7 @@ SIZES = {
 
 
 def mininet(_store: Path) -> Iterator[Row]:
-    """Error, processor time and start-up of both, and the ratios."""
+    """Measure error, processor time and start-up of both, and their ratios."""
     for load in LOADS:
         yield from compared_load(load)
     for gpus in SIZES:
@@ -75,7 +75,7 @@ def mininet(_store: Path) -> Iterator[Row]:
 
 
 def compared_load(load: Load) -> Iterator[Row]:
-    """A load by both testbeds, each alone on the machine: errors and processor time."""
+    """Run a load on both testbeds, one after the other: errors and processor time."""
     spec, schedule, share = load.spec, load.schedule(), idle_share(IDLE_S)
     names = {
         "collective": load.collective.value,
@@ -90,7 +90,7 @@ def compared_load(load: Load) -> Iterator[Row]:
 
 
 def compared_startups(gpus: int) -> Iterator[Row]:
-    """How long both take until they are ready."""
+    """Measure the start-up times of both testbeds."""
     spec, trials = SIZES[gpus]
     yield from side_by_side(
         _row(spec),
@@ -167,7 +167,7 @@ def _by_mininet(spec: FabricSpec, schedule: Schedule, share: float) -> list[Exec
 
 
 def _plain_execution(hosts: Hosts, spec: FabricSpec, schedule: Schedule, share: float) -> Execution:
-    """The same bytes between the same pairs, round by round, as a script around iperf3 does it."""
+    """Send the schedule's bytes of each pair, round by round, as a script around iperf3 does."""
     sizes, meter = bytes_by_pair(schedule), CpuMeter(share)
     flows = [
         carry(hosts, {pair: sizes[pair] for pair in pairs}, meter.window)

@@ -1,4 +1,4 @@
-"""What a noisy machine does to the quickstart: cores are taken away in bursts of 1 to 10 ms."""
+"""Benchmark the quickstart under noise that takes cores away in bursts of 1 to 10 ms."""
 
 import os
 import time
@@ -22,7 +22,7 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 @dataclass(frozen=True)
 class Taken:
-    """What noise and the hypervisor have taken until a moment, in seconds of all cores together."""
+    """Seconds of all cores together that noise and the hypervisor have taken until `at_s`."""
 
     at_s: float
     noise_s: float
@@ -30,11 +30,11 @@ class Taken:
 
     @classmethod
     def until_now(cls, made: Noise) -> "Taken":
-        """Read now."""
+        """Read the present values."""
         return cls(time.monotonic(), made.taken_s(), stolen_s())
 
     def shares_since(self, before: "Taken") -> Row:
-        """Parts of all cores' time since a moment."""
+        """Return the shares of all cores' time that were taken since `before`."""
         cores_s = (self.at_s - before.at_s) * (os.cpu_count() or 1)
         return {
             "noise": (self.noise_s - before.noise_s) / cores_s,
@@ -43,7 +43,7 @@ class Taken:
 
 
 def noisy(store: Path) -> Iterator[Row]:
-    """The quickstart with processes, at ever more noise."""
+    """Run the quickstart with GPU proxies as processes, at rising noise."""
     for share in SHARES:
         yield from part(_quickstart(share, store), proxies=ProxyKind.PROCESS.value, asked=share)
 

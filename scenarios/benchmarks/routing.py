@@ -1,4 +1,4 @@
-"""What the desired state of a large fabric costs."""
+"""Benchmark the computation of a large fabric's desired state."""
 
 import gc
 import time
@@ -17,7 +17,7 @@ ROUTING_TRIALS = 5
 
 
 def routing(_store: Path) -> Iterator[Row]:
-    """Processor time of the desired state for 1024 GPUs: anew, and after something has failed."""
+    """Measure processor time for the desired state of 1024 GPUs: from scratch, after failures."""
     for kind in FabricKind:
         topology = build_topology(
             replace(SIXTEEN, kind=kind, domains=128, domain_size=8, spines=128)
@@ -36,7 +36,7 @@ def routing(_store: Path) -> Iterator[Row]:
 
 
 def _changes(topology: Topology) -> dict[str, Health | None]:
-    """One link of each kind, and a switch, somewhere in the middle."""
+    """Health by change: from scratch (`None`), one link of each kind lost, a rail switch lost."""
     names = {kind: [k.name for k in topology.links if k.kind is kind] for kind in LinkKind}
     switch = topology.rail_switches[len(topology.rail_switches) // 2]
     return {
@@ -47,9 +47,9 @@ def _changes(topology: Topology) -> dict[str, Health | None]:
 
 
 def _planned(topology: Topology, health: Health | None) -> tuple[float, int]:
-    """Seconds of processor time, and how many rules and routes have come or gone.
+    """Return seconds of processor time, and the number of rules and routes added or removed.
 
-    As in the controller, what a fabric has before it fails is not looked through for garbage.
+    As in the controller, the garbage collector skips the state from before the failure.
     """
     planner = Planner(topology)
     before = DesiredState({}, {}, ()) if health is None else planner.state(HEALTHY)

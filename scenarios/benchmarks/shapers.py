@@ -1,4 +1,4 @@
-"""HTB, with shallow and with default buckets, against HFSC: on a quiet and on a noisy machine."""
+"""Compare HTB, with shallow and default buckets, with HFSC, on a quiet and a noisy machine."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from traffic_gen.workloads.collectives import build_schedule
 SHARES = (0.0, 0.2, 0.4)
 WARMUP, REPEATS = 1, 5
 NIC_BUSY_S = 2.0
-# HFSC lets nothing through at once, so that its model is the shallowest bucket's.
+# HFSC allows no burst, so its model has the shallowest bucket.
 SHALLOW = replace(SIXTEEN, bucket_depth_s=LEAST_DEPTH_S)
 SHAPERS = {
     f"HTB, {LEAST_DEPTH_S * 1e3:g} ms": SHALLOW,
@@ -33,7 +33,7 @@ SHAPERS = {
 
 
 def shapers(_store: Path) -> Iterator[Row]:
-    """Completion time against its model of a two-step all-to-all, by shaper and noise."""
+    """Compare the time of a two-step all-to-all with its model, by shaper and noise."""
     for name, spec in SHAPERS.items():
         facts = {"shaper": name, "proxies": ProxyKind.PROCESS.value}
         yield from part(_with(name, spec), **facts)

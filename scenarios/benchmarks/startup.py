@@ -1,4 +1,4 @@
-"""How long a fabric takes to come up and to go, and the memory that it takes meanwhile."""
+"""Benchmark the time to bring a fabric up and down, and the memory it takes while up."""
 
 import os
 import time
@@ -20,7 +20,7 @@ CONTAINERS = (((4, 4), 5), ((8, 8), 3))
 
 
 def startup(_store: Path) -> Iterator[Row]:
-    """Seconds from the first command to all rules confirmed, and until all is down again."""
+    """Measure seconds from the first command to all rules confirmed, and of taking all down."""
     for proxies, sizes in ((ProxyKind.PROCESS, PROCESSES), (ProxyKind.CONTAINER, CONTAINERS)):
         for kind in FabricKind:
             for (domains, size), trials in sizes:
@@ -45,7 +45,7 @@ def _row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
 
 
 def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
-    """Seconds up and down; bytes of the largest proxy, and of all together with the kernel's."""
+    """Return seconds up and down; bytes of the largest proxy, and of the run and the kernel."""
     before = kernel_bytes()
     mark_id = f"bench-{os.getpid()}-{spec.kind}"
     with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:

@@ -96,7 +96,7 @@ def _run(path: Path, overrides: list[str], as_json: bool, proxies: str, store: P
     scenario = load(_find(path), overrides, known_machine())
     kind = _ready(proxies)
     require_possible(scenario)
-    # The testbed's libraries take a second to import: not for commands that do without.
+    # Importing the testbed's libraries takes a second: only commands that need them do it.
     from scenarios.execution.run import run as run_scenario
 
     if err.is_terminal:
@@ -142,7 +142,7 @@ def sweep(
 
 
 def _sweep(folder: SweepFolder, store: Path) -> None:
-    """Run the points that have no result yet; say how to go on if that is interrupted."""
+    """Run the points that have no result yet; if interrupted, print how to resume the sweep."""
     _ready(folder.sweep.proxies)
     from scenarios.sweep.executor import LocalExecutor
     from scenarios.sweep.runner import Sweeping
@@ -176,7 +176,7 @@ def failures(
 
 
 def _kind(proxies: str) -> Any:
-    """The kind of proxies that is meant."""
+    """Parse the value of `--proxies`; raises `InputError` if it is unknown."""
     from testbed.nodes.gpu_proxies import ProxyKind
 
     if proxies not in list(ProxyKind):
@@ -186,7 +186,7 @@ def _kind(proxies: str) -> Any:
 
 
 def _ready(proxies: str) -> Any:
-    """The kind of proxies, when the machine is ready for it; what dead runs left is removed."""
+    """Require a ready machine, clean up after dead runs, and return the kind of proxies."""
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready
 
@@ -363,7 +363,7 @@ def vm(
 
 
 def _measured(*, again: bool) -> Machine:
-    """What is known of this machine; measured now if it must be."""
+    """Return this machine's measured costs; measure them now if `again`, or if none are stored."""
     machine = None if again else known_machine()
     if machine is None:
         from scenarios.execution.machine_costs import measure as measure_machine
@@ -423,7 +423,7 @@ def clean() -> None:
 
 
 def main() -> NoReturn:
-    """Run a command; every error becomes a sentence and its exit code."""
+    """Run a command; print every error as a message and exit with its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     # A shell starts background jobs with SIGINT ignored; a run must be stoppable all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -440,7 +440,7 @@ def main() -> NoReturn:
 
 
 def _usage_or_bug(error: Exception) -> str:
-    """Click's usage errors have a sentence of their own; anything else is a bug of ours."""
+    """Message for an error: Click's own if it is wrong usage, else a bug with a crash report."""
     if hasattr(error, "format_message"):
         return f"{error.format_message()} (`railbed --help` lists the commands)"
     report = Path("railbed-crash.txt").resolve()
@@ -454,5 +454,5 @@ def _end(message: str, exit_code: int) -> NoReturn:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM takes down as Ctrl-C does."""
+    """Handle SIGTERM as Ctrl-C, which takes everything down."""
     raise KeyboardInterrupt

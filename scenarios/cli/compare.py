@@ -1,4 +1,4 @@
-"""Two stored runs, read and compared."""
+"""Read and compare two stored runs."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
 
 
 def stored_run(folder: Path) -> StoredRun:
-    """A run as its folder has it; `InputError` if it is not complete."""
+    """Read a run from its folder; raises `InputError` if it is not complete."""
     return StoredRun(
         result=read_result(folder),
         machine=json.loads((folder / "environment.json").read_text()),

@@ -1,4 +1,4 @@
-"""All failure experiments of the library, one after the other."""
+"""Run all failure experiments of the library, one after the other."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +15,14 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def failure_experiments() -> list[Scenario]:
-    """The scenarios of the library in which something breaks."""
+    """The scenarios of the library that have faults."""
     return [scenario for path in library() if (scenario := load(path)).has_faults]
 
 
 def run_failures(
     experiments: list[Scenario], proxies: ProxyKind, store: Path, listener: Listener
 ) -> Iterator[dict[str, Any]]:
-    """One object for each failure on each fabric; an experiment that ends early is one, too."""
+    """Yield one object per failure and fabric, and one for each experiment that ends early."""
     for scenario in experiments:
         try:
             yield from run(scenario, proxies, store, listener)["failures"]

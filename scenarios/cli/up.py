@@ -1,4 +1,4 @@
-"""A fabric to play with: up until the user leaves Mininet's command line."""
+"""A fabric for interactive use, with Mininet's command line."""
 
 import os
 

@@ -24,9 +24,9 @@ from traffic_gen.agents.client import Incomplete
 
 @dataclass(frozen=True)
 class Measuring:
-    """Measures for a scenario; records go to a run's folder.
+    """Measures a scenario's cases; writes the records to a run's folder.
 
-    `known` is what else is known to be doubtful, by the fabric's kind.
+    `known` has earlier reasons for doubt (undecided calibration), by the fabric's kind.
     """
 
     scenario: Scenario
@@ -37,7 +37,7 @@ class Measuring:
     def measure(
         self, name: str, size_scale: float, schedule: Schedule, fabric: Experiment, warmup: int
     ) -> CaseResult:
-        """The scenario's repeats, after some that do not count, held against the model."""
+        """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
         self.listener.step(name)
         prediction = fabric.predict(schedule)
         topology = fabric.layout.topology
@@ -61,7 +61,7 @@ class Measuring:
             repeats=counted,
             disturbed=tuple(done.disturbed),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
-            # Agents that calculate are late because of that, and it is not the time that is asked.
+            # Agents that verify data are late because of it, and such a run does not judge times.
             observations=None if self.scenario.verify else observer.observations(counted),
             carried=carried(fabric, before, after, seconds),
             epoch=fabric.layout.epoch,
@@ -80,7 +80,7 @@ class Measuring:
         fabric: Experiment,
         done: Executions,
     ) -> Iterator[Repeat]:
-        """Executions as they end, until there are enough; the one that breaks off, too."""
+        """Yield executions as they end, until there are enough; also one that ends incomplete."""
         verify = self.scenario.verify
         try:
             for repeat in fabric.repeats(schedule, prediction, done.most, verify=verify):
@@ -107,6 +107,6 @@ def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
 
 
 def _dropped(counters: Mapping[str, Counters], fabric: Experiment) -> int:
-    """Packets that queues have dropped; a link that has failed drops all, and nothing is amiss."""
+    """Packets that queues dropped; not on failed links, which are meant to drop all packets."""
     failed = fabric.layout.health.failed
     return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

@@ -1,4 +1,4 @@
-"""What the controller has written of a failure: whether it has dealt with it, and how soon."""
+"""Read the controller's journal: whether it has answered a failure, and how soon."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +17,17 @@ Events = Sequence[dict[str, Any]]
 
 
 def wait_until_settled(journal: Path, failed: frozenset[str]) -> None:
-    """Wait until the controller knows exactly these links as failed, and all is done about it."""
+    """Wait until the controller has settled on exactly these failed links.
+
+    Raises `EmulationError` after `DEADLINE_S`.
+    """
     links = ", ".join(sorted(failed)) or "none"
     what = f"the controller answers that these links have failed: {links}"
     wait_for(lambda: is_settled(read_journal(journal), failed), what, DEADLINE_S)
 
 
 def is_settled(events: Events, failed: frozenset[str]) -> bool:
-    """Whether the last thing that was worked out was for this, and is done."""
+    """Whether the last computed state has exactly these failed links, and is settled."""
     for event in reversed(events):
         if event["event"] == "computed":
             return False
@@ -39,7 +42,7 @@ def _last_failed(events: Events) -> frozenset[str]:
 
 
 def has_detected(journal: Path, since_ns: int) -> bool:
-    """Whether the controller has found something to be broken since then."""
+    """Whether the controller has detected a failed or slow link, or a dead proxy, since then."""
     events: Events = read_journal(journal)
     return any(
         event["event"] in ("detected", "died") and event["ns"] > since_ns and "usable" not in event
@@ -48,7 +51,7 @@ def has_detected(journal: Path, since_ns: int) -> bool:
 
 
 def epochs_of(events: Events, start_ns: int, layout: Layout) -> list[Epoch]:
-    """What the job had of the fabric from when on, by what the controller confirmed."""
+    """Intervals of constant fabric state since the start, from `confirmed` events."""
     epochs = [Epoch(layout.topology)]
     failed: frozenset[str] = frozenset()
     for event in (event for event in events if event["ns"] > start_ns):
@@ -61,7 +64,7 @@ def epochs_of(events: Events, start_ns: int, layout: Layout) -> list[Epoch]:
 
 
 def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTimes:
-    """When a fault was made, and the first answers of the controller behind it."""
+    """Times of a fault's begin and end, and of the controller's first events after its begin."""
     behind = [event for event in events if event["ns"] > record.begun_ns]
 
     def milliseconds_until(*names: str) -> float | None:

@@ -1,6 +1,6 @@
-"""One fabric with its cases: bring it up, execute each case, hand out what was measured.
+"""Bring up one fabric with its agents, predict schedules, and yield their executions.
 
-This is the heart of a run. It stores nothing and prints nothing: it yields what happens.
+This is the heart of a run. It stores nothing and prints nothing: it yields the measurements.
 """
 
 import time
@@ -27,7 +27,7 @@ from traffic_gen.workloads.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import ping_pong
 
 AGENT = Path(agent.__file__)
-# A repeat that takes this much longer than modeled is given up.
+# A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more.
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
@@ -44,12 +44,12 @@ class Experiment:
     layout: Layout
 
     def rearrange(self, layout: Layout) -> None:
-        """From now on the job runs in this layout; its connections are closed."""
+        """Close all connections and place the job in this layout."""
         self.layout = layout
         self.agents.place(layout.gpu_numbers())
 
     def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
-        """The latency in seconds of each class of paths that the schedule uses, measured idle."""
+        """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
         paths = transfer_paths(schedule, self.layout.epoch, self.layout.placement)
         for transfer, hops in zip(schedule.transfers, paths, strict=True):
@@ -64,7 +64,7 @@ class Experiment:
         return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """The model's completion time in the present layout, with latencies measured now."""
+        """Predict the schedule in the present layout, with latencies measured now."""
         layout, latency_s = self.layout, self.path_latencies_s(schedule)
         return predict(schedule, layout.topology, latency_s, layout.health, layout.placement)
 
@@ -77,14 +77,14 @@ class Experiment:
         verify: bool,
         on_tick: OnTick = no_ticks,
     ) -> Iterator[Repeat]:
-        """Execute a schedule so many times; raises `Incomplete` if the testbed breaks."""
+        """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks."""
         self.agents.load(schedule, self.layout.addresses(), verify=verify)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
             yield self.agents.run(schedule, number, at_most_s, on_tick)
 
     def counters(self) -> Mapping[str, Counters]:
-        """What every link has counted, by its name."""
+        """Return the counters of every link, by its name at start-up."""
         return self.bed.counters()
 
 

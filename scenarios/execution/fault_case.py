@@ -1,4 +1,4 @@
-"""A case with faults: healthy, struck, with the fault throughout, and whole again."""
+"""Measure a case with faults in four phases: baseline, during fault, degraded, recovered."""
 
 import time
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from traffic_gen.probes.prober_process import probing
 
 @dataclass(frozen=True)
 class Struck:
-    """The execution in which things broke, and what the probes say of it."""
+    """The execution during which faults begin, with the probes' records of it."""
 
     complete: bool
     repeat: Repeat
@@ -57,7 +57,7 @@ class FailingCase:
         self.home = fabric.layout
 
     def execute(self) -> Failure:
-        """All phases; what is broken is mended whatever happens."""
+        """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
             healthy = self._measure("healthy", self.scenario.warmup)
             prediction = self.fabric.predict(self.schedule)
@@ -73,14 +73,14 @@ class FailingCase:
             name, self.case.size_scale, self.schedule, self.fabric, warmup
         )
 
-    # The execution in which it happens
+    # Phase during fault
 
     def _strike(self, prediction: Prediction) -> FaultTimeline:
         moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
         return FaultTimeline(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
 
     def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
-        """When a fault begins; `EmulationError` if the execution is over by then."""
+        """Return a fault's begin in seconds; raise `EmulationError` if the execution ends first."""
         begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
         if begin_s >= end_s:
             raise EmulationError(
@@ -90,7 +90,7 @@ class FailingCase:
         return begin_s
 
     def _gives_up(self, started_ns: int) -> bool:
-        """A job that does not go on by itself stops when the failure is known."""
+        """Whether the job aborts: it does not reroute, and the controller detected a failure."""
         reroutes = self.job.reaction is RecoveryStrategy.REROUTE
         return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
 
@@ -107,7 +107,7 @@ class FailingCase:
             strike.finish()
             if not repeat.complete:
                 self._wait_until_answered(self.home)
-            # What the job does from here on is no failure of the fabric.
+            # Stop the probes: effects of the job's recovery are no failure of the fabric.
             records = probes.stop()
             took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
         return Struck(
@@ -130,9 +130,9 @@ class FailingCase:
         return repeat
 
     def _go_on(self, strike: FaultTimeline, prediction: Prediction) -> float | None:
-        """What the job does after an abort; the seconds from the first start to the end of it all.
+        """Recover after an abort and execute again; return seconds from the first start to the end.
 
-        `None` if it had nothing to go on with.
+        `None` if the job's strategy is to reroute: it has no recovery from an incomplete execution.
         """
         if self.job.reaction is RecoveryStrategy.REROUTE:
             return None
@@ -146,15 +146,15 @@ class FailingCase:
         lost_s = time.monotonic() - strike.started_ns / 1e9
         return lost_s + self._run(prediction).completion_s
 
-    # With the fault throughout
+    # Phases degraded and recovered
 
     def _settle(self, layout: Layout, *, broken: bool = True) -> None:
-        """Wait until the controller has dealt with all there is, and have the job run so."""
+        """Wait until the controller has converged; place the job in `layout` with that health."""
         health = self._wait_until_answered(layout, broken=broken)
         self.fabric.rearrange(replace(layout, health=health))
 
     def _wait_until_answered(self, layout: Layout, *, broken: bool = True) -> Health:
-        """Wait until the controller, if there is one, has dealt with all there is."""
+        """Wait until the controller, if it runs, has converged; return the expected health."""
         health = health_under(layout.topology, self.faults) if broken else HEALTHY
         if self.fabric.bed.controller.is_running:
             wait_until_settled(self.fabric.bed.journal, health.failed)
@@ -168,14 +168,14 @@ class FailingCase:
         return self._measure("faulty")
 
     def _break(self, undos: ExitStack) -> None:
-        """Break again what has ended meanwhile."""
+        """Begin faults again that were temporary, now without end; wait for convergence."""
         for fault in self.faults:
             if fault.for_s is not None:
                 undos.callback(break_part(self.injector, self.home.topology, fault))
         self._settle(self.home)
 
     def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
-        """The struck execution itself, held against a model that knows when traffic was moved."""
+        """Compare the execution during the fault with a model of the confirmed fabric states."""
         epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
         latency_s = self.fabric.path_latencies_s(self.schedule)
         self._break(undos)
@@ -188,7 +188,7 @@ class FailingCase:
         return compare(name, measured, prediction, self.case.size_scale, limits)
 
     def _after(self) -> CaseResult | None:
-        """All is whole again; a job that has moved stays where it is."""
+        """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
         moved = self.job.reaction not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
             return None
@@ -227,7 +227,7 @@ class FailingCase:
 
 
 def _blackout_ms(struck: Struck, blackout: Blackout | None) -> float | None:
-    """Nothing was hit, nothing was lost, or the longest blackout."""
+    """Longest blackout in ms: `None` without affected pairs, 0 if no probe was lost."""
     if not struck.hit:
         return None
     return 0.0 if blackout is None else blackout.duration_ms

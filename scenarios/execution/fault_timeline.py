@@ -1,4 +1,4 @@
-"""What breaks while a collective is executed, and when it really did."""
+"""Inject faults while a collective is executed, and record their actual times."""
 
 import heapq
 import time
@@ -19,15 +19,15 @@ WATCH_EVERY_S = 0.002
 
 
 def never(_started_ns: int) -> bool:
-    """The job goes on whatever happens."""
+    """Return false: the job goes on whatever happens."""
     return False
 
 
 class FaultTimeline:
-    """An agenda: faults begin and end at their times.
+    """Begins and ends faults at their times during an execution.
 
-    Once something has broken, `gives_up` is asked, with the start of the execution in nanoseconds
-    of CLOCK_MONOTONIC, whether the job aborts it.
+    Once a fault has begun, `gives_up` tells whether the job aborts the execution. Its argument is
+    the execution's start in nanoseconds of CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FaultTimeline:
 
     @property
     def records(self) -> tuple[FaultRecord, ...]:
-        """What has broken until now."""
+        """Records of the faults that have begun until now."""
         return tuple(self._records.values())
 
     def _plan(self, fault: Fault, begin_s: float, end_s: float) -> None:
@@ -79,7 +79,10 @@ class FaultTimeline:
             self._records[number] = FaultRecord(record.fault, record.begun_ns, time.monotonic_ns())
 
     def __call__(self, since_start_s: float) -> float:
-        """Do what is due; return the seconds until there is more to do."""
+        """Begin and end due faults; return the seconds until the next call.
+
+        Raises `Aborted` if the job gives up.
+        """
         self.started_ns = time.monotonic_ns() - round(since_start_s * 1e9)
         while self._due and self._due[0][0] <= since_start_s:
             heapq.heappop(self._due)[2]()
@@ -89,20 +92,20 @@ class FaultTimeline:
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
 
     def finish(self) -> None:
-        """The execution is over: what is still to come comes at its time."""
+        """After the execution, wait for all later begins and ends, each at its time."""
         while self._due:
             due_s, _, action = heapq.heappop(self._due)
             time.sleep(max(0.0, self.started_ns / 1e9 + due_s - time.monotonic()))
             action()
 
     def undo(self) -> None:
-        """Make whole what is still broken."""
+        """End all faults that still last."""
         for number in list(self._undos):
             self._end(number)
 
 
 def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
-    """From when until when; a flapping link more than once."""
+    """Yield begin and end in seconds of a fault, once for each period of a flapping link."""
     if fault.how is not FaultMode.FLAP:
         yield moment_s, inf if fault.for_s is None else moment_s + fault.for_s
         return
@@ -112,7 +115,7 @@ def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
 
 
 def break_part(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
-    """Break what a fault names."""
+    """Break a fault's component in the fault's mode; return the undo function."""
     how = FaultMode.DOWN if fault.how is FaultMode.FLAP else fault.how
     if fault.what is Component.CONTROLLER:
         return injector.kill_controller()
@@ -134,7 +137,7 @@ def _all(undos: Iterator[Undo]) -> Undo:
 
 
 def moment_s(fault: Fault, schedule: Schedule, prediction: Prediction) -> float:
-    """When a fault happens, in seconds from the start; a step begins when the model says so."""
+    """Return a fault's begin in seconds from the start; for `at_step`, the step's modeled begin."""
     if fault.at_step is None:
         return fault.at_s
     depth: list[int] = []

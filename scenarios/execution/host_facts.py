@@ -1,4 +1,4 @@
-"""The machine that a run was measured on: versions and settings that a figure depends on."""
+"""Facts about a run's machine: versions and settings that its figures depend on."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ SETTINGS = (
 
 
 def environment(proxies: str, datapath: str) -> dict[str, Any]:
-    """Facts about this machine, now."""
+    """Read versions, sizes and settings of this machine."""
     return {
         "kernel": platform.release(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Calibrates a fabric that has just come up: each class of its links, measured alone."""
+"""Calibrate a fabric that has just come up: measure links of each class, one at a time."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ from scenarios.execution.emulation import Experiment
 from testbed.instruments.link_calibration import measure
 from testbed.instruments.pauses import watching_pauses
 
-# What cannot be decided is tried again, for all links of a fabric together at most so long.
+# Undecided links are measured again, for at most this long for all links of a fabric together.
 PATIENCE_S = 8.0
 
 
 def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
-    """Some links of each class, each direction alone, each as often as it needs to be decided."""
+    """Measure some links of each class, each direction alone, until decided or out of time."""
     give_up_s = time.monotonic() + PATIENCE_S
     with watching_pauses() as watch:
         return tuple(
@@ -37,7 +37,7 @@ def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
 def decided(
     trial: Callable[[int], LinkCalibration], may_go_on: Callable[[], bool]
 ) -> DirectionCalibration:
-    """Trials, numbered from 1, until one is right, or enough are wrong, or time is up."""
+    """Run trials, numbered from 1, until one is right, enough are wrong, or time is up."""
     trials: tuple[LinkCalibration, ...] = (trial(1),)
     while (found := DirectionCalibration(trials)).outcome is Outcome.UNDECIDED:
         if len(trials) >= WRONG_AFTER and not may_go_on():
@@ -47,7 +47,7 @@ def decided(
 
 
 def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
-    """Raise `OutOfTolerance` with all that is wrong, whatever the machine did."""
+    """Raise `OutOfTolerance` with all issues of links found wrong, machine pauses left out."""
     flaws = [
         f"{_named(fabric, link)}: {flaw}"
         for link in links
@@ -64,7 +64,7 @@ def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> No
 
 
 def undecided(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
-    """What this machine left open: the run goes on, and its cases say so."""
+    """Return a warning that names the undecided links: the run goes on, its cases report it."""
     open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
     if not open_links:
         return []

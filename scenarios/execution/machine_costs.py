@@ -1,13 +1,14 @@
-"""Measures what this machine can do: the costs of each kind of hop, with small fabrics.
+"""Measure this machine's processor time for each kind of hop, with small fabrics.
 
 The real agents send over four kinds of paths of one fabric, with small and with large packets:
 
     ends + switch                        two domains on one leaf switch
-    ends + 3 switches                    two domains on different ones
+    ends + 3 switches                    two domains on different leaf switches
     ends + HB switch                     two GPUs of one domain
     ends + HB switch + forwarding + switch   two rails
 
-so that each hop's cost is a difference. A last fabric has many idle ports. About 20 s.
+so that each hop's cost is a difference of two paths. A second fabric, with many idle ports, gives
+the cost of a port. About 20 s.
 """
 
 import os
@@ -39,10 +40,10 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
 
 RATE_BPS = 150_000_000
-SMALL_SEGMENTS = 2  # full packets that TCP hands down at once, as at a low rate
+SMALL_SEGMENTS = 2  # full packets in one GSO segment of TCP, as at a low rate
 LARGE_SEGMENTS = 65535 // 1448
 LOAD_S = 0.4
-# Small packets are many: of a part of the bytes there are enough.
+# Small packets are many: a part of the bytes gives enough of them.
 SMALL_PART = 0.25
 TRIALS = 2
 TRANSFERS = 300
@@ -62,10 +63,10 @@ FABRIC = FabricSpec(
     rail_leaves=2,
 )
 MANY_PORTS = replace(FABRIC, domain_size=1, spines=16)
-# The partner of every rank, rank 2 d + r: by the switches between them.
+# Partners of every rank (2 d + r for domain d, rail r), by the switches between the two.
 HB = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6}
 NEAR = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}
-UNREACHABLE = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
+FAR = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
 ACROSS = {0: 3, 3: 0, 1: 2, 2: 1, 4: 7, 7: 4, 5: 6, 6: 5}
 # The same as NEAR where a domain has one GPU.
 ONE_GPU = {0: 1, 1: 0, 2: 3, 3: 2}
@@ -74,7 +75,7 @@ Pairs = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One load: packets and bytes from GPUs, processor time of both kinds, and how long it took."""
+    """One load: packets and bytes from GPUs; processor time, in all and in switch threads."""
 
     packets: float
     size_bytes: float
@@ -84,11 +85,11 @@ class Sample:
 
     @property
     def rest(self) -> tuple[float, float, float]:
-        """Packets, bytes, and the processor time that is not in switches' threads."""
+        """Packets, bytes, and the processor time outside of switches' threads."""
         return self.packets, self.size_bytes, max(0.0, self.cpu_s - self.thread_s)
 
     def thread(self, switches: int) -> ThreadSample:
-        """The load of the switches' thread, when each packet passes so many of them."""
+        """Return the load of the switches' thread if each packet passes `switches` of them."""
         return ThreadSample(
             packets=self.packets * switches / self.sending_s,
             size_bytes=self.size_bytes * switches / self.sending_s,
@@ -98,33 +99,33 @@ class Sample:
 
 @dataclass(frozen=True)
 class PathSamples:
-    """The same path with small and with large packets."""
+    """Loads of one path, with small and with large packets."""
 
     small: Sample
     large: Sample
 
     def rest(self) -> HopCost:
-        """What a packet and a byte cost outside of switches' threads."""
+        """Return the cost of a packet and of a byte outside of switches' threads."""
         return solve_cost(self.small.rest, self.large.rest)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A fabric that is up, and what it costs when nothing is sent, as a part of one core."""
+    """A fabric that is up, with its idle processor time as a share of one core."""
 
     fabric: Experiment
     idle: float
     idle_thread: float
 
     def path(self, pairs: Pairs) -> PathSamples:
-        """Loads of both kinds."""
+        """Measure a path with small and with large packets."""
         self.limit_segments(SMALL_SEGMENTS)
         small = self.load(pairs, SMALL_PART)
         self.limit_segments(LARGE_SEGMENTS)
         return PathSamples(small, self.load(pairs))
 
     def limit_segments(self, full_packets: int) -> None:
-        """From now on TCP hands down so many packets at once, at most. Connections are closed."""
+        """Limit TCP's GSO segments to this many full packets; close all connections."""
         wires = self.fabric.bed.wires
         for gpu in self.fabric.topology.gpus:
             for link in self.fabric.topology.links_of(gpu.name):
@@ -133,11 +134,11 @@ class Bench:
         self.fabric.rearrange(self.fabric.layout)
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:
-        """All pairs send both ways at full rate; the trial that was disturbed least."""
+        """Send between all pairs at full rate; return the trial with the least processor time."""
         return self._best(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
 
     def transfers(self, pairs: Pairs) -> Sample:
-        """As many transfers as possible that carry next to nothing."""
+        """Send `TRANSFERS` tiny transfers for each pair, as fast as possible."""
         return self._best(pairs, TRANSFER_BYTES, TRANSFERS)
 
     def _best(self, pairs: Pairs, size: int, rounds: int) -> Sample:
@@ -164,7 +165,7 @@ class Bench:
         return processes_s((self.fabric.bed.open_vswitch.process_id,))
 
     def _sent(self) -> tuple[int, int]:
-        """Packets and bytes that have come from all GPUs, forwarded ones among them."""
+        """Return the packets and bytes that all GPUs have sent so far, forwarded ones included."""
         counters = self.fabric.counters()
         links = [link for link in self.fabric.topology.links if link.kind is not LinkKind.UPLINK]
         found = [counters[link.name] for link in links]
@@ -173,7 +174,7 @@ class Bench:
 
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
-    """A fabric for loads, after a first one: only then has it come to rest."""
+    """Bring up a fabric; measure its idle cost after a first load, when it has come to rest."""
     mark_id = f"doctor-{os.getpid()}-{name}"
     with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
@@ -191,10 +192,10 @@ def measure(key: MachineKey) -> Machine:
 
 
 def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
-    """Pauses come last: they are to be seen only while something wants to run."""
+    """Measure all costs; read the pauses last, as they show only while something wants to run."""
     late_s = timer_lateness_s(SLEEPS, SLEEP_S)
     with bench("hops", FABRIC, NEAR) as hops:
-        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, UNREACHABLE, HB, ACROSS))
+        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
         exchanged = hops.transfers(HB)
     with bench("ports", MANY_PORTS, ONE_GPU) as ports:
         many = ports.load(ONE_GPU, SMALL_PART)
@@ -215,12 +216,12 @@ def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
 
 
 def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[HopKind, HopCost]:
-    """Each hop as the difference of paths with and without it."""
+    """Return each hop's cost as the difference of paths with and without the hop."""
     two_switches = minus(far, near)
     switch = HopCost(two_switches.packet_s / 2, two_switches.byte_s / 2)
     ends = minus(near, switch)
     bridge = minus(hb, ends)
-    # Packets that are forwarded were counted at both of their GPUs.
+    # Forwarded packets were counted twice: at the source GPU and at the transit GPU.
     across = HopCost(across.packet_s * 2, across.byte_s * 2)
     forwarding = minus(minus(minus(across, ends), bridge), switch)
     kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.FORWARDING
@@ -228,6 +229,6 @@ def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[Hop
 
 
 def minus(whole: HopCost, part: HopCost) -> HopCost:
-    """What is left of a cost; noise may have made the part larger than the whole."""
+    """Subtract costs, down to 0: noise may have made the part larger than the whole."""
     packet_s, byte_s = whole.packet_s - part.packet_s, whole.byte_s - part.byte_s
     return HopCost(max(0.0, packet_s), max(0.0, byte_s))

@@ -1,4 +1,4 @@
-"""Observe executions: the machine in windows and its pauses, agents, what links have carried."""
+"""Observe executions: CPU samples, machine pauses, agents' waits, bytes that links carried."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from testbed.instruments.pauses import PauseWatch, watching_pauses
 
 @dataclass(frozen=True)
 class _End:
-    """What was seen at the end of an execution; how long each agent had waited, and the pauses."""
+    """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses."""
 
     repeat: Repeat
     waited_s: tuple[float, ...]
@@ -44,7 +44,7 @@ class Observer:
         return {pid: times.delay_ns for pid, times in thread_times(pids).items()}
 
     def note(self, repeat: Repeat) -> PauseLog:
-        """An execution has ended: the machine's pauses during it."""
+        """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
         before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
         waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
         left_bytes = self._bed.wires.longest_queue_bytes()
@@ -55,7 +55,7 @@ class Observer:
         return pauses
 
     def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
-        """Of these executions, in the order in which they were."""
+        """Return the observations of these executions, in the order of execution."""
         windows = self._watching.windows
         return tuple(
             Observation(
@@ -73,7 +73,7 @@ class Observer:
         )
 
     def keep(self, folder: Path) -> None:
-        """Write all windows, those between executions too, pauses, and what each agent waited."""
+        """Write CPU samples (also between executions), pauses and agents' waits as CSV files."""
         with (folder / "waits.csv").open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", "agent", "waited_s"])
@@ -92,7 +92,7 @@ class Observer:
                 rows.writerow([self._number(one), *asdict(one).values()])
 
     def _number(self, window: Window) -> int | None:
-        """The execution that a window lies in."""
+        """Return the number of the execution that a CPU sample belongs to, or `None`."""
         for repeat in (end.repeat for end in self._ends):
             if within([window], repeat.start_ns, repeat.end_ns):
                 return repeat.number
@@ -101,7 +101,7 @@ class Observer:
 
 @contextmanager
 def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
-    """Observe for as long as the context lasts; what was seen is kept, whatever happens."""
+    """Observe within the context; write the observations to `folder` even after an error."""
     with cpu_monitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
         observer = Observer(fabric, watching, watch)
         try:
@@ -116,9 +116,9 @@ def carried(
     after: Mapping[str, Counters],
     seconds: float,
 ) -> Carried:
-    """What each direction of each link of the present layout has carried.
+    """Return the bytes that each direction of each link of the present layout has carried.
 
-    Counters are those of the fabric as it came up; an optical switch has since moved upper ends.
+    Counters have the link names of start-up; an optical switch may have moved upper ends since.
     """
     names = {link.lower: link.name for link in fabric.bed.topology.links}
     found: dict[Hop, int] = {}

@@ -1,4 +1,4 @@
-"""Do packets take the ways that were intended? Probes between all pairs, and switches' counters."""
+"""Check that packets take the intended paths, by probes of all pairs and switches' counters."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -29,15 +29,15 @@ def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterat
 
 
 def check_fabric(fabric: Experiment) -> FabricCheck:
-    """Both checks of a healthy fabric that is up.
+    """Check paths and rail isolation of a fabric that is up and has no faults.
 
-    Probes come first: the isolation of a fabric in which nothing has moved would prove nothing.
+    Probes come first: without traffic, isolation would prove nothing.
     """
     return FabricCheck(fabric.topology.spec.kind, check_paths(fabric), check_isolation(fabric))
 
 
 def check_paths(fabric: Experiment) -> PathCheck:
-    """Compare the way of every ordered pair, spare GPUs included, with the intended one."""
+    """Compare the path of every ordered pair, spare GPUs included, with the intended path."""
     routing, pairs = Routing(fabric.topology), 0
     mismatches = []
     with path_probes(fabric.topology, fabric.bed.process_ids) as probes:
@@ -52,7 +52,7 @@ def check_paths(fabric: Experiment) -> PathCheck:
 
 
 def check_isolation(fabric: Experiment) -> IsolationCheck | None:
-    """Whether no byte crossed rails on the switches of a rail-only fabric since it came up."""
+    """Count the bytes within and across rails since start-up; `None` unless rail-only."""
     topology = fabric.topology
     if topology.spec.kind is not FabricKind.RAIL_ONLY:
         return None
@@ -62,9 +62,9 @@ def check_isolation(fabric: Experiment) -> IsolationCheck | None:
 
 
 def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) -> IsolationCheck:
-    """Tell bytes to a switch's own rails from all others, by what the rules are for.
+    """Divide the bytes that rules counted into those to the switch's own rails and all others.
 
-    A rule that is not for one rail's addresses may send anything anywhere: it is foreign.
+    A rule whose destination is wider than one rail's network may match anything: it is foreign.
     """
     own = foreign = 0
     for switch, rules in counted.items():
@@ -78,7 +78,7 @@ def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) 
 
 
 def rails_of(topology: Topology, switch: str) -> set[int]:
-    """The rails of the GPUs that a switch serves, itself or by switches below it."""
+    """Rails of the GPUs that are attached to a switch or to the switches below it."""
     below = [link.lower.node for link in topology.links_of(switch) if link.upper.node == switch]
     gpus = {topology.gpu_by_name[node].rail for node in below if node in topology.gpu_by_name}
     leaves = (rails_of(topology, node) for node in below if node not in topology.gpu_by_name)

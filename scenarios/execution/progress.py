@@ -1,4 +1,4 @@
-"""What a run tells while it runs: steps done, to a person at a terminal or as plain lines."""
+"""Report a run's progress, as a bar on a terminal or as plain lines."""
 
 import time
 from typing import Protocol
@@ -8,44 +8,44 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Listener(Protocol):
-    """Is told what a run does."""
+    """Receives a run's progress."""
 
     def step(self, what: str) -> None:
-        """Something else begins."""
+        """Step `what` begins."""
 
     def done(self, what: str) -> None:
-        """One of the counted executions has ended."""
+        """An execution of case `what` has ended."""
 
 
 class Silent:
-    """Says nothing."""
+    """Reports nothing."""
 
     def step(self, what: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def done(self, what: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Lines:
-    """One line for each step: for logs and pipes."""
+    """Prints one line for each step, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._begun_s = time.monotonic()
 
     def step(self, what: str) -> None:
-        """Say it, with the seconds since the run began."""
+        """Print the step with the seconds since the run began."""
         elapsed_s = time.monotonic() - self._begun_s
         line = f"{elapsed_s:6.1f} s  {what}"
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def done(self, what: str) -> None:
-        """Nothing: the next step will say enough."""
+        """Print nothing: the line of the next step is enough."""
 
 
 class Bar:
-    """A bar over all executions, with the remaining time."""
+    """Shows a bar over all executions, with the remaining time."""
 
     def __init__(self, console: Console, executions: int) -> None:
         self._progress = Progress(
@@ -66,11 +66,11 @@ class Bar:
         self._progress.stop()
 
     def step(self, what: str) -> None:
-        """Show it beside the bar."""
+        """Show the step beside the bar."""
         self._progress.update(self._task, description=what)
 
     def done(self, what: str) -> None:
-        """Move the bar; executions in place of disturbed ones make it longer."""
+        """Advance the bar; executions that replace disturbed ones raise its total."""
         self._progress.advance(self._task)
         (task,) = self._progress.tasks
         self._progress.update(self._task, total=max(task.total or 0, task.completed))

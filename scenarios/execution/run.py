@@ -47,7 +47,7 @@ class Run:
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
 
     def execute(self) -> tuple[list[CaseResult], list[Failure]]:
-        """All cases, fabric by fabric; where something breaks, each case has one of its own."""
+        """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
         cases: list[CaseResult] = []
         failures: list[Failure] = []
         for spec in self.scenario.fabrics:
@@ -63,7 +63,7 @@ class Run:
 
     @contextmanager
     def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
-        """A fabric that is up; what its controller and Open vSwitch have said is kept by name."""
+        """Bring up and check a fabric; keep its journal and Open vSwitch log under `name`."""
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         mark_id = f"run-{os.getpid()}-{spec.kind}"
         with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
@@ -79,7 +79,7 @@ class Run:
                 self.measuring.folder.keep(f"open-vswitch-{name}.log", log.read_text())
 
     def _calibrate(self, fabric: Experiment, name: str) -> None:
-        """While nothing else uses the links; what is found is kept even if it ends the run."""
+        """Calibrate the links while they are idle; keep the results even if they end the run."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
         measured = self.calibrations[name] = calibrate(fabric)
         objects = calibration_objects({name: measured})
@@ -90,14 +90,14 @@ class Run:
         self.measuring.known[fabric.topology.spec.kind] = tuple(undecided(name, measured))
 
     def _check_paths(self, fabric: Experiment) -> None:
-        """While the fabric is still idle; what is found is kept even if the run breaks off."""
+        """Check all paths while the fabric is idle; keep the results even if the run ends early."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: the paths of all pairs")
         self.checks.append(check_fabric(fabric))
         self.measuring.folder.keep("paths.json", json.dumps(self.paths, indent=1) + "\n")
 
     @property
     def paths(self) -> dict[str, Any] | None:
-        """What was found of the paths, if they are to be checked."""
+        """Results of the path checks as a JSON object; `None` if there were no checks."""
         return verify_object(self.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
@@ -133,7 +133,7 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
 
 @contextmanager
 def _ending_recorded(folder: RunFolder) -> Iterator[None]:
-    """A run that ends early says so in its folder, and where that is."""
+    """Record an early end in the run's folder; add the folder's path to an `EmulationError`."""
     try:
         yield
     except EmulationError as error:

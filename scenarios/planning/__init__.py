@@ -1,1 +1,1 @@
-"""Does it fit on this machine, and with which scales."""
+"""Check whether a scenario fits this machine, and choose its scales."""

@@ -22,7 +22,10 @@ def admission_issues(
     cases: Sequence[tuple[int, Case]],
     machine: Machine,
 ) -> list[Issue]:
-    """What this machine cannot do. A case has the number of its workload."""
+    """Issues of rates and steps that this machine cannot carry.
+
+    `cases` pairs each case with the number of its workload.
+    """
     specs = {spec.kind: spec for spec in fabrics}
     flaws = list(_rate_issues(file, specs.values(), [case for _, case in cases], machine))
     for number, case in () if flaws else cases:
@@ -33,7 +36,7 @@ def admission_issues(
 def _rate_issues(
     file: ScenarioFile, specs: Iterable[FabricSpec], cases: Sequence[Case], machine: Machine
 ) -> Iterator[Issue]:
-    """One for the whole fabric: of the case that needs most."""
+    """Yield one issue for all fabrics, about the case with the highest need."""
     by_kind = {spec.kind: spec for spec in specs}
     case, need = _worst(by_kind, cases, machine)
     if not need.is_too_much:
@@ -53,7 +56,7 @@ def _rate_issues(
 def _worst(
     specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine
 ) -> tuple[Case, Need]:
-    """The case whose busiest second needs most."""
+    """Return the case with the highest need in its busiest second, and that need."""
     needs = {}
     for case in cases:
         spec = specs[case.kind]
@@ -64,7 +67,7 @@ def _worst(
 def _step_issues(
     file: ScenarioFile, number: int, case: Case, spec: FabricSpec, machine: Machine
 ) -> Iterator[Issue]:
-    """Steps that are over before the scheduler has noticed, and transfers by the thousand."""
+    """Yield an issue if steps are too short for timers, or transfers too many for the agents."""
     scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
     found = estimate_of(case, spec)
     step_s = found.completion_s / found.steps

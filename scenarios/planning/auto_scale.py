@@ -1,9 +1,9 @@
-"""What `auto` chooses: the fastest setting that keeps the error budget, and why.
+"""Choose the values for `auto`: the fastest that keep the error budget, with the reason.
 
-Where the machine was measured (`railbed doctor`), its costs decide. Else it is what a machine with
-two cores is known to carry (docs/measuring.md): 16 GPUs at 20 Mbit/s on the NIC and 180 Mbit/s in
-the HB domain keep within 1 % of the model at 15 to 50 % of two cores; the totals below are those,
-with a margin. One HB link is then never set faster than the fastest in the library (DGX A100).
+On a measured machine (`railbed doctor`), its costs decide. Otherwise the limits are those known for
+two cores (docs/measuring.md): 16 GPUs with 20 Mbit/s per NIC and 180 Mbit/s per HB link stay within
+1 % of the model at 15 to 50 % of two cores; the totals below are these, with a margin. No HB link
+is then faster than the fastest in the library (DGX A100).
 """
 
 import math
@@ -22,17 +22,17 @@ TOTAL_NIC_BPS = 320e6
 TOTAL_HB_BPS = 4e9
 TARGET_S = 3.0
 
-# The fastest shaped link that was held against its nominal rate: 0.98 to 1.00 (450 Mbit/s).
+# The fastest link whose shaped rate was checked: 0.98 to 1.00 of the nominal 450 Mbit/s.
 MAX_LINK_BPS = 450e6
-# Shorter executions do not average out what a scheduler does: 1 to 2 s keep 16 GPUs within 1 %.
+# Shorter executions do not average out scheduler jitter: 1 to 2 s keep 16 GPUs within 1 %.
 SHORTEST_S = 1.5
-# The part of an execution that late wake-ups may take: each step waits for the last of all GPUs.
+# Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
 LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
 def auto_bandwidth_scale(jobs: Sequence[Work], machine: Machine | None) -> Chosen:
-    """The smallest scale with two digits that all jobs can have."""
+    """Smallest two-digit scale that fits all jobs, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(jobs[0].spec)
     by_links = round_up(max(_fastest_bps(job.spec) for job in jobs) / MAX_LINK_BPS)
@@ -56,7 +56,7 @@ def _slowest_bps(spec: FabricSpec) -> float:
 
 
 def _known_to_work(spec: FabricSpec) -> Chosen:
-    """The smallest round scale that keeps the sum of all links within the totals."""
+    """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
     nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
     hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
     scale = round_up(max(spec.nic_rate_bps / nic_bps, spec.hb_rate_bps / hb_bps))
@@ -64,7 +64,7 @@ def _known_to_work(spec: FabricSpec) -> Chosen:
 
 
 def _binding(needs: Sequence[Need]) -> str:
-    """Which of the limits the chosen scale is nearest to."""
+    """Describe the limit nearest to the chosen scale: all cores, or a switch's thread."""
     cpu, thread = max(n.data for n in needs), max(n.thread for n in needs)
     if cpu / CPU_BUDGET >= thread / THREAD_BUDGET:
         return f"data takes {cpu:.0%} of all cores at its peak, of at most {CPU_BUDGET:.0%}"
@@ -76,7 +76,7 @@ def _fits(job: Work, machine: Machine, scale: float) -> bool:
 
 
 def peak(job: Work, machine: Machine, scale: float) -> Need:
-    """What the heaviest moment of a job needs at a scale, however long it lasts."""
+    """Need of the heaviest slice of a job at a bandwidth scale, however short the slice is."""
     found = estimate(job).scaled(scale, 1.0)
     return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
 
@@ -91,13 +91,13 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
 
 
 def auto_size_scale(job: Work, bandwidth_scale: float) -> float:
-    """The round scale that makes an execution take about three seconds, but never longer data."""
+    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
     full_s = wire_bytes(1) * job.full_s * bandwidth_scale
     return max(1.0, round_up(full_s / TARGET_S))
 
 
 def auto_time_dilation(job: Work, bandwidth_scale: float, machine: Machine | None) -> Chosen:
-    """Emulated seconds for each real one: the shortest execution that keeps the error budget."""
+    """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
     found = estimate(job)
     floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
     if machine is not None:
@@ -115,21 +115,21 @@ def auto_time_dilation(job: Work, bandwidth_scale: float, machine: Machine | Non
 
 
 def round_up(number: float) -> float:
-    """The next number with two digits that count."""
+    """Round up to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(number)) - 1)
     return round(math.ceil(number / step - 1e-9) * step, 9)
 
 
 def round_down(number: float) -> float:
-    """The last number with two digits that count."""
+    """Round down to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(number)) - 1)
     return round(math.floor(number / step + 1e-9) * step, 9)
 
 
 def _smallest(least: float, holds: Callable[[float], bool]) -> float:
-    """The smallest number of two digits, from `least` on, for which something holds from then on.
+    """Smallest two-digit number, `least` or above, for which `holds` is true.
 
-    It is looked for over nine decades.
+    `holds` must also be true for all larger numbers. The search covers nine decades.
     """
     candidates = list(_two_digits(least))
     low, high = 0, len(candidates) - 1
@@ -140,7 +140,7 @@ def _smallest(least: float, holds: Callable[[float], bool]) -> float:
 
 
 def _two_digits(least: float, decades: int = 9) -> Iterator[float]:
-    """All numbers of two digits from `least` on."""
+    """Numbers with two significant digits, from `least` on, in ascending order."""
     first = math.floor(math.log10(least)) - 1
     for exponent in range(first, first + decades):
         for digits in range(10, 100):

@@ -1,4 +1,4 @@
-"""The fabrics and cases that a checked scenario file asks for, with every `auto` filled in."""
+"""Build the fabrics and cases of a checked scenario file, with every `auto` filled in."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
 
 
 def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """The scale that `auto` stands for."""
+    """Choose the bandwidth scale for `auto`."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
     jobs = [
         work_of(unsized_case(workload, spec.kind), spec)
@@ -101,7 +101,7 @@ def unsized_case(workload: Workload, kind: FabricKind) -> Case:
 def sized_case(
     workload: Workload, spec: FabricSpec, machine: Machine | None
 ) -> tuple[Case, Chosen | None]:
-    """A case, and the time dilation that was chosen for it, if one was."""
+    """Return a workload's case with its size scale, and the time dilation if `auto` chose one."""
     case = unsized_case(workload, spec.kind)
     job, scale = work_of(case, spec), spec.bandwidth_scale
     if workload.time_dilation == "auto":

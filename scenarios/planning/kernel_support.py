@@ -1,4 +1,4 @@
-"""What a scenario asks of the kernel: refused before a run where it cannot be done."""
+"""Refuse scenarios that this kernel cannot emulate, before a run."""
 
 import os
 
@@ -7,7 +7,7 @@ from scenarios.spec.scenario import Scenario
 
 
 def require_possible(scenario: Scenario) -> None:
-    """Refuse what this kernel cannot do to links; only root can find out."""
+    """Refuse impairments and faults that this kernel cannot make; only root can check."""
     if os.geteuid() == 0:
         _require_netem(scenario)
         _require_faults(scenario)

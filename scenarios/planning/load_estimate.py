@@ -1,4 +1,4 @@
-"""What the cases of a scenario ask of a machine, without their predictions: cheap, for any size."""
+"""Estimate the load of a scenario's cases without predicting them: cheap, for any size."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,19 +28,19 @@ class Work:
 
     @property
     def grid(self) -> Grid:
-        """The job's GPUs."""
+        """The grid of the job's GPUs, with their bandwidths in bytes/s."""
         spec = self.spec
         return Grid(spec.job_size, spec.job_domains, spec.hb_rate_bps / 8, spec.nic_rate_bps / 8)
 
     @property
     def full_s(self) -> float:
-        """The bandwidth term of its time on the real platform, headers left out."""
+        """Bandwidth term of the completion time on the real platform, without headers."""
         kind = self.spec.kind
         return completion_s(self.collective, self.algorithm, kind, self.grid, self.size_bytes)
 
 
 def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: float) -> Work:
-    """The same work for every scale: a fabric of the job alone, at real rates."""
+    """Describe a collective at real rates, without spares: the same for every scale."""
     unscaled = replace(
         spec,
         domains=spec.job_domains,
@@ -54,7 +54,7 @@ def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: f
 
 
 def work_of(case: Case, spec: FabricSpec) -> Work:
-    """What a case does on its fabric."""
+    """Return the work of a case on its fabric."""
     return work(spec, case.collective, case.algorithm, case.size_bytes)
 
 
@@ -65,7 +65,7 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 
 @lru_cache(maxsize=64)
 def estimate(job: Work) -> Profile:
-    """Its profile if no flow ever shared a link; rates and times are the real platform's."""
+    """Profile as if no flows shared a link; rates and times are the real platform's."""
     small = _stand_in(job)
     topology = build_topology(small.spec)
     sent = build_transfers(
@@ -76,7 +76,7 @@ def estimate(job: Work) -> Profile:
 
 
 def _stand_in(job: Work) -> Work:
-    """A fabric of the same kind that is small enough to be followed transfer by transfer."""
+    """The same work on a fabric that is small enough to follow each transfer."""
     spec = job.spec
     domains = min(spec.domains, LARGEST_DOMAINS)
     smaller = replace(
@@ -90,7 +90,7 @@ def _stand_in(job: Work) -> Work:
 
 
 def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
-    """As many bytes a second for each GPU, over the larger fabric's time, with its transfers."""
+    """Scale a profile to the larger fabric's time and transfers, at the same bytes/s per GPU."""
     stretch = job.full_s / small.full_s
     more = stretch * job.grid.n / small.grid.n
     each = transfers(job.collective, job.algorithm, job.grid) / SLICES
@@ -104,6 +104,6 @@ def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
 
 
 def heaviest(found: Profile, machine: Machine, ports: int, window_s: float) -> tuple[Load, Need]:
-    """The part of an execution that needs most of the machine, as a load per second."""
+    """Load per second, and its need, of the `window_s` seconds that need the most CPU time."""
     load = found.busiest(window_s, lambda some: need(some, machine, ports).data)
     return load, need(load, machine, ports)

@@ -1,4 +1,4 @@
-"""What was measured of this machine, in a file that everyone may read."""
+"""Measured costs of this machine, in a file that every user may read."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from model.prediction.machine import HopCost, HopKind, Machine, MachineKey, Swit
 from testbed.nodes.openvswitch import default_datapath
 
 PLACE = Path("/var/lib/railbed/machine.json")
-# Tests have machines of their own.
+# Environment variable with another path, for tests.
 VARIABLE = "RAILBED_MACHINE"
 SCHEMA = "railbed.machine/2"
 
 
 def place() -> Path:
-    """Where the file is."""
+    """Path of the file with the measured costs."""
     return Path(os.environ.get(VARIABLE, PLACE))
 
 
 def this_machine() -> MachineKey:
-    """What a measurement must have been made on to be this machine's."""
+    """Key of this machine; a measurement with another key is not valid for it."""
     return MachineKey(
         kernel=platform.release(),
         cpu=_cpu_model(),
@@ -36,7 +36,7 @@ def this_machine() -> MachineKey:
 
 
 def _open_vswitch() -> str:
-    """Its version; users other than root may not have its folder in their path."""
+    """Version of Open vSwitch, also if its folder is not in PATH, as for users without root."""
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
     return first_line(shutil.which("ovs-vswitchd", path=search) or "ovs-vswitchd", "--version")
 
@@ -48,7 +48,7 @@ def _cpu_model() -> str:
 
 
 def known_machine() -> Machine | None:
-    """What was measured of this machine; none if it never was, or has changed since."""
+    """Return this machine's measured costs; None if never measured, or if it has changed since."""
     try:
         found = json.loads(place().read_text())
         if found["schema"] != SCHEMA or MachineKey(**found["key"]) != this_machine():
@@ -74,7 +74,7 @@ def _machine(found: dict[str, Any]) -> Machine:
 
 
 def keep(machine: Machine) -> Path:
-    """Write the file: whole, or not at all."""
+    """Write the file atomically; return its path."""
     target = place()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""What a scenario will ask of this machine: for each case its busiest second, hop by hop."""
+"""Plan a scenario: the load of each case's busiest second, by kind of hop."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.workloads.collectives import build_schedule
 
 WINDOW_S = 1.0
-# A prediction for more GPUs, and the proof of their schedule, take longer than a plan should.
+# For more GPUs, predicting and verifying the schedule takes too long for a plan.
 EXACT_UP_TO_GPUS = 32
 
 
@@ -30,7 +30,7 @@ class CasePlan:
 
     @property
     def verdict(self) -> str:
-        """Whether it fits."""
+        """Whether the case fits: `yes`, `barely`, `no`, or `not known`."""
         if self.need is None:
             return "not known"
         if self.need.is_within_budget:
@@ -39,14 +39,14 @@ class CasePlan:
 
 
 def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
-    """The plan of every case; the fabrics are well, and latencies are nothing."""
+    """Yield the plan of every case, on fabrics without faults and without latencies."""
     specs = {spec.kind: spec for spec in scenario.fabrics}
     for case in scenario.cases:
         yield plan_case(case, specs[case.kind], machine)
 
 
 def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan:
-    """What a case asks for on its fabric."""
+    """Plan one case on its fabric."""
     exact = spec.gpus <= EXACT_UP_TO_GPUS
     found = _followed(case, spec) if exact else estimate_of(case, spec)
     if machine is None:
@@ -57,7 +57,7 @@ def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan
 
 
 def _followed(case: Case, spec: FabricSpec) -> Profile:
-    """By the model's prediction."""
+    """Profile of a case by the model's prediction, without latencies."""
     topology = build_topology(spec)
     shape = spec.job_domains, spec.job_size, case.emulated_bytes
     schedule = build_schedule(case.collective, case.algorithm, *shape)

@@ -1,4 +1,4 @@
-"""The tables of `plan` and `doctor`: what is asked of the machine, and what it can do."""
+"""Tables of `plan` (the load of a scenario) and `doctor` (the capacity of the machine)."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -12,12 +12,12 @@ from scenarios.planning.auto_scale import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.spec.scenario import Scenario
 
-# What `doctor` shows costs for: what TCP hands down at a low rate, and at a high one.
+# Packet sizes in `doctor`'s table: what TCP hands down at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
 
 
 def print_machine(machine: Machine, console: Console) -> None:
-    """What the machine can do, for small and for large packets."""
+    """Print the costs and packet rates of the machine, for small and large packets."""
     columns = "per packet", "per kB", "small/s", "large/s", "large Gbit/s"
     table = _table("kind of hop", *columns)
     for kind in HopKind:
@@ -46,7 +46,7 @@ def print_machine(machine: Machine, console: Console) -> None:
 
 
 def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Console) -> None:
-    """The busiest second of every case."""
+    """Print the busiest second of every case."""
     columns = "packets/s", "MB/s", "possible/s", "of all cores"
     table = _table("busiest second", *columns)
     table.add_column("fits")
@@ -67,7 +67,7 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
 
 
 def print_chosen(scenario: Scenario, console: Console) -> None:
-    """What `auto` stood for, and why."""
+    """Print the values chosen for `auto`, and why."""
     for key, chosen in scenario.chosen.items():
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -94,7 +94,7 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
 
 
 def shown(number: float) -> str:
-    """A number; what costs nothing that could be measured has no limit."""
+    """Format a number; `-` if it is infinite, as where a cost is too small to measure."""
     return f"{number:,.0f}" if isfinite(number) else "-"
 
 

@@ -1,4 +1,4 @@
-"""From a checked file to a scenario: defaults, `auto`, and what no single key can tell."""
+"""Resolve a checked file to a scenario: defaults, `auto`, and checks across keys."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -32,9 +32,10 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 def resolve(
     file: ScenarioFile, default_name: str, text: str, machine: Machine | None
 ) -> tuple[Scenario | None, list[Issue]]:
-    """The scenario, or all that is wrong with it; `machine` is what was measured of this one.
+    """Return the scenario, or None and all issues found.
 
-    A machine that was measured with another datapath says nothing of this one.
+    `machine` has this machine's measured costs; they are ignored if the scenario asks for another
+    datapath.
     """
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
@@ -94,7 +95,7 @@ def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
-    """More ports than addresses, or than a switch can number."""
+    """Issues of sizes that exceed the addresses, the domains, or a switch's port numbers."""
     domains = fabric.domains + fabric.spare_domains
     size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
     for key, value, most in (
@@ -113,7 +114,7 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """A workload that names no kinds is for all fabrics of the scenario."""
+    """Issues of workloads; one that names no kinds is for all fabrics of the scenario."""
     for number, workload in enumerate(file.workloads):
         if not set(workload.kinds) & set(file.fabric.kinds):
             what = "is on none of the scenario's fabrics"
@@ -131,7 +132,7 @@ def _expect_issues(expect: Expect) -> Iterator[Issue]:
 
 
 def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
-    """Links that would be too slow to be shaped."""
+    """Yield an issue if the slowest link is too slow to be shaped."""
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
     if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
@@ -152,7 +153,7 @@ def _chosen(
     cases: tuple[Case, ...],
     dilations: list[Chosen | None],
 ) -> dict[str, Chosen]:
-    """What `auto` stood for, by key."""
+    """Values chosen for `auto`, by key."""
     asked = {"bandwidth_scale": scale, "bucket_depth": depth}
     found = {key: chosen for key, chosen in asked.items() if getattr(file.fabric, key) == "auto"}
     named = zip(cases, dilations, strict=True)
@@ -160,7 +161,7 @@ def _chosen(
 
 
 def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Cases that differ in size only get the size into their names."""
+    """Add the size to the names of cases that differ only in size."""
     count = Counter(case.name for case in cases)
     return tuple(
         replace(case, name=f"{case.name}/{case.size_name.replace(' ', '')}")

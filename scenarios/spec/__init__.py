@@ -1,1 +1,1 @@
-"""The file format: keys, units, what is wrong with a file and how to say it."""
+"""The scenario file's format: keys, units, checks and error messages."""

@@ -1,4 +1,4 @@
-"""The faults of a scenario file, checked and made definite for one fabric."""
+"""Check the faults of a scenario file, and resolve them for one fabric."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,9 +12,9 @@ from scenarios.spec.schema import FaultEntry, ScenarioFile
 from scenarios.spec.suggestions import nearest
 
 DEFAULT_AT_S = 0.3
-# With these a job stays on its GPUs.
+# Recovery strategies that keep the job on its GPUs.
 STAYING = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
-# What a reaction is about, and the key of the spares that it takes.
+# By recovery strategy: the components that it is for, and the key of the spares that it uses.
 _LOST_GPU = (Component.GPU, Component.DOMAIN)
 FOR = {
     RecoveryStrategy.SPARE_DOMAIN: _LOST_GPU,
@@ -32,7 +32,7 @@ SPARES = {
 
 
 def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """What is wrong with the entries themselves."""
+    """Issues of the fault entries that do not depend on a fabric."""
     for number, entry in enumerate(file.faults):
         for key, what in _wrong(entry):
             yield Issue(("faults", number, key), what)
@@ -53,7 +53,7 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
-    """The faults on one fabric, and what that fabric does not have."""
+    """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
     topology = build_topology(spec)
     faults: list[Fault] = []
     found: list[Issue] = []
@@ -68,9 +68,9 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
 
 
 def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
-    """A job that stays where it is needs a way between all its GPUs.
+    """Yield an issue if the faults leave a GPU of the job unreachable.
 
-    Links fail in both directions, so who reaches the next one reaches all.
+    Links fail in both directions, so a path from each GPU to the next one is enough.
     """
     routing = Routing(topology, health_under(topology, faults))
     gpus = topology.job_gpus
@@ -100,7 +100,7 @@ def _missing(
 
 
 def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
-    """The first of its kind, if nothing is said."""
+    """Return the components named or randomly chosen; by default the first of its kind."""
     if entry.random is not None:
         return chosen(topology, entry.what, entry.random, file.seed)
     return entry.where or parts(topology, entry.what)[:1]
@@ -123,7 +123,7 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 
 
 def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """What a reaction needs of the fabric, and of the fault."""
+    """Issues if the recovery strategy does not fit the fabric or the faults."""
     job, fabric = file.job, file.fabric
     if job.reaction in STAYING:
         yield from _nobody_instead(file)

@@ -1,11 +1,11 @@
-"""What is wrong with a scenario, found after its keys and types are known to be right."""
+"""Issues of a scenario whose keys and types are valid."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Issue:
-    """Something wrong with a value, or with how values go together."""
+    """An invalid value, or values that do not fit together."""
 
     place: tuple[str | int, ...]
     what: str

@@ -1,4 +1,4 @@
-"""Validation errors in plain words: what must be, and what was found."""
+"""Plain wording of validation errors: the value required, and the value found."""
 
 import difflib
 from typing import Any
@@ -18,7 +18,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 
 
 def wording(details: Any) -> str:
-    """What is wrong, from an error of pydantic."""
+    """Describe a pydantic error: the value required, and the value found."""
     found, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "missing":
@@ -59,7 +59,7 @@ def _meant(found: object, context: dict[str, Any]) -> str:
 
 
 def nearest_key(place: tuple[str | int, ...]) -> str:
-    """For an unknown key: the nearest known one in its section, or all that are known."""
+    """Hint for an unknown key: the nearest known key of its section, or all known keys."""
     section = _SECTIONS.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
     known = [field.alias or key for key, field in section.model_fields.items()]
     matches = difflib.get_close_matches(str(place[-1]), known, n=1)

@@ -1,4 +1,4 @@
-"""The reference of a scenario's keys, written from the schema: docs/scenarios.md holds it.
+"""The reference of scenario keys in docs/scenarios.md, generated from the schema.
 
 `python -m scenarios.spec.reference` prints it.
 """

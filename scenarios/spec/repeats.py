@@ -1,4 +1,4 @@
-"""How many executions of a case count: a number, or until its median is known well enough."""
+"""Number of counted executions of a case: fixed, or until its median is precise enough."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from results.verdicts.summary import median_interval
 
 @dataclass(frozen=True)
 class Repeats:
-    """Counted executions of a case: at least and at most so many.
+    """Counted executions of a case: at least `least`, at most `most`.
 
-    Between them it goes on until the median is known to `precision`, a part of it either way, with
-    95 % confidence. As many as `most` may be disturbed and replaced.
+    In between, they end when the median's 95 % confidence interval is at most `precision` wide to
+    either side, as a fraction of its middle. Up to `most` disturbed executions are replaced.
     """
 
     least: int
@@ -20,12 +20,12 @@ class Repeats:
 
     @classmethod
     def exactly(cls, count: int) -> "Repeats":
-        """So many."""
+        """Return the setting for exactly `count` executions."""
         return cls(count, count)
 
     @property
     def executions(self) -> int:
-        """All that there may be, disturbed ones among them."""
+        """Largest number of executions, disturbed ones included."""
         return 2 * self.most
 
     def are_enough(self, counted_s: Sequence[float]) -> bool:
@@ -39,5 +39,5 @@ class Repeats:
         return interval is not None and interval.half_width <= self.precision
 
 
-# Six is the fewest of which an interval with 95 % confidence can be told.
+# Six values are the fewest that give an interval with 95 % confidence.
 AUTO = Repeats(least=6, most=30, precision=0.005)

@@ -28,13 +28,13 @@ class Case:
 
     @property
     def emulated_bytes(self) -> int:
-        """The size that is sent."""
+        """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.size_bytes / self.size_scale))
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A value that `auto` stood for, and why it is no other."""
+    """A value chosen for `auto`, and the reason for it."""
 
     value: float
     why: str
@@ -42,9 +42,9 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to build, what to execute on it, how often, and what is expected.
+    """Fabrics to build, cases to execute on them, their repeats, and the expectations.
 
-    `chosen` has what `auto` stood for, by the key or, with the case, its part.
+    `chosen` has the values chosen for `auto`, by key (for a case `time_dilation of CASE`).
     """
 
     name: str
@@ -64,12 +64,12 @@ class Scenario:
 
     @property
     def has_faults(self) -> bool:
-        """Whether anything is to break."""
+        """Whether the scenario has faults on any fabric."""
         return any(self.faults.values())
 
     @property
     def executions(self) -> int:
-        """How many there will be, at most, if none is disturbed."""
+        """Largest number of executions of all cases, if none is disturbed."""
         if self.has_faults:
             return len(self.cases) * (self.warmup + 3 * self.repeats.most + 3)
         return len(self.cases) * (self.warmup + self.repeats.most)
@@ -80,5 +80,5 @@ class Scenario:
 
     @property
     def scales(self) -> list[dict[str, Any]]:
-        """What `auto` stood for, as a run's object has it."""
+        """Values chosen for `auto`, as in a run's JSON object."""
         return [{"key": key, **asdict(chosen)} for key, chosen in self.chosen.items()]

@@ -29,7 +29,7 @@ from traffic_gen.workloads.collectives import algorithms_of
 
 
 def _as_tuple(value: object) -> object:
-    """A single value stands for a list of one."""
+    """Convert a list to a tuple, and a single string to a tuple of one."""
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, str) else value
@@ -44,7 +44,7 @@ def _is_number(text: str) -> bool:
 
 
 def _quantity(value: object, units: dict[str, float]) -> float:
-    """A number with one of `units`, as large as a number can be; `ValueError` with a sentence."""
+    """Parse a finite number with one of `units`; raise `ValueError` with a message."""
     text = str(value)
     if _is_number(text):
         raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
@@ -66,12 +66,12 @@ def _platform(name: str) -> str:
 
 
 def size_in_bytes(size: str) -> float:
-    """Bytes of a published size or of a number with a unit; `ValueError` with a sentence."""
+    """Bytes of a published size or a number with a unit; raise `ValueError` with a message."""
     return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else _quantity(size, SIZES)
 
 
 def _size(size: object) -> object:
-    """Leaves the size as it is written; what is no size at all is left to pydantic to say."""
+    """Check a size, but return it as written; pydantic itself refuses values of other types."""
     if isinstance(size, bool) or not isinstance(size, str | int | float):
         return size
     try:

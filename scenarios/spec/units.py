@@ -9,7 +9,7 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S+)\s*
 
 
 def parse(text: str, units: dict[str, float]) -> float:
-    """The value of a number with one of `units`; raises `ValueError` with a sentence."""
+    """Parse a positive number with one of `units`; raise `ValueError` with a message."""
     matched = _QUANTITY.fullmatch(text)
     if matched is None:
         raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")

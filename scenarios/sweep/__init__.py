@@ -1,1 +1,1 @@
-"""Many runs: axes, points, who runs them."""
+"""Sweeps: axes, points, and their execution."""

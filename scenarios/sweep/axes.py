@@ -1,4 +1,4 @@
-"""`--over KEY=V1,V2,...`: the values that a key takes in a sweep."""
+"""Parse `--over KEY=V1,V2,...`: the values that a key takes in a sweep."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from model.errors import InputError, Problem
 from model.sweep import Setting
 from scenarios.loader import UNREADABLE, not_yaml, value_of
 
-# An hour has 60 short points: more than this is a slip of the keyboard, and takes days.
+# 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
 
 Axis = tuple[Setting, ...]
@@ -35,7 +35,7 @@ def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
 
 
 def axis(option: str) -> Axis:
-    """The settings that one `--over` lists; `ValueError` with a sentence.
+    """The settings that one `--over` lists; raises `ValueError` with a message.
 
     The list is a YAML list without its brackets, so a value can be anything that `--set` takes.
     """
@@ -52,7 +52,7 @@ def axis(option: str) -> Axis:
 
 
 def _texts(listed: str) -> list[str]:
-    """Each value as it is written."""
+    """Split a list into its values, as written; raises `ValueError` if it is not YAML."""
     text = f"[{listed}\n]"
     try:
         node = YAML(typ="safe", pure=True).compose(text)

@@ -1,4 +1,4 @@
-"""Who runs the points of a sweep: a point is a scenario in, a run folder out, nothing shared."""
+"""Executors of sweep points: each point reads a scenario, writes a run folder, shares nothing."""
 
 import signal
 import subprocess
@@ -26,23 +26,23 @@ class Order:
 
 
 class Executor(Protocol):
-    """Runs points: here, or elsewhere."""
+    """Runs points, on this machine or elsewhere."""
 
     def execute(self, order: Order) -> Outcome:
-        """Run a point to its end, good or bad.
+        """Run a point until it succeeds or fails.
 
-        On an interruption (`KeyboardInterrupt`) take the point down first, then let it through.
+        On an interruption (`KeyboardInterrupt`) take the point down first, then raise it again.
         """
 
 
 class LocalExecutor:
     """Runs each point as a `railbed run` of its own on this machine.
 
-    A point that crashes takes nothing with it, and the kernel kills it when the sweep is killed.
+    A point that crashes affects no other; the kernel kills the point when the sweep is killed.
     """
 
     def execute(self, order: Order) -> Outcome:
-        """Run a point; what its run says goes to `log.txt` in its folder."""
+        """Run a point; its output goes to `log.txt` in its folder."""
         log = order.folder / "log.txt"
         log.unlink(missing_ok=True)
         begun_s = time.monotonic()
@@ -58,7 +58,7 @@ def _command(order: Order) -> list[str]:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a run; if we are interrupted, the run is told to take itself down."""
+    """Wait for a run's exit code; on an interruption, terminate the run and wait for its end."""
     try:
         return process.wait()
     except BaseException:
@@ -68,7 +68,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _cause(exit_code: int, run: Path | None, log: Path) -> str:
-    """Why there is no result, in the run's own words where it had any."""
+    """Why a run has no result, by its own message if there is one; empty if it has a result."""
     state = read_state(run) if run is not None else {"state": "not begun"}
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""

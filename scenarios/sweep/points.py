@@ -1,4 +1,4 @@
-"""From a scenario and lists of values to the points of a sweep, all checked before any is run."""
+"""Build the points of a sweep from lists of values; all are checked before any is run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def planned(
 
 
 def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
-    """Check stored points, in their scenario files: the program may have changed meanwhile."""
+    """Check stored points again: Railbed may have changed since the sweep began."""
     _checked(points, lambda point: load(file_of(point)), check)
 
 
@@ -40,7 +40,7 @@ def _load(path: Path, overrides: Sequence[str], settings: Sequence[Setting]) -> 
 def _checked(
     points: Sequence[Point], read: Callable[[Point], Scenario], check: Check
 ) -> list[Scenario]:
-    """The scenarios of all points, or an `InputError` with all that is wrong with any."""
+    """Return the scenarios of all points; raise `InputError` with the problems of all points."""
     scenarios: list[Scenario] = []
     found: dict[Problem, list[Point]] = {}
     for point in points:
@@ -56,7 +56,7 @@ def _checked(
 
 
 def _named(problem: Problem, points: Sequence[Point], of: int) -> Problem:
-    """The problem with the points that have it; what all have is the scenario's own."""
+    """Add the affected points to a problem, unless all points have it."""
     if len(points) == of > 1:
         return problem
     others = ", ".join(str(point.number) for point in points[1 : NAMED_POINTS + 1])

@@ -1,4 +1,4 @@
-"""What a sweep tells while it runs: which point of how many, and how long it will still take."""
+"""Progress of a sweep: the current point, the number of points, and the remaining time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ from scenarios.execution.progress import Lines
 
 
 class SweepListener(Protocol):
-    """Is told what a sweep does."""
+    """Receives the progress of a sweep."""
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
-        """A point is under way; so long until all have ended, if that can be told yet."""
+        """A point has begun; `remaining_s` seconds until all have ended, None if not known yet."""
 
     def ended(self, point: Point, how: str) -> None:
-        """A point has ended."""
+        """A point has ended; `how` says how, in words."""
 
 
 class SweepLines:
@@ -30,11 +30,11 @@ class SweepLines:
         self._points = points
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
-        """Say which, and how long it will still take."""
+        """Print the point, and the remaining time."""
         self._lines.step(f"{self._named(point)}; {human_remaining(remaining_s)}")
 
     def ended(self, point: Point, how: str) -> None:
-        """Say how."""
+        """Print how the point ended."""
         self._lines.step(f"{self._named(point)}: {how}")
 
     def _named(self, point: Point) -> str:
@@ -51,19 +51,19 @@ class SweepBar:
         )
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
-        """Show it beside the bar."""
+        """Show the point and the remaining time beside the bar."""
         left = human_remaining(remaining_s)
         self._progress.update(self._task, description=str(point), remaining=left)
 
     def ended(self, point: Point, how: str) -> None:
-        """Move the bar; a line above it says how."""
+        """Advance the bar; print above it how the point ended."""
         self._progress.console.print(f"{point}: {how}", highlight=False, markup=False)
         self._progress.advance(self._task)
 
 
 @contextmanager
 def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListener]:
-    """What fits the console: a bar on a terminal, else lines."""
+    """Choose the listener for a console: a bar on a terminal, else lines."""
     points = len(folder.sweep.points)
     if not console.is_terminal:
         yield SweepLines(console, points)
@@ -81,12 +81,12 @@ def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListe
 
 
 def remaining(took_s: Sequence[float], points: int) -> float | None:
-    """Seconds that so many points take, if each takes the mean of those that have ended."""
+    """Estimate the seconds for `points` points by the mean of those ended; None if none has."""
     return sum(took_s) / len(took_s) * points if took_s else None
 
 
 def human_remaining(seconds: float | None) -> str:
-    """How long it will still take, in words."""
+    """Remaining time in words."""
     if seconds is None:
         return "remaining time not known yet"
     if seconds < 120:

@@ -1,4 +1,4 @@
-"""What a user asks of `railbed sweep`: to begin a sweep, or to go on with one."""
+"""Request of `railbed sweep`: to begin a sweep, or to resume one."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The arguments of the command; `None` and empty where one is not given."""
+    """Arguments of the command; None or empty if not given."""
 
     scenario: Path | None
     over: tuple[str, ...]
@@ -24,7 +24,7 @@ class SweepRequest:
     resume: str | None
 
     def folder(self, store: Path, check: Check) -> SweepFolder:
-        """The sweep's folder, found or made, with every point checked."""
+        """Return the sweep's folder, all points checked; raises `InputError` with all problems."""
         problems = tuple(self._problems())
         if problems:
             raise InputError(*problems)

@@ -1,4 +1,4 @@
-"""A sweep under way: one point after the other, as they would disturb each other on a machine."""
+"""Run the points of a sweep one at a time, as they would disturb each other on a machine."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from scenarios.sweep.progress import SweepListener, remaining
 
 @dataclass(frozen=True)
 class Sweeping:
-    """Runs what is not finished of a sweep."""
+    """Runs the unfinished points of a sweep."""
 
     folder: SweepFolder
     executor: Executor

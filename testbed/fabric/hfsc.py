@@ -1,7 +1,6 @@
 """Links shaped by HFSC (tc-hfsc(7)) instead of HTB: for a benchmark that compares the two.
 
-HFSC follows a service curve: what a pause takes from a link that has something to send, the link
-makes up for afterwards, however long the pause was.
+HFSC follows a service curve: a backlogged link makes up afterwards for a pause of any length.
 """
 
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
         raise NotReady(f"this kernel has no HFSC ({error.args[-1]})") from error
     netlink.tc("add-class", "hfsc", interface, LINK_CLASS, parent=ROOT, fsc=whole, usc=whole)
     netlink.tc("add-class", "hfsc", interface, DATA_CLASS, parent=LINK_CLASS, fsc=data)
-    # The real-time curve is what is served first.
+    # HFSC serves the real-time curve (rsc) first.
     netlink.tc(
         "add-class",
         "hfsc",

@@ -1,6 +1,6 @@
 """Delay and loss of links: a netem queue (tc-netem(8)) under each class of a shaper.
 
-A packet waits in the class for its delay, and for its tokens afterwards.
+A packet is held for its delay first, then waits for tokens.
 """
 
 from pyroute2 import IPRoute
@@ -12,12 +12,12 @@ from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS
 from testbed.fabric.trial_link import trial_link
 
 NETEM = "netem"
-# What is held up, besides what an unimpaired class holds.
+# Packets held for their delay, in addition to the queue of an unimpaired class.
 HELD_UP_PACKETS = 10_000
 
 
 def impair(netlink: IPRoute, interface: int, impairment: Impairment) -> None:
-    """Delay and lose what leaves by a shaped interface; `EmulationError` if it is not so then."""
+    """Add delay and loss to a shaped interface; raise `EmulationError` if netem is not in place."""
     for leaf in LEAVES:
         netlink.tc(
             "replace",
@@ -35,9 +35,9 @@ def impair(netlink: IPRoute, interface: int, impairment: Impairment) -> None:
 
 
 def missing_netem() -> str | None:
-    """What this kernel lacks for delay and loss, as a sentence; None if it can do both.
+    """Say what this kernel lacks for delay and loss, as a sentence; None if it supports both.
 
-    Found by trying, in a namespace that goes at once.
+    Tested on a trial link in a temporary namespace.
     """
     try:
         with trial_link() as (netlink, index):

@@ -22,18 +22,18 @@ from testbed.fabric.impairments import impair
 from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
-# Both ends with the same index, in two namespaces, look to the kernel like no pair, and it tells of
-# their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
+# If both ends of a veth pair have the same index, the kernel does not recognize the pair and
+# reports their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
 FIRST_INDEX = 1000
 UP_DEADLINE_S = 10
-# A folder of br_netfilter's, which shows the namespace of who reads it.
+# Settings of br_netfilter for the network namespace of the process that reads them.
 BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What an end of a link has counted since it was made: bytes and packets of its interface."""
+    """Interface counters at one end of a link since its creation: bytes and packets."""
 
     sent_bytes: int
     sent_packets: int
@@ -46,8 +46,8 @@ class Counters:
 class Wiring:
     """Netlink sockets: one for the switches' namespace, one for each proxy's.
 
-    `sockets` has them once more, for what is much and must be fast; the switches' has the name "".
-    What is asked of them is collected by `compiler` until `flush`.
+    `sockets` is a second, faster set for bulk requests and dumps; the switches' key is "".
+    Requests are encoded by `compiler` and collected until `flush` sends them.
     """
 
     switches: IPRoute
@@ -63,7 +63,7 @@ class Wiring:
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
-        """Ask for the pair of interfaces of a link, and for both to be up."""
+        """Request the veth pair of a link, and that both ends are set up."""
         lower, upper = link.lower, link.upper
         for port in (lower, upper):
             self.interfaces[self._place(port), port.interface] = self._next_index()
@@ -89,13 +89,13 @@ class Wiring:
 
     @contextmanager
     def _asking(self, place: str, what: str) -> Iterator[IPBatch]:
-        """Collect requests for a namespace."""
+        """Collect requests for the namespace `place`; `what` names them in errors."""
         yield self.compiler
         self._asked.setdefault(place, []).extend(split(what, bytes(self.compiler.batch)))
         self.compiler.reset()
 
     def flush(self) -> None:
-        """Do what was asked for, first in the switches' namespace: links come from there."""
+        """Send the collected requests, the switches' first: links are created there."""
         for place in sorted(self._asked):
             self.sockets[place].send(self._asked.pop(place))
 
@@ -119,11 +119,11 @@ class Wiring:
         return self.interfaces[key]
 
     def _place(self, port: Port) -> str:
-        """The namespace of a port: only proxies have one of their own."""
+        """The key of a port's namespace: the GPU's name, or "" for the switches' namespace."""
         return port.node if port.node in self.proxies else ""
 
     def lose_proxy(self, gpu: str) -> None:
-        """Let go of the namespace of a proxy that is dead; its links' counters stay as they are."""
+        """Close the sockets of a dead proxy's namespace; its links keep their last counters."""
         netlink = self.proxies.pop(gpu, None)
         if netlink is not None:
             netlink.close()
@@ -132,10 +132,10 @@ class Wiring:
         self.lost.add(gpu)
 
     def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port, peers: Iterable[Gpu]) -> None:
-        """Addresses, and the next hop of the rail, which is no machine: switches route.
+        """Request a proxy's addresses and its permanent neighbour entries.
 
-        All neighbours are known from the start: to ask for one would wait behind data, and what is
-        sent meanwhile would be lost.
+        The rail's next hop is a virtual gateway: switches route. Neighbours are static, as an ARP
+        request would wait behind data, and packets sent meanwhile would be lost.
         """
         hb_index, nic_index = self.index_of(hb), self.index_of(nic)
         with self._asking(gpu.name, f"{gpu.name}: its addresses") as netlink:
@@ -148,10 +148,10 @@ class Wiring:
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
     def make_bridge(self, name: str, ports: Mapping[Port, str]) -> None:
-        """A kernel bridge without spanning tree: the crossbar of an HB domain.
+        """Request a kernel bridge without spanning tree: the crossbar of an HB domain.
 
-        `ports` has the hardware address behind each. All are known from the start: a bridge that
-        has to learn them sends to all GPUs what is for one that has sent nothing yet.
+        `ports` maps each port to the hardware address behind it. All entries are static: a
+        learning bridge floods frames for a GPU that has sent nothing yet.
         """
         bridge = self._next_index()
         with self._asking("", name) as netlink:
@@ -164,12 +164,12 @@ class Wiring:
                 netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
 
     def wait_until_up(self, links: Iterable[Link]) -> None:
-        """Wait until the kernel has found all links to be up; new ones have carrier before."""
+        """Wait until all links are operationally up; new links have carrier before that."""
         wanted = {link.upper.interface for link in links}
         wait_for(lambda: wanted <= self._interfaces_up(), "all links come up", UP_DEADLINE_S)
 
     def _interfaces_up(self) -> set[str]:
-        """What of the switches' interfaces is up, and known to be (RFC 2863: its state)."""
+        """Names of the switches' interfaces whose operational state (RFC 2863) is up."""
         return {
             message.get_attr("IFLA_IFNAME")
             for message in self.switches.get_links()
@@ -177,7 +177,7 @@ class Wiring:
         }
 
     def shape(self, link: Link) -> None:
-        """Ask for shapers of both directions of a link, each where it is sent."""
+        """Request shapers for both directions of a link, each at its sending end."""
         for port in (link.lower, link.upper):
             what = f"{link.name}, {port.node}'s end: its shaper"
             asked = shape_requests(what, self.index_of(port), link.shaper)
@@ -191,25 +191,25 @@ class Wiring:
             check_shaped(netlink, index, name, link.shaper)
 
     def impair(self, link: Link, end: Port) -> None:
-        """From now on what this end of a link sends has the link's delay and loss, if any."""
+        """Apply the link's delay and loss, if any, to the packets that this end sends."""
         if link.impairment:
             self._impairments[end] = link.impairment
             self.impair_again(end)
 
     def impair_again(self, end: Port) -> None:
-        """Give a shaped end its delay and loss back, if it had any: its queues are new."""
+        """Restore the delay and loss of an end, if it had any, after its queues were replaced."""
         if end in self._impairments:
             impair(self.netlink_of(end), self.index_of(end), self._impairments[end])
 
     def longest_queue_bytes(self) -> int:
-        """What the longest queue of any end of a link holds now."""
+        """Return the current backlog of the longest queue of any link end, in bytes."""
         queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
         return max((queue.backlog_bytes for queue in queues), default=0)
 
     def counters(self, links: Sequence[Link]) -> dict[str, Counters]:
-        """What the upper ends of links have counted, by name.
+        """Return the counters of links' upper ends, with the drops of both ends, by link name.
 
-        Of a link that went with its GPU it is what was known last.
+        A link that went with its GPU keeps its last known counters.
         """
         statistics, drops = self._statistics(), self._drops()
         for link in links:
@@ -227,7 +227,7 @@ class Wiring:
         return {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
 
     def _drops(self) -> dict[tuple[str, int], int]:
-        """Packets that each shaper has dropped; none are known of a dead proxy."""
+        """Packets dropped by each shaper, by namespace and index; dead proxies are left out."""
         return {
             (place, queue.interface): queue.dropped_packets
             for place, netlink in self.sockets.items()
@@ -241,7 +241,7 @@ class Wiring:
 
 
 def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:
-    """The other end of a veth(4) pair; pyroute2's own way has no place for its index."""
+    """Attributes of a veth(4) pair with the peer's index, which pyroute2's own form cannot set."""
     peer = ("VETH_INFO_PEER", {"index": index, "attrs": attributes})
     return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [peer]})]}
 
@@ -283,7 +283,7 @@ def keep_ends_silent() -> None:
 
 @contextmanager
 def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
-    """Open the netlink sockets; the present namespace is the switches'."""
+    """Open the netlink sockets; call this in the switches' namespace."""
     with ExitStack() as stack:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")

@@ -20,7 +20,7 @@ from testbed.nodes.openvswitch import Bridge, OpenVSwitch
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """The topology's nodes and links, with the classes and objects that make them real."""
+    """The topology as Mininet nodes and links, with the class that implements each."""
 
     def build(
         self,
@@ -29,7 +29,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
         wires: Wiring,
         switch: OpenVSwitch,
     ) -> None:
-        """Called by Mininet with what the constructor was given."""
+        """Add the nodes and links; Mininet calls this with the constructor's arguments."""
         for gpu in topology.gpus:
             pid = proxies[gpu.name].process_id
             domain = topology.domain(gpu.domain)
@@ -58,7 +58,7 @@ class ShellOnDemand(Node):  # type: ignore[misc]
     inNamespace: bool  # Mininet's name
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Nothing yet."""
+        """Do nothing: `sendCmd` starts the shell."""
 
     def sendCmd(self, *command: Any, **options: Any) -> None:
         """Start the shell if there is none, and send it a command."""
@@ -89,7 +89,7 @@ class GpuProxyNode(ShellOnDemand):
 
 
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
-    """A switch; it needs no control interface of its own, which Mininet would give it."""
+    """A switch without the control interface that Mininet would add."""
 
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name, **{**params, "inNamespace": True})
@@ -117,7 +117,7 @@ class OpenFlowSwitch(FabricSwitch):
         self.open_vswitch = open_vswitch
 
     def start(self, controllers: list[Any]) -> None:
-        """Nothing alone: Mininet starts all at once."""
+        """Do nothing: `batchStartup` starts all switches at once."""
 
     @classmethod
     def batchStartup(cls, switches: tuple["OpenFlowSwitch", ...]) -> tuple["OpenFlowSwitch", ...]:
@@ -126,7 +126,7 @@ class OpenFlowSwitch(FabricSwitch):
         return switches
 
     def bridge(self) -> Bridge:
-        """The switch as Open vSwitch knows it."""
+        """Return the switch's name, datapath id and ports for Open vSwitch."""
         ports = {number: i.name for number, i in self.intfs.items() if i.link is not None}
         return Bridge(self.name, int(self.dpid, 16), ports)
 
@@ -135,7 +135,7 @@ class FabricIntf(Intf):  # type: ignore[misc]
     """An interface that is configured over netlink."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Nothing: `Wiring` has done it."""
+        """Do nothing: `Wiring` configures interfaces."""
         return {}
 
 
@@ -161,7 +161,7 @@ class FabricLink(Link):  # type: ignore[misc]
 
     @classmethod
     def makeIntfPair(cls, *names: Any, **params: Any) -> None:
-        """Nothing: `Wiring` has done it."""
+        """Do nothing: `Wiring` makes the veth pair."""
 
 
 def build_network(
@@ -169,7 +169,7 @@ def build_network(
 ) -> Mininet:
     """Make nodes and links.
 
-    Mininet's initialization would raise limits of the whole machine; it is not needed.
+    Mininet's initialization is skipped: it would raise limits of the whole machine.
     """
     Mininet.inited = True
     topo = FabricTopo(topology, proxies, wires, switch)
@@ -181,8 +181,8 @@ def build_network(
 def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
     """Start the switches and shape the links.
 
-    Links are up before: to bridges and to the controller, all others are broken. Shapers come last:
-    Open vSwitch removes what it finds on a port that it is given.
+    Links must be up first: bridges and the controller treat all others as failed. Shapers come
+    last: Open vSwitch removes the queues of a port that is added to it.
     """
     wires.wait_until_up(topology.links)
     network.start()

@@ -24,7 +24,7 @@ ACKNOWLEDGEMENT_CLASS = ROOT | 3
 LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 
 QUANTUM_BYTES = 16 * 1024
-# Each leaf holds as many as its interface (ip-link(8), txqueuelen).
+# Length of each leaf's queue: the interface's (ip-link(8), txqueuelen).
 QUEUE_PACKETS = 1000
 ETHERTYPE_IPV4 = 0x0800
 # struct tcmsg (linux/rtnetlink.h): the family, padding, the interface.
@@ -35,7 +35,7 @@ _SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
 
 
 def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
-    """Shape what leaves by the interface with this index, in the namespace of `netlink`."""
+    """Shape the egress of the interface with this index, in the namespace of `netlink`."""
     netlink.tc("add", "htb", interface, ROOT, default=DATA_CLASS & 0xFFFF)
     for handle, options in _classes(shaper).items():
         netlink.tc("add-class", "htb", interface, handle, **options)
@@ -43,7 +43,7 @@ def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
 
 
 def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
-    """Send packets too short for data to their class of the shaper at an interface."""
+    """Classify packets too short for data into the acknowledgement class of an interface."""
     netlink.tc(
         "add-filter",
         "u32",
@@ -58,27 +58,27 @@ def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
 
 @cache
 def _requests(shaper: Shaper) -> bytes:
-    """What `shape` asks for, encoded, for an interface with the index 0."""
+    """The encoded requests of `shape`, for interface index 0."""
     with IPBatch() as compiler:
         shape(compiler, 0, shaper)
         return bytes(compiler.batch)
 
 
 def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Request]:
-    """The requests that shape an interface: many are alike, and to encode them takes long."""
+    """Yield the requests that shape an interface; each shaper is encoded once, which is slow."""
     for about, request in split(what, _requests(shaper)):
         begin, end = request[:INTERFACE_AT], request[INTERFACE_AT + INTERFACE.size :]
         yield about, begin + INTERFACE.pack(interface) + end
 
 
 def reshape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
-    """Give a shaped interface another rate; what is queued stays."""
+    """Change the rate of a shaped interface; queued packets stay."""
     for handle, options in _classes(shaper).items():
         netlink.tc("change-class", "htb", interface, handle, **options)
 
 
 def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
-    """The classes' options; rates in bytes/s."""
+    """HTB options of each class, by handle; rates in bytes/s."""
     rate = shaper.rate_bps // 8
     acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
     common = {
@@ -123,7 +123,7 @@ def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) ->
 
 
 def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int, int]]:
-    """Rates and ceilings in bytes/s, and how deep the buckets are in the scheduler's ticks."""
+    """Rate and ceiling in bytes/s and bucket depth in scheduler ticks, by class handle."""
     classes = {}
     for message in netlink.get_classes(index=interface):
         options = message.get_attr("TCA_OPTIONS")

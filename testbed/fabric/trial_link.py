@@ -1,4 +1,4 @@
-"""A shaped link in a namespace that goes at once: to find out what this kernel can do."""
+"""A shaped link in a temporary namespace, to test what this kernel supports."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
 
 @contextmanager
 def trial_link() -> Iterator[tuple[IPRoute, int]]:
-    """The netlink socket of the namespace, and the index of the link's shaped end.
+    """Yield the netlink socket of the namespace and the index of the link's shaped end.
 
     Raises `NetlinkError` or `OSError` if the kernel cannot make it.
     """

@@ -1,6 +1,6 @@
 """Faults of a running fabric. Every fault returns its own undo.
 
-Nothing of a fault outlives the fabric: interfaces go with its namespace, processes with the run.
+No fault outlives the fabric: interfaces go with its namespace, processes with the run.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from testbed.faults.link_faults import Breakage, Gone, check_dropping, drop_all,
 from testbed.nodes.controller_process import wait_until_listening, wait_until_ready
 from testbed.testbed import Testbed, widen_send_buffers
 
-# Harmless when called twice, and when what was broken is gone.
+# Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
 
 
-# What is tried, to find out whether a fault can be made.
+# Operation tried to find out whether this kernel supports a fault mode.
 NEEDS = {
     FaultMode.DOWN: "taking an interface down",
     FaultMode.BLACKHOLE: "the blackhole queue (sch_blackhole)",
@@ -41,7 +41,7 @@ NEEDS = {
 class FaultInjector:
     """Breaks parts of a running fabric; faults may overlap, and be undone in any order.
 
-    Processes that it starts die with the thread that calls it: call it from one that stays.
+    Restarted processes die with the calling thread: call it from a long-lived one.
     """
 
     def __init__(self, bed: Testbed) -> None:
@@ -52,9 +52,9 @@ class FaultInjector:
     def break_link(
         self, link: Link, how: FaultMode, rate_bps: int | None = None, sender: str | None = None
     ) -> Undo:
-        """Break a link; `rate_bps` is for degrade, `sender` for a blackhole that is one-way.
+        """Break a link; `rate_bps` is for degrade, `sender` for a one-way blackhole.
 
-        What `sender` sends is lost, by default what the link's lower node does.
+        The blackhole drops what `sender` sends, by default the link's lower node.
         """
         if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all([link], how)
@@ -83,13 +83,13 @@ class FaultInjector:
         raise EmulationError(f"{gpu}: {how} is nothing that a GPU can do")
 
     def kill_controller(self) -> Undo:
-        """`kill -9` of the controller; the undo starts another, and waits until it is ready."""
+        """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
         return _broken(self._bed.controller.kill, self._start_controller)
 
     def kill_open_vswitch(self) -> Undo:
-        """`kill -9` of all rail and spine switches' daemon; the undo starts it again.
+        """Kill the daemon of all rail and spine switches (`kill -9`); the undo restarts it.
 
-        Rules are gone then, and come back from the controller, which the undo waits for if it runs.
+        Its rules are lost. If the controller runs, the undo waits until it has reinstalled them.
         """
         return _broken(self._bed.open_vswitch.kill_daemon, self._start_open_vswitch)
 
@@ -97,7 +97,7 @@ class FaultInjector:
         return list(self._bed.topology.links_of(node))
 
     def _break_all(self, links: Sequence[Link], how: FaultMode) -> Undo:
-        """What links, switches and GPUs have in common: without carrier, or silent at both ends."""
+        """Take carrier from all links, or blackhole both ends of each."""
         if how is FaultMode.DOWN:
             return self._take_carrier(links)
         return self._silence([port for link in links for port in (link.lower, link.upper)])
@@ -118,13 +118,13 @@ class FaultInjector:
         )
 
     def _kill_switch(self, name: str) -> None:
-        """Carrier first: it takes a millisecond, and the bridge much longer."""
+        """Take carrier first: that takes a millisecond, removing the bridge much longer."""
         self._killed[name] += 1
         self._breakage.take_carrier(self._links_of(name))
         self._bed.open_vswitch.remove_bridge(name)
 
     def _revive_switch(self, name: str) -> None:
-        """The switch, then its shapers, which Open vSwitch wipes, then carrier."""
+        """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""
         links = self._links_of(name)
         self._killed[name] -= 1
         if self._killed[name] == 0:
@@ -134,7 +134,7 @@ class FaultInjector:
         self._breakage.give_carrier(links)
 
     def _kill_gpu(self, gpu: str) -> None:
-        """Its namespace goes when nobody has a socket in it any more; carrier goes at once."""
+        """Kill a GPU proxy; take carrier at once, as open sockets keep its namespace alive."""
         bed = self._bed
         if gpu in bed.wires.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
@@ -156,7 +156,7 @@ class FaultInjector:
         wait_until_ready(self._bed.controller)
 
     def _start_open_vswitch(self) -> None:
-        """Start it on its database, shape what it wiped, wait for its rules."""
+        """Restart the daemon on its database, restore the shapers it wiped, wait for its rules."""
         bed = self._bed
         if bed.open_vswitch.is_running:
             return
@@ -173,7 +173,7 @@ class FaultInjector:
             self._widen_send_buffers()
 
     def _widen_send_buffers(self) -> None:
-        """The new daemon's, by a packet between two GPUs that can still speak."""
+        """Widen the new daemon's send buffers, by a packet between two GPUs with working links."""
         bed = self._bed
         for one, other in permutations(bed.topology.gpus, 2):
             if one.rail == other.rail and self._is_whole(one) and self._is_whole(other):
@@ -192,7 +192,7 @@ def _sending_end(link: Link, sender: str) -> Port:
 
 
 def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
-    """Break something and return what mends it, once; what breaks by half is mended at once."""
+    """Break something; return an undo that acts once. A failed break is undone at once."""
     pending = [mend]
 
     def undo() -> None:
@@ -209,9 +209,9 @@ def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
 
 
 def missing_for(how: FaultMode) -> str | None:
-    """What this kernel lacks for such faults, as a sentence; None if it can make them.
+    """Say what this kernel lacks for a fault mode, as a sentence; None if it supports it.
 
-    Found by making one, in a namespace that goes at once.
+    Tested by making such a fault on a trial link in a temporary namespace.
     """
     try:
         with trial_link() as (netlink, index):

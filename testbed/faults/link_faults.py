@@ -1,7 +1,7 @@
-"""What is broken of a fabric's links: ends without carrier, ends that drop, links that are slow.
+"""Link faults of a fabric: ends without carrier, ends that blackhole, links at a lower rate.
 
-Faults may overlap, so it is counted how many hold an end: it is well again with the last of them,
-and a link has the lowest of the rates that were asked for.
+Faults may overlap: an end recovers when the last fault on it is undone, and a link has the lowest
+of the requested rates.
 """
 
 import errno
@@ -29,23 +29,23 @@ from testbed.fabric.shaping import (
 BLACKHOLE = "blackhole"
 # No such interface, or a netlink socket that is closed.
 GONE = (errno.ENODEV, errno.EBADF)
-# The queue to be deleted is another, or the class is new.
+# Errors of deleting a blackhole queue: the queue is another, or the class is new.
 NO_BLACKHOLE = (errno.EINVAL, errno.ENOENT)
-# pyroute2 puts a queue that it does not know at the root, whatever parent is asked for.
+# pyroute2 puts a queue of an unknown kind at the root, whatever parent is requested.
 plugins.setdefault(BLACKHOLE, sched_template)
 
 
 class Gone(EmulationError):
-    """An end of a link went with its GPU proxy, or with the whole fabric."""
+    """Raised for a link end that is gone with its GPU proxy, or with the whole fabric."""
 
 
 def carrier_end(link: Link) -> Port:
-    """The end at which a link is taken down: a switch's, as a GPU's own end would lose routes."""
+    """Return the end to take down: a switch's, as a GPU's own end would lose its routes."""
     return link.lower if link.kind is LinkKind.UPLINK else link.upper
 
 
 def drop_all(netlink: IPRoute, interface: int) -> None:
-    """Make a shaped interface lose all it sends without a word, and what is queued.
+    """Make a shaped interface silently drop all packets, queued ones included.
 
     The kernel's blackhole queue reports success, so neither a sender nor a switch notices.
     """
@@ -54,7 +54,7 @@ def drop_all(netlink: IPRoute, interface: int) -> None:
 
 
 def drop_no_more(netlink: IPRoute, interface: int) -> None:
-    """Give a shaped interface its queues back; HTB makes those that it began with."""
+    """Remove the blackhole queues of a shaped interface; HTB makes its default ones again."""
     for leaf in LEAVES:
         try:
             netlink.tc("del", BLACKHOLE, interface, parent=leaf)
@@ -64,7 +64,7 @@ def drop_no_more(netlink: IPRoute, interface: int) -> None:
 
 
 def check_dropping(netlink: IPRoute, interface: int) -> None:
-    """Read back that a shaped interface loses all it sends; raise `EmulationError` if not."""
+    """Read back the blackhole queues of a shaped interface; raise `EmulationError` if not all."""
     queues = netlink.get_qdiscs(index=interface)
     found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
     if found != set(LEAVES):
@@ -72,7 +72,7 @@ def check_dropping(netlink: IPRoute, interface: int) -> None:
 
 
 class Breakage:
-    """The broken ends and links of one fabric; every way back survives ends that are gone."""
+    """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone."""
 
     def __init__(self, wires: Wiring) -> None:
         self._wires = wires
@@ -90,7 +90,7 @@ class Breakage:
                 netlink.link("set", index=index, state="down")
 
     def give_carrier(self, links: Sequence[Link]) -> None:
-        """Links have carrier again, but for those that another fault holds."""
+        """Restore carrier, except on links that another fault keeps down."""
         ends = [carrier_end(link) for link in links]
         self._down.subtract(ends)
         for end in ends:
@@ -100,14 +100,14 @@ class Breakage:
                     netlink.link("set", index=index, state="up")
 
     def silence(self, ends: Sequence[Port]) -> None:
-        """Let nothing out of these ends any more; carrier stays."""
+        """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
         for end in ends:
             with _explained(end, "cannot be made to drop everything"):
                 drop_all(*self._place(end))
 
     def end_silence(self, ends: Sequence[Port]) -> None:
-        """These ends send again, but for those that another fault holds."""
+        """Let these ends send again, except those that another fault blackholes."""
         self._dropping.subtract(ends)
         for end in ends:
             if self._dropping[end] <= 0:
@@ -122,7 +122,7 @@ class Breakage:
             self._reshape(link, end)
 
     def end_slowness(self, link: Link, rate_bps: int) -> None:
-        """Take a lower rate back, and read back which rate the link has now."""
+        """Undo one lower rate; set the lowest remaining rate, and read it back."""
         self._rates[link.name].remove(rate_bps)
         for end in (link.lower, link.upper):
             with suppress(Gone):
@@ -135,7 +135,7 @@ class Breakage:
             check_shaped(netlink, index, _name(end), self._shaper(link))
 
     def shape_again(self, link: Link, end: Port) -> None:
-        """Shape an end that Open vSwitch may have wiped, as faults have it now; read it back."""
+        """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
         with suppress(Gone), _explained(end, "cannot be shaped again"):
             netlink, index = self._place(end)
             if any(q["handle"] == ROOT for q in netlink.get_qdiscs(index=index)):
@@ -147,7 +147,7 @@ class Breakage:
                 drop_all(netlink, index)
 
     def is_whole(self, link: Link) -> bool:
-        """Whether nothing that a link is given is lost."""
+        """Whether neither end of a link is down or drops all packets."""
         ends = link.lower, link.upper
         return not any(self._down[end] > 0 or self._dropping[end] > 0 for end in ends)
 
@@ -166,7 +166,7 @@ def _name(end: Port) -> str:
 
 @contextmanager
 def _explained(end: Port, problem: str) -> Iterator[None]:
-    """Say in an `EmulationError` what could not be done, and where."""
+    """Turn an error into `EmulationError` with end and problem, or `Gone` if the end is gone."""
     try:
         yield
     except (NetlinkError, OSError) as error:

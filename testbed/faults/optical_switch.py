@@ -9,10 +9,10 @@ from testbed.testbed import Testbed
 
 
 def set_circuits(bed: Testbed, before: Topology, after: Topology, reconfiguration_s: float) -> None:
-    """Move all NIC links that lead elsewhere in `after`.
+    """Move the NIC links whose rail switch port differs in `after`.
 
-    They have no carrier meanwhile, for at least the time that a real switch would take: Open
-    vSwitch, which has to hand ports from one bridge to another, may take longer.
+    They lose carrier for at least `reconfiguration_s`, the time that a real switch would take;
+    moving ports between Open vSwitch bridges may take longer.
     """
     begun_s = time.monotonic()
     moved = _moved(before, after)
@@ -31,7 +31,7 @@ def set_circuits(bed: Testbed, before: Topology, after: Topology, reconfiguratio
 
 
 def _moved(before: Topology, after: Topology) -> Sequence[Link]:
-    """The links of `after` whose upper end is at another port."""
+    """NIC links of `after` whose upper end is at another port than in `before`."""
     old = {link.lower.node: link for link in before.links if link.kind is LinkKind.NIC}
     nics = (link for link in after.links if link.kind is LinkKind.NIC)
     return [link for link in nics if link.upper != old[link.lower.node].upper]
@@ -42,7 +42,7 @@ def _set_link(bed: Testbed, link: Link, state: str) -> None:
 
 
 def _shape_again(bed: Testbed, link: Link) -> None:
-    """Open vSwitch removes what it finds on a port that it is given."""
+    """Restore a link's shaper and impairment, which Open vSwitch wipes from an added port."""
     index, shaper = bed.wires.index_of(link.upper), link.shaper
     shape(bed.wires.switches, index, shaper)
     check_shaped(bed.wires.switches, index, link.name, shaper)

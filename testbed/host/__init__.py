@@ -1,1 +1,1 @@
-"""What the machine must have, and what dead runs left on it."""
+"""Checks what a run needs from the machine; removes leftovers of dead runs."""

@@ -1,4 +1,4 @@
-"""Removing what dead runs left: processes, containers and folders that carry their mark."""
+"""Removes leftovers of dead runs: processes, containers and folders that have their run ids."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from testbed.nodes.gpu_proxies import docker_client, remove_container
 
 @dataclass(frozen=True)
 class Removed:
-    """How much was removed."""
+    """Counts of removed runs (folders), processes and containers."""
 
     runs: int
     processes: int
@@ -29,7 +29,7 @@ class Removed:
 
 
 def clean() -> Removed:
-    """Remove what carries the mark of a run that is dead, and nothing else."""
+    """Remove processes, containers and folders that have a dead run's id, and nothing else."""
     alive = live_run_ids()
     processes = list(_orphans(alive))
     for process_id in processes:
@@ -44,14 +44,14 @@ def clean() -> Removed:
 
 
 def _orphans(alive: frozenset[str]) -> Iterator[int]:
-    """Processes that carry the mark of a run that is not alive."""
+    """Processes that have the id of a dead run in their environment."""
     for process_id, run_id in marked_processes():
         if run_id not in alive and process_id != os.getpid():
             yield process_id
 
 
 def _stray_containers(alive: frozenset[str]) -> list[Container]:
-    """Containers that carry the mark of a run that is not alive; none without an engine."""
+    """Containers labeled with the id of a dead run; none without a Docker Engine."""
     try:
         client = docker_client()
     except NotReady:

@@ -1,4 +1,4 @@
-"""What this machine can do, and what is missing: each check with the command that mends it."""
+"""Checks what a run needs from this machine; each failed check names its remedy."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ ETH_P_ALL = 0x0003
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a run needs: whether it is there, what was found, what to do if not."""
+    """One requirement of a run: whether it is met, what was found, and the remedy if not."""
 
     name: str
     ready: bool
@@ -54,14 +54,14 @@ def checks(kind: ProxyKind) -> list[Check]:
 
 
 def require_ready(kind: ProxyKind) -> None:
-    """Raise `NotReady` with all that is missing."""
+    """Raise `NotReady` with all failed checks."""
     missing = [check for check in checks(kind) if not check.ready]
     if missing:
         raise NotReady("\n".join(str(check) for check in missing))
 
 
 def datapath_in_words(datapath: Datapath) -> str:
-    """The datapath of the rail and spine switches, for people."""
+    """Describe the datapath of the rail and spine switches in words."""
     if datapath is Datapath.KERNEL:
         return "Open vSwitch in the kernel"
     return "Open vSwitch in user space with segmentation offload"
@@ -79,7 +79,7 @@ def _tool(name: str) -> Check:
 
 
 def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
-    """A check that is made by doing it."""
+    """Check a feature by trying it; an error of `attempt` fails the check."""
     try:
         attempt()
     except NetlinkError as error:
@@ -90,7 +90,7 @@ def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
 
 
 def _feature(name: str, module: str, attempt: Callable[[IPRoute], object]) -> Check:
-    """Whether the kernel has a feature; a module that can be loaded is loaded by the attempt."""
+    """Check a kernel feature in a temporary namespace; the attempt loads its module if it can."""
 
     def alone() -> None:
         with private_namespace(), IPRoute() as netlink:
@@ -104,7 +104,7 @@ def _load(module: str) -> str:
 
 
 def _open_tun() -> None:
-    """Open vSwitch in user space makes a bridge's own port as a TAP device."""
+    """Open the TUN device: user-space Open vSwitch makes a bridge's own port as a TAP device."""
     load_module("tun")
     os.close(os.open(TUN, os.O_RDWR))
 
@@ -128,7 +128,7 @@ FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
 
 
 def _try_shaping() -> None:
-    """Shape a link in a namespace that goes at once."""
+    """Shape a trial link in a temporary namespace, and read the shaper back."""
     with trial_link() as (netlink, index):
         check_shaped(netlink, index, NAME, SHAPER)
 

@@ -1,1 +1,1 @@
-"""Looking at a running fabric: links alone, CPU, pauses, flow counters, memory."""
+"""Measures a running fabric: single links, CPU, pauses, flow counters, memory."""

@@ -1,7 +1,7 @@
-"""Watches the machine while a schedule is executed: a reading every tenth of a second.
+"""Takes CPU samples every tenth of a second while a schedule is executed.
 
-A thread of the run, which does nothing else meanwhile than wait. It costs less than 1 % of a core:
-what is dear, a look at all queues, is done the more seldom the longer it takes.
+Runs as a thread of the run, which otherwise only waits. It costs less than 1 % of a core: reading
+all queues is expensive, so the longer it takes, the less often it is done.
 """
 
 import os
@@ -22,7 +22,7 @@ from testbed.nodes.openvswitch import OpenVSwitch
 
 WINDOW_S = 0.1
 QUEUES_EVERY_S = 0.5
-# A look at the queues that takes a second of processor time is followed by so many without one.
+# The pause after reading the queues, as a multiple of the processor time that reading took.
 QUEUES_PAUSE = 300
 PRESSURE = Path("/proc/pressure/cpu")
 
@@ -39,22 +39,22 @@ class CpuMonitor:
         self._thread = threading.Thread(target=self._run, name="vitals", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start sampling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, with a last reading."""
+        """Stop sampling; wait for the thread and close its socket."""
         self._stopped.set()
         self._thread.join()
         self._netlink.close()
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """What has happened until now."""
+        """The windows between successive readings so far."""
         return tuple(window(*pair) for pair in pairwise(tuple(self._readings)))
 
     def _run(self) -> None:
-        # Where processors are scarce, it must see so.
+        # Run before the proxies, to keep sampling where processors are scarce.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_PROXIES)
         due_s = time.monotonic()
         self._readings.append(self._read())
@@ -75,7 +75,7 @@ class CpuMonitor:
         )
 
     def _longest_queue_bytes(self) -> int | None:
-        """The longest queue of the switches, if it is time to look."""
+        """Bytes in the switches' longest queue; None if the queues are not due to be read."""
         begun_s = time.thread_time()
         if time.monotonic() < self._queues_due_s:
             return None
@@ -87,7 +87,7 @@ class CpuMonitor:
 
 @contextmanager
 def cpu_monitor(switch: OpenVSwitch) -> Iterator[CpuMonitor]:
-    """Watch for as long as the context lasts."""
+    """Take CPU samples for as long as the context lasts."""
     watching = CpuMonitor(switch)
     watching.start()
     try:
@@ -97,7 +97,7 @@ def cpu_monitor(switch: OpenVSwitch) -> Iterator[CpuMonitor]:
 
 
 def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
-    """The switch daemons that are running."""
+    """The process id of the switch daemon; empty if it is not running."""
     try:
         return (switch.process_id,)
     except EmulationError:
@@ -105,7 +105,7 @@ def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
 
 
 def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
-    """The times of processes' main threads; who has died meanwhile is left out."""
+    """CPU times of processes' main threads, by process id; dead processes are left out."""
     times = {}
     for process_id in process_ids:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -116,7 +116,7 @@ def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
 
 
 def read_stalled_s() -> float | None:
-    """Seconds in which some process waited for a processor, ever; `None` if nobody counts them."""
+    """Total seconds in which some process waited for a processor; `None` if not counted."""
     try:
         return stalled_s(PRESSURE.read_text())
     except OSError:

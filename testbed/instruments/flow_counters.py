@@ -1,4 +1,4 @@
-"""What the rules of OpenFlow switches have counted, read past the controller."""
+"""Byte counters of OpenFlow switches' rules, read without the controller."""
 
 import re
 import subprocess
@@ -17,14 +17,14 @@ _DESTINATION = re.compile(r"nw_dst=([\d./]+)")
 
 @dataclass(frozen=True)
 class RuleCount:
-    """The bytes that a rule has forwarded; one that matches no destination is for any."""
+    """Bytes that a rule has forwarded; `ANYWHERE` for a rule that matches no destination."""
 
     destination: IPv4Network
     bytes: int
 
 
 def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list[RuleCount]]:
-    """What the rules of each OpenFlow switch have counted until now."""
+    """Return the current counters of each switch's rules, by bridge name."""
     # The data path's own counters reach the rules with the next round of its revalidators.
     control = f"{switch.folder}/ovs-vswitchd.{switch.process_id}.ctl"
     _output("ovs-appctl", "-t", control, "revalidator/wait")
@@ -38,7 +38,7 @@ def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
 
 
 def parse_rules(dump: str) -> list[RuleCount]:
-    """The rules of a dump that forward anything."""
+    """Parse a dump of rules; rules that drop are left out."""
     return [
         RuleCount(_destination(found["rest"]), int(found["bytes"]))
         for found in _RULE.finditer(dump)

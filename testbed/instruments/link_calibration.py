@@ -1,9 +1,9 @@
-"""Measures one link alone: frames from its one end to the other, past switches and proxies.
+"""Measures one link alone: sends frames from end to end, bypassing switches and proxies.
 
-They are for the next device only (IEEE 802.1Q, table 8-1: no bridge forwards 01-80-C2-00-00-0E) and
-have an EtherType for experiments (IEEE 802, section 9.2.3), so they wait with the data. The kernel
-notes when they arrive. All of a trial happens on one core, the timers of the shaper too (they are
-pinned, net/sched/sch_api.c), so that only the pauses of this core can disturb it.
+No bridge forwards their destination 01-80-C2-00-00-0E (IEEE 802.1Q, table 8-1). Their EtherType is
+for experiments (IEEE 802, section 9.2.3), so they wait with the data. The kernel timestamps their
+arrival. A trial runs on one core, the timers of the shaper included (they are pinned,
+net/sched/sch_api.c), so that only the pauses of this core can disturb it.
 """
 
 import os
@@ -34,9 +34,9 @@ ETH_P_ALL = 0x0003
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
 TIMESPEC = struct.Struct("@qq")
-# What the kernel charges for a full frame (struct sk_buff and its data); it doubles buffers' sizes.
+# Buffer charged for a full frame (struct sk_buff and data), halved: the kernel doubles the sizes.
 CHARGED_BYTES = 2304 // 2
-# A whole train, and all that goes before it.
+# Room for a whole train and all frames before it.
 RECEIVE_BUFFER_BYTES = 64 * 1024 * 1024
 
 
@@ -63,7 +63,7 @@ def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCa
 
 @contextmanager
 def _one_core(trial: int) -> Iterator[int]:
-    """Stay on one core, each trial on another."""
+    """Pin this thread to one core, which each trial changes; yield the core."""
     allowed = os.sched_getaffinity(0)
     core = sorted(allowed)[trial % len(allowed)]
     os.sched_setaffinity(0, {core})
@@ -75,7 +75,7 @@ def _one_core(trial: int) -> Iterator[int]:
 
 @contextmanager
 def _open(bed: Testbed, port: Port) -> Iterator[socket.socket]:
-    """A socket at one end of a link; the present namespace is the switches'."""
+    """Open a packet socket at one end of a link; call this in the switches' namespace."""
     proxy = bed.proxies.get(port.node)
     with namespace_of(proxy.process_id) if proxy else nullcontext():
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -96,7 +96,7 @@ class _Line:
         self._number = 0
         queued_bytes = self._plan.queued * CHARGED_BYTES
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)
-        # The kernel's notes are of CLOCK_REALTIME, pauses of CLOCK_MONOTONIC.
+        # The kernel's timestamps are of CLOCK_REALTIME, pauses of CLOCK_MONOTONIC.
         self._ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
 
     def rest(self) -> None:
@@ -104,7 +104,7 @@ class _Line:
         time.sleep(2 * self._plan.frame_s)
 
     def latencies_s(self) -> list[float]:
-        """How long short frames take, one at a time, from the sender's call to their arrival."""
+        """Latencies of short frames in seconds, one at a time, from the send call to arrival."""
         return [self._latency_s() for _ in range(LATENCY_PROBES)]
 
     def _latency_s(self) -> float:
@@ -114,9 +114,9 @@ class _Line:
         return (self._arrivals(1)[-1].at_ns - sent_ns) / 1e9
 
     def train(self) -> tuple[float, list[Arrival]]:
-        """Send full frames until the bucket is empty, and a train behind them.
+        """Send full frames until the bucket is empty, then a train.
 
-        The rate in bit/s of the sender while nothing held it up, and all that arrived.
+        Return the sender's rate in bit/s while nothing held it up, and all arrivals.
         """
         frame, window = self._next_frame(FRAME_BYTES), self._plan.window
         begun_ns = time.monotonic_ns()
@@ -129,7 +129,7 @@ class _Line:
         return sender_bps, self._arrivals(sent)
 
     def _fill(self, frame: bytes) -> int:
-        """Send frames until the queue is full, but not too many; how many were sent."""
+        """Send frames until the queue is full, at most `most_leading`; return their number."""
         sent = 0
         self._sender.setblocking(False)
         with suppress(BlockingIOError):
@@ -145,7 +145,7 @@ class _Line:
         return self._header.ljust(size_bytes, b"\0")
 
     def _arrivals(self, count: int) -> list[Arrival]:
-        """What has arrived, and arrives, until so many of the present frames have."""
+        """Receive until `count` frames with the current header arrived; return all arrivals."""
         arrivals, missing = [], count
         patience_s = PATIENCE_S + 2 * self._plan.frame_s
         end_s = time.monotonic() + patience_s
@@ -155,7 +155,7 @@ class _Line:
             arrivals.append(self._next_arrival())
             if arrivals[-1].ours:
                 missing -= 1
-                # A slow processor takes its time to read them; a link that carries none does not.
+                # Extend the deadline: a slow processor still reads; a dead link delivers none.
                 end_s = time.monotonic() + patience_s
         return arrivals
 

@@ -1,4 +1,4 @@
-"""Memory: what a proxy takes, a whole run, and the kernel."""
+"""Memory use of a proxy, of a whole run, and of the kernel."""
 
 import re
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ MIB = 2**20
 
 
 def kernel_bytes() -> int:
-    """What the kernel has for itself: structures, stacks, page tables, and parts for each core."""
+    """Memory of the kernel itself: slab, kernel stacks, page tables and per-CPU data."""
     table = Path("/proc/meminfo").read_text()
     return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
 
 
 def run_bytes(mark: Mark, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
-    """The memory of all processes of a run but the present one."""
+    """Memory of all processes of a run except this one."""
     in_proxies = {proxy.process_id for proxy in proxies}
     others = set(process_ids_of(mark)) - in_proxies
     return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
 
 
 def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
-    """The memory of a GPU proxy; that of a container includes the engine's process beside it."""
+    """Memory of a GPU proxy; a container's includes its parent process, which is the engine's."""
     if kind is ProxyKind.PROCESS:
         return _proportional_bytes(process_id)
     status = Path(f"/proc/{process_id}/status").read_text()
@@ -33,11 +33,11 @@ def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
 
 
 def _proportional_bytes(process_id: int) -> int:
-    """A process's memory; what it shares with others counts in parts (proc(5), Pss)."""
+    """Memory of a process; shared pages count proportionally (proc(5), Pss)."""
     return _field(Path(f"/proc/{process_id}/smaps_rollup").read_text(), "Pss")
 
 
 def _field(text: str, name: str) -> int:
-    """The bytes of one line of a table of proc(5)."""
+    """Value of one field of a proc(5) table in bytes; 0 if it is absent."""
     found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     return 1024 * int(found[1]) if found else 0

@@ -1,11 +1,11 @@
-"""Watches one core: notes when it should have woken this process up, and did not.
+"""Watches one core: records late wake-ups of this process as pauses of the machine.
 
     python pause_watcher.py CORE PERIOD_NS SHORTEST_NS
 
-A program of its own, with the standard library alone, as threads of one process would wait for
-each other. It runs before everything of normal priority, so what makes it late is what no process
-of ours can do anything about. Standard output gets records of two numbers, when it was to wake up
-and when it did; of those that were no pause, one in a while, which says: seen until then.
+A separate program, as threads of one process would wait for each other; standard library only. It
+runs ahead of all normal-priority processes, so none of our processes can prevent what delays it.
+It writes records of two numbers, due and actual wake-up in nanoseconds, to standard output. Without
+a pause, an occasional record with two equal numbers confirms that it has watched until then.
 """
 
 import os
@@ -16,12 +16,12 @@ from contextlib import suppress
 
 RECORD = struct.Struct("=qq")
 SIGN_OF_LIFE_NS = 50_000_000
-# Before all of normal priority, behind everything else that is in a hurry.
+# Above all of normal priority, below all other real-time processes.
 PRIORITY = 1
 
 
 def run_first(core: int) -> None:
-    """Stay on one core, before all of normal priority; else as nice as can be."""
+    """Pin to one core at real-time priority; if not permitted, at the highest normal priority."""
     os.sched_setaffinity(0, {core})
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
@@ -31,7 +31,7 @@ def run_first(core: int) -> None:
 
 
 def watch(period_ns: int, shortest_ns: int) -> None:
-    """Note pauses until killed."""
+    """Record pauses until killed."""
     due_ns = said_ns = time.monotonic_ns()
     os.write(1, RECORD.pack(due_ns, due_ns))
     while True:

@@ -1,8 +1,8 @@
-"""Notes the machine's pauses, on every core, for as long as a context lasts.
+"""Records the machine's pauses, on every core, for as long as a context lasts.
 
-A watcher a core (`pause_watcher.py`) writes what it sees into memory that this process reads:
-nobody is woken up for that. A look every 2 ms takes 1.5 % of a core, and finds every pause of 3 ms
-and half of those of 1 to 3 ms; a pause is up to 2 ms longer than what is noted of it.
+One watcher per core (`pause_watcher.py`) writes its records into memory that this process reads,
+which wakes up no process. Waking up every 2 ms takes 1.5 % of a core, and finds every pause of 3 ms
+and half of those of 1 to 3 ms; a pause is up to 2 ms longer than its record.
 """
 
 import os
@@ -21,7 +21,7 @@ from testbed.instruments.pause_watcher import RECORD
 WATCHER = Path(__file__).with_name("pause_watcher.py")
 PERIOD_NS = 2_000_000
 SHORTEST_NS = round(SHORTEST_PAUSE_S * 1e9)
-# How long a watcher may be late before it counts as one that does not watch.
+# Longest wait for a watcher's records before it counts as not watching.
 PATIENCE_S = 1.0
 ASK_AGAIN_S = 0.01
 
@@ -45,7 +45,7 @@ class _Watcher:
         return cls(core, process, records)
 
     def spans(self) -> list[tuple[int, int]]:
-        """All that it has noted; the first and the last span say since and until when."""
+        """All recorded spans in ns; the first begins, and the last ends, the watched time."""
         content = os.pread(self.records, os.fstat(self.records).st_size, 0)
         whole = len(content) // RECORD.size * RECORD.size
         return list(RECORD.iter_unpack(content[:whole]))
@@ -64,11 +64,11 @@ class PauseWatch:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """The watchers' processes, one a core."""
+        """Process ids of the watchers, one per core."""
         return tuple(watcher.process.pid for watcher in self._watchers)
 
     def log(self) -> PauseLog:
-        """All pauses until now."""
+        """Return all pauses so far; `NOT_WATCHED` if a watcher has recorded nothing."""
         spans = {watcher.core: watcher.spans() for watcher in self._watchers}
         if not spans or not all(spans.values()):
             return NOT_WATCHED
@@ -87,7 +87,7 @@ class PauseWatch:
         )
 
     def log_until(self, moment_ns: int) -> PauseLog:
-        """All pauses until a moment at least, if watchers are there to tell."""
+        """Return all pauses until `moment_ns` or later; wait for the watchers for at most 1 s."""
         give_up_s = time.monotonic() + PATIENCE_S
         while (log := self.log()).end_ns < moment_ns and time.monotonic() < give_up_s:
             time.sleep(ASK_AGAIN_S)
@@ -96,7 +96,7 @@ class PauseWatch:
 
 @contextmanager
 def watching_pauses() -> Iterator[PauseWatch]:
-    """Watch all cores that this process may use; watchers go with the context, or with us."""
+    """Watch all cores that this process may use; watchers end with the context or this process."""
     watchers: list[_Watcher] = []
     try:
         for core in sorted(os.sched_getaffinity(0)):

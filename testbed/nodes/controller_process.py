@@ -40,7 +40,7 @@ class ControllerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it in the present namespace, for the proxies that there are now.
+        """Start the controller in the current network namespace, for the current proxies.
 
         It dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
         """
@@ -56,7 +56,7 @@ class ControllerProcess:
         self._watch.add(NAME, self._process.pid, self._log)
 
     def kill(self) -> None:
-        """Kill it, as `kill -9` does; it is no longer watched."""
+        """Kill the controller, as `kill -9` does; it is no longer watched."""
         self._watch.forget(NAME)
         if self._process is not None:
             with closing_together(self._process.pid):
@@ -64,11 +64,11 @@ class ControllerProcess:
                 self._process.wait()
 
     def written(self) -> int:
-        """How many lines the journal has."""
+        """Return the number of lines in the journal."""
         return len(read_journal(self.journal))
 
     def wait_for_event(self, event: str, after_line: int = 0) -> None:
-        """Wait until this process has written an event, behind a line of the journal."""
+        """Wait until this process has written an event after line `after_line` of the journal."""
         first = max(after_line, self._earlier_lines)
 
         def seen() -> bool:
@@ -82,7 +82,7 @@ class ControllerProcess:
 def controller(
     topology: Topology, process_ids: dict[str, int], mark: Mark, watch: Watch
 ) -> Iterator[ControllerProcess]:
-    """Start the controller in the present namespace; stops the one that runs at the end."""
+    """Start the controller in the current network namespace; kill it when the context ends."""
     process = ControllerProcess(topology, process_ids, mark, watch)
     try:
         process.start()
@@ -92,7 +92,7 @@ def controller(
 
 
 def wait_until_listening(process: ControllerProcess) -> None:
-    """Wait until switches can connect: one that is refused waits a second until it tries again."""
+    """Wait until switches can connect: a refused switch retries only after a second."""
     process.wait_for_event("listening")
 
 
@@ -102,14 +102,14 @@ def wait_until_ready(process: ControllerProcess) -> None:
 
 
 def _drop_half_line(journal: Path) -> None:
-    """Remove what a killed process was still writing."""
+    """Remove an incomplete last line, left by a killed process."""
     if journal.exists():
         with journal.open("r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read_journal(journal: Path) -> list[dict[str, object]]:
-    """What the controller has done, oldest first; a line that is still being written is left."""
+    """Return the controller's journal entries, oldest first, without an incomplete last line."""
     if not journal.exists():
         return []
     lines = journal.read_text().split("\n")[:-1]

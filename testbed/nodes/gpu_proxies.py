@@ -1,7 +1,7 @@
 """GPU proxies: a container or a bare network namespace for each GPU, with its agent inside.
 
-Both kinds give the same things: a process id, whose network namespace takes the links; a Unix
-socket on which the agent waits; a log. A proxy ends when the run's end of its socket closes.
+Both kinds provide the same: a process id, whose network namespace holds the link ends; a Unix
+socket on which the agent listens; a log. A proxy ends when the run's end of its socket closes.
 """
 
 import json
@@ -33,22 +33,22 @@ END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
 DOCKER_SOCKET = "unix:///var/run/docker.sock"
 PARALLEL_STARTS = 8
-# To start sixteen containers at once takes a machine without KVM a minute.
+# Starting sixteen containers at once takes a minute on a machine without KVM.
 ANSWER_DEADLINE_S = 180
 SYSTEM_PYTHON = "/usr/bin/python3"
-# What the agent and its folder are called inside a container.
+# Paths of the agent and of its socket's folder inside a container.
 INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
 IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
 
 SYSCTLS = {
-    "net.ipv4.ip_forward": "1",  # rail-only: peers forward what crosses rails
-    "net.ipv4.conf.all.rp_filter": "0",  # and the way back may differ
+    "net.ipv4.ip_forward": "1",  # rail-only: peers forward cross-rail packets
+    "net.ipv4.conf.all.rp_filter": "0",  # and the return path may differ
     "net.ipv4.conf.default.rp_filter": "0",
     "net.ipv4.conf.all.send_redirects": "0",
     "net.ipv4.conf.default.send_redirects": "0",
-    # Needs no privilege in a namespace of its own, unlike cubic; on links without loss they agree.
+    # Unlike cubic, needs no privilege in a namespace of its own; without loss, both perform alike.
     "net.ipv4.tcp_congestion_control": "reno",
-    "net.ipv4.tcp_slow_start_after_idle": "0",  # a connection that is warm stays warm
+    "net.ipv4.tcp_slow_start_after_idle": "0",  # idle connections keep their window
     "net.ipv4.tcp_min_tso_segs": str(SEGMENT_PACKETS),
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
@@ -56,7 +56,7 @@ SYSCTLS = {
 
 
 class ProxyKind(StrEnum):
-    """What stands in for a GPU."""
+    """How a GPU proxy is made: as a container, or as a process in a network namespace."""
 
     CONTAINER = "container"
     PROCESS = "process"
@@ -76,7 +76,7 @@ class Proxy:
 def proxies(
     kind: ProxyKind, gpus: Sequence[str], agent: Path, mark: Mark
 ) -> Iterator[dict[str, Proxy]]:
-    """One proxy for each GPU, by name, with `agent` running in each."""
+    """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name."""
     folder = mark.folder / "proxies"
     folder.mkdir()
     launch = _containers if kind is ProxyKind.CONTAINER else _processes
@@ -97,11 +97,11 @@ def proxies(
 def _processes(
     gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
 ) -> Iterator[dict[str, int]]:
-    """Agents in network namespaces of their own, forked by one process; they end with it."""
+    """Run agents in their own network namespaces, forked by one launcher; they end with it."""
     sockets = {gpu: str(folder / f"{gpu}.sock") for gpu in gpus}
     said, log = folder / "process-ids.json", folder / "agents.log"
     command = [SYSTEM_PYTHON, "-IS", str(agent.with_name("launcher.py")), str(said)]
-    # Their ends are waited for last, when the one that forked them has ended.
+    # The agents' exit is awaited last, after their launcher has ended.
     with (
         ExitStack() as ends,
         running([*command, *sockets.values()], log, mark.environment) as launcher,
@@ -118,7 +118,7 @@ def _processes(
 
 @contextmanager
 def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
-    """Wait, at the end of the context, for a process that is no child of this one."""
+    """When the context ends, wait for the exit of a process that is not a child of this one."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
@@ -136,7 +136,7 @@ def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
 def _containers(
     gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
 ) -> Iterator[dict[str, int]]:
-    """Containers without network, capabilities or a writable root."""
+    """Run containers without network, capabilities or a writable root; yield process ids."""
     client = docker_client()
     image = proxy_image(client)
     try:
@@ -166,7 +166,7 @@ def answering() -> Iterator[None]:
 def _start_container(
     client: docker.DockerClient, image: str, gpu: str, agent: Path, mark: Mark, folder: Path
 ) -> int:
-    """Start one container and return its process id, seen from outside."""
+    """Start one container and return its process id, as seen from outside of it."""
     program = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{gpu}.sock"
     container = client.containers.create(
         image,
@@ -191,7 +191,7 @@ def _start_container(
 
 
 def docker_client() -> docker.DockerClient:
-    """The Docker Engine; raises `NotReady` with what to do if there is none."""
+    """Connect to the Docker Engine; raise `NotReady`, with the remedy, if it does not answer."""
     try:
         _require_listener()
         client = docker.from_env(timeout=ANSWER_DEADLINE_S)
@@ -205,7 +205,7 @@ def docker_client() -> docker.DockerClient:
 
 
 def _require_listener() -> None:
-    """Raise `OSError` if nobody listens at the engine's socket; the SDK would leak its own."""
+    """Raise `OSError` if nothing listens on the engine's socket; the SDK would leak a socket."""
     scheme, _, path = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
     if scheme == "unix":
         with socket.socket(socket.AF_UNIX) as probe:
@@ -225,13 +225,13 @@ def proxy_image(client: docker.DockerClient) -> str:
 
 
 def containers_of(client: docker.DockerClient, mark: Mark) -> list[Container]:
-    """All containers that carry the mark."""
+    """All containers labeled with the run's id."""
     label = f"{RUN_LABEL}={mark.run_id}"
     return list(client.containers.list(all=True, filters={"label": label}, ignore_removed=True))
 
 
 def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
-    """Remove all containers that carry the mark; return how many there were."""
+    """Remove all containers labeled with the run's id; return how many there were."""
     with answering(), ThreadPoolExecutor(PARALLEL_STARTS) as pool:
         found = containers_of(client, mark)
         list(pool.map(remove_container, found))
@@ -239,7 +239,7 @@ def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
 
 
 def remove_container(container: Container) -> None:
-    """Remove a container, which may be gone already or be going."""
+    """Remove a container that may be gone already, or is being removed."""
     try:
         container.remove(force=True, v=True)
     except NotFound:

@@ -1,6 +1,6 @@
 """A private Open vSwitch: its own database, its own daemon, in the run's own network namespace.
 
-The kernel's datapath is used where the module is, else the user-space one with segmentation
+The kernel's datapath is used if its module is available, else the user-space one with segmentation
 offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
 """
 
@@ -31,14 +31,14 @@ from model.fabric.spec import Datapath, FabricSpec
 NAME = "Open vSwitch"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER = "tcp:127.0.0.1:6653"
-# How often a bridge without its controller looks for it: 1 s is the least, 8 s the default.
+# Longest wait of a bridge between attempts to reconnect to its controller: least 1 s, default 8 s.
 RECONNECT_MS = 1000
-# Open vSwitch drops what the kernel does not take at once, so the kernel must take a queue's worth.
+# Open vSwitch drops packets that the kernel does not accept at once: accept a whole queue of them.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
-# Chooses the default for what has no option: failures, benchmarks, tests.
+# Sets the default datapath where there is no option for it: failures, benchmarks, tests.
 VARIABLE = "RAILBED_DATAPATH"
 TUN = Path("/dev/net/tun")
 COMPLAINT = re.compile(r"\|(WARN|ERR|EMER)\|")
@@ -76,7 +76,7 @@ class OpenVSwitch:
         return self._daemon is not None
 
     def start_daemon(self) -> None:
-        """Start the daemon in the present network namespace; it dies with the thread that does."""
+        """Start the daemon in the current network namespace; it dies with the calling thread."""
         command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
         self._daemon = start(command, self.log, self.environment, BEFORE_PROXIES)
         self.watch.add(NAME, self._daemon.pid, self.log)
@@ -91,12 +91,12 @@ class OpenVSwitch:
             self._daemon = None
 
     def wait_until_configured(self) -> None:
-        """Wait until the daemon has made all that the database asks for."""
+        """Wait until the daemon has applied the whole database."""
         self.command("set", "Open_vSwitch", ".", f"external_ids:configured={self.process_id}")
 
     @property
     def log(self) -> Path:
-        """What the switch daemon says."""
+        """The log file of the switch daemon."""
         return self.folder / "ovs-vswitchd.log"
 
     def complaints(self) -> str:
@@ -118,7 +118,7 @@ class OpenVSwitch:
         self.command("--if-exists", "del-br", name)
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
-        """Take interfaces from their bridges, and give some to a bridge as a port of a number."""
+        """Remove interfaces from their bridges; add ports: (bridge, port number, interface)."""
         words = [word for interface in removed for word in ("--", "del-port", interface)]
         self.command(*words[1:])
         words = [word for port in added for word in self._port_words(*port)]
@@ -145,9 +145,9 @@ class OpenVSwitch:
         return words
 
     def widen_send_buffers(self) -> int:
-        """Let the daemon's packet sockets hold a whole queue; return how many there are.
+        """Let the daemon's packet sockets buffer a whole queue; return how many there are.
 
-        The sockets are borrowed by pidfd_getfd(2), so that no setting of the machine is touched.
+        The sockets are duplicated by pidfd_getfd(2), so no setting of the machine is changed.
         """
         widened = 0
         for descriptor in borrowed_sockets(self.process_id):
@@ -160,7 +160,7 @@ class OpenVSwitch:
 
 @contextmanager
 def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
-    """Start Open vSwitch with its state in the run's folder, in the present network namespace."""
+    """Start Open vSwitch with its state in the run's folder, in the current network namespace."""
     require(datapath)
     folder = mark.folder / "ovs"
     folder.mkdir()
@@ -173,7 +173,7 @@ def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenV
         watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
         wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
         settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
-        # The socket is there before the server listens at it.
+        # The socket file exists before the server listens on it.
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
         output_of(
             "ovs-vsctl",
@@ -194,7 +194,7 @@ def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenV
 
 
 def default_datapath() -> Datapath:
-    """The datapath of the environment, or the kernel's where it is loaded or can be."""
+    """The datapath in `RAILBED_DATAPATH`, else the kernel's if its module is available."""
     asked = os.environ.get(VARIABLE)
     if asked is not None:
         return _named(asked)
@@ -214,7 +214,7 @@ def _named(datapath: str) -> Datapath:
 
 
 def require(datapath: Datapath) -> None:
-    """Load what a datapath needs of the kernel; raise `NotReady` if it cannot be had."""
+    """Load the kernel module that a datapath needs; raise `NotReady` if that fails."""
     if datapath is Datapath.KERNEL and not load_module("openvswitch"):
         raise NotReady(
             f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "

@@ -1,1 +1,1 @@
-"""A noisy machine, to try things on."""
+"""Artificial noise on a machine, for benchmarks and tests."""

@@ -1,7 +1,7 @@
-"""A noisy machine that everyone can make: a share of all cores is taken away in short bursts.
+"""Makes a machine noisy on purpose: takes away a share of all cores in short bursts.
 
-For benchmarks and tests of what Railbed does on such a machine. Interrupts still come through, so
-it is a little milder than a hypervisor that takes the core.
+For benchmarks and tests of Railbed on a noisy machine. Interrupts are still served, so this noise
+is a little milder than that of a hypervisor that takes the core.
 """
 
 import os
@@ -18,31 +18,32 @@ from model.errors import NotReady
 MAKER = Path(__file__).with_name("noise_maker.py")
 # The kernel lets real-time processes have at most 95 % of a core (sched(7)).
 MOST = 0.9
-# Noise ends by itself after so long, whatever happens to whoever asked for it.
+# Noise ends by itself after this long, whatever happens to its caller.
 AT_MOST_S = 1800.0
 
 
 class Noise:
-    """Processes that take cores away; one a core, none if the share is zero."""
+    """Processes that take cores away: one per core, none if the share is zero."""
 
     def __init__(self, makers: list[subprocess.Popen[str]]) -> None:
         self._makers = makers
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """The processes that make it."""
+        """Process ids of the noise makers."""
         return tuple(maker.pid for maker in self._makers)
 
     def taken_s(self) -> float:
-        """Seconds of all cores together that were taken until now."""
+        """CPU seconds taken so far, summed over all cores."""
         return processes_s(self.process_ids)
 
 
 @contextmanager
 def noise(share: float, at_most_s: float = AT_MOST_S) -> Iterator[Noise]:
-    """Take this share of every core for as long as the context lasts, at most so many seconds.
+    """Take this share of every core while the context lasts, for at most `at_most_s` seconds.
 
-    Raises `NotReady` where real-time processes are not allowed.
+    Raises `NotReady` where real-time processes are not allowed, `ValueError` for a share not in
+    0 to `MOST`.
     """
     if not 0 <= share <= MOST:
         raise ValueError(f"noise takes 0 to {MOST:.0%} of the cores, not {share:.0%}")

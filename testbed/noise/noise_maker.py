@@ -1,9 +1,9 @@
-"""Takes one core away from everyone for a stated share of the time, in bursts of 1 to 10 ms.
+"""Occupies one core for a given share of the time, in bursts of 1 to 10 ms.
 
     python noise_maker.py CORE SHARE SECONDS
 
-As a hypervisor does that gives the core to another guest: it runs before all others (SCHED_FIFO),
-our watchers included. It ends by itself after so many seconds. Standard library alone.
+Imitates a hypervisor that gives the core to another guest: it runs ahead of all other processes
+(SCHED_FIFO), our pause watchers included. It ends after SECONDS. Uses only the standard library.
 """
 
 import os
@@ -11,15 +11,15 @@ import random
 import sys
 import time
 
-# Before the watchers of pauses, behind the kernel's own (sched(7)).
+# Above the pause watchers, below the kernel's own threads (sched(7)).
 PRIORITY = 50
 SHORTEST_S, LONGEST_S = 0.001, 0.010
-# Gaps between bursts are that much shorter or longer than the share asks for, at most.
+# Largest random deviation of a gap between bursts, as a part of the gap that the share requires.
 UNEVEN = 0.5
 
 
 def take(share: float, end_s: float, chance: random.Random) -> None:
-    """Burn the core in bursts, and sleep between them, until a moment of CLOCK_MONOTONIC."""
+    """Burn the core in bursts, and sleep between them, until `end_s` of CLOCK_MONOTONIC."""
     while time.monotonic() < end_s:
         burst_s = chance.uniform(SHORTEST_S, LONGEST_S)
         begun_s = time.monotonic()

@@ -1,8 +1,8 @@
-"""A rail-only fabric as a user of plain Mininet writes it: what Railbed is compared with.
+"""A rail-only fabric as a user of plain Mininet writes it, to compare Railbed with.
 
 Nothing of Railbed's own makes it faster or slower: Mininet's hosts with a shell each, `OVSSwitch`
 in user space for all switches, `TCLink` with the same rates, a learning controller, addresses and
-static routes by commands. All is in a network namespace without a name and goes with it.
+static routes by commands. Everything is in an unnamed network namespace and goes with it.
 """
 
 import logging
@@ -40,10 +40,10 @@ CONNECT_DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class PlainFabric:
-    """A fabric that plain Mininet says is up. `process_ids` are the hosts', in rank order.
+    """A fabric that plain Mininet reports as up. `process_ids` are the hosts', in rank order.
 
-    All switches had their connections after `connected_s`. Mininet notices after `up_s`: it asks
-    Open vSwitch's database, which is told of connections every five seconds.
+    All switches were connected after `connected_s`. Mininet notices after `up_s`: it polls Open
+    vSwitch's database, where connections are updated every five seconds.
     """
 
     network: Mininet
@@ -55,12 +55,12 @@ class PlainFabric:
 class PlainTopo(Topo):  # type: ignore[misc]
     """Hosts, switches and shaped links of a fabric.
 
-    `txo=False` has hosts compute checksums: without, Open vSwitch in user space hands on packets
+    `txo=False` makes hosts compute checksums: otherwise user-space Open vSwitch forwards packets
     whose checksum was never computed, and no TCP connection opens.
     """
 
     def build(self, topology: Topology) -> None:
-        """Called by Mininet with what the constructor was given."""
+        """Add the nodes and links; Mininet calls this with the constructor's arguments."""
         for gpu in topology.gpus:
             self.addHost(gpu.name, ip=None)
         names = (*topology.hb_switches, *topology.openflow_switches)
@@ -80,9 +80,9 @@ class PlainTopo(Topo):  # type: ignore[misc]
 
 
 class PlainNetwork(Mininet):  # type: ignore[misc]
-    """Mininet, but for a deadline: it is looked at before each node and each link.
+    """Mininet with a deadline, checked before each node and each link is added.
 
-    Between them every shell is known. An alarm would strike while one is being started.
+    Mininet knows every shell at these points. An alarm could go off while one is being started.
     """
 
     def __init__(self, topology: Topology, begun_s: float, deadline_s: float) -> None:
@@ -90,17 +90,17 @@ class PlainNetwork(Mininet):  # type: ignore[misc]
         super().__init__(PlainTopo(topology), controller=None, build=False)
 
     def addHost(self, *arguments: Any, **options: Any) -> Host:
-        """Called by Mininet for each host."""
+        """Check the deadline, then add a host; called by Mininet."""
         self._check_deadline()
         return super().addHost(*arguments, **options)
 
     def addSwitch(self, *arguments: Any, **options: Any) -> OVSSwitch:
-        """Called by Mininet for each switch."""
+        """Check the deadline, then add a switch; called by Mininet."""
         self._check_deadline()
         return super().addSwitch(*arguments, **options)
 
     def addLink(self, *arguments: Any, **options: Any) -> TCLink:
-        """Called by Mininet for each link."""
+        """Check the deadline, then add a link; called by Mininet."""
         self._check_deadline()
         return super().addLink(*arguments, **options)
 
@@ -117,10 +117,10 @@ def _address(link: Link, gpu: Gpu) -> str:
 
 @contextmanager
 def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator[PlainFabric]:
-    """Bring a rail-only fabric up; raises `EmulationError` if its network is not built in time.
+    """Bring up a rail-only fabric; raise `EmulationError` if it is not built in `deadline_s`.
 
-    Open vSwitch and the controller are there before the clock starts. Mininet's initialization
-    would raise limits of the whole machine; it is left out.
+    The clock starts once Open vSwitch and the controller run. Mininet's initialization is
+    skipped: it would raise limits of the whole machine.
     """
     Mininet.inited = True
     with (
@@ -156,7 +156,7 @@ def _start(network: Mininet, topology: Topology) -> None:
 
 
 def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
-    """Wait as Mininet does; return when all connections were there, by the monotonic clock."""
+    """Wait until Mininet sees all switches connected; return when they were, in monotonic s."""
     switches = len(network.switches)
     wait_for(
         lambda: controller.switches() >= switches,
@@ -173,7 +173,7 @@ def _wait_until_connected(network: Mininet, controller: LearningController) -> f
 
 
 def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
-    """What is for another rail goes to the peer on that rail, through the HB domain."""
+    """Route packets for another rail through the HB domain, to the peer on that rail."""
     host.cmd("sysctl -w net.ipv4.ip_forward=1")
     for peer in topology.domain(gpu.domain):
         if peer != gpu:
@@ -191,7 +191,7 @@ def _loopback() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Mininet calls the kernel's hints on HTB's quantum errors, two for each fast link."""
+    """Silence Mininet, which logs the kernel's HTB quantum hints as errors, two per fast link."""
     before = lg.level
     lg.setLevel(logging.CRITICAL)
     try:
@@ -202,7 +202,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables for the shells that Mininet starts, which take this process's."""
+    """Set environment variables for the shells that Mininet starts; restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,7 +1,7 @@
-"""What a user of plain Mininet has running before: Open vSwitch as packaged, and Ryu.
+"""Services that a user of plain Mininet starts first: Open vSwitch as packaged, and Ryu.
 
-Both are in the present network namespace, with their files in the run's folder; nothing is set
-that a package does not set, so Open vSwitch forwards packet by packet.
+Both run in the current network namespace, with their files in the run's folder. All settings are
+the packages' defaults, so Open vSwitch forwards packet by packet.
 """
 
 import sys
@@ -19,7 +19,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
 DEADLINE_S = 30
-# `ryu-manager` as it is, but for a name that eventlet has dropped and Ryu's REST server imports.
+# `ryu-manager`, with a name restored that Ryu's REST server imports and eventlet has dropped.
 RYU_MANAGER = """
 import eventlet.wsgi
 eventlet.wsgi.ALREADY_HANDLED = None
@@ -43,7 +43,7 @@ class LearningController:
 
 @contextmanager
 def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
-    """Open vSwitch; yields the variables by which `ovs-vsctl` without options finds it."""
+    """Start Open vSwitch; yield the variables by which `ovs-vsctl` without options finds it."""
     folder = mark.folder / "plain-ovs"
     folder.mkdir()
     places = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
@@ -63,7 +63,7 @@ def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def learning_controller(mark: Mark) -> Iterator[LearningController]:
-    """Ryu with its learning switch, on the loopback."""
+    """Start Ryu with its learning switch, on the loopback."""
     log = mark.folder / "ryu-manager.log"
     command = [sys.executable, "-c", RYU_MANAGER]
     command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]

@@ -1,1 +1,1 @@
-"""Debian's own kernel, to try things on."""
+"""A virtual machine with Debian's own kernel, for tests."""

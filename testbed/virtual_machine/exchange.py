@@ -1,4 +1,4 @@
-"""What goes into a virtual machine, and what comes back: a tree and a job, exit code and runs."""
+"""Files exchanged with a virtual machine: in go a tree and a job, out come exit code and runs."""
 
 import shlex
 import subprocess
@@ -9,9 +9,9 @@ from subprocess import DEVNULL
 from typing import IO
 
 RESULTS_BYTES = 2**30
-# What a machine with udev loads by itself.
+# Kernel modules that a machine with udev loads by itself.
 MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
-# The Python environment goes along.
+# Left out when a tree is packed; the Python environment is packed.
 NOT_PACKED = (".git", ".tools", "runs", ".*_cache", ".hypothesis")
 
 
@@ -23,12 +23,12 @@ class Exchange:
 
     @property
     def initrd(self) -> Path:
-        """What the kernel unpacks into memory: the system, and the tree."""
+        """The initrd, which the kernel unpacks into memory: the system, and the tree."""
         return self.folder / "initrd"
 
     @property
     def results(self) -> Path:
-        """A disk that the guest writes a tar file to."""
+        """A disk image to which the guest writes a tar file."""
         return self.folder / "results"
 
     @property
@@ -39,9 +39,9 @@ class Exchange:
     def put(
         self, system: Path, tree: Path, command: Sequence[str], proxy_root: Path | None = None
     ) -> None:
-        """Write all that the guest needs to execute a command in a copy of `tree`.
+        """Write all files that the guest needs to execute a command in a copy of `tree`.
 
-        With the root of the proxies' image, a Docker Engine runs in the guest.
+        Given `proxy_root`, the root of the proxies' image, the guest runs a Docker Engine.
         """
         with self.initrd.open("wb") as initrd:
             subprocess.run(["cat", str(system)], stdout=initrd, check=True)
@@ -54,7 +54,7 @@ class Exchange:
             results.truncate(RESULTS_BYTES)
 
     def take(self, back: Path) -> int | None:
-        """Bring the runs to the folder `back`; return the exit code, or none without a result."""
+        """Extract the runs into the folder `back`; return the exit code, None without a result."""
         extract = ["tar", "--extract", "--warning=no-timestamp", "--file", str(self.results)]
         code = [*extract, "--directory", str(self.folder), "exit-code"]
         if subprocess.run(code, stderr=DEVNULL).returncode != 0:
@@ -64,7 +64,7 @@ class Exchange:
 
 
 def pack(tree: Path, archive: IO[bytes]) -> None:
-    """Append a tree, at its own place, as a cpio archive: the kernel takes one after another."""
+    """Append a tree, under its own path, as a cpio archive; the kernel accepts several in a row."""
     above = "\0".join(str(folder) for folder in reversed(tree.parents) if folder != Path("/"))
     names = f"{above}\0{_names_in(tree)}".split("\0")
     relative = "\0".join(name.removeprefix("/") for name in names if name)
@@ -73,7 +73,7 @@ def pack(tree: Path, archive: IO[bytes]) -> None:
 
 
 def _names_in(tree: Path) -> str:
-    """The files and folders of a tree, the folder of each before it, with a NUL behind each."""
+    """Paths of a tree's files and folders, each folder before its contents, NUL-terminated."""
     skipped = [word for name in NOT_PACKED for word in ("-o", "-name", name)]
     find = ["find", str(tree), "(", *skipped[1:], ")", "-prune", "-o", "-print0"]
     return subprocess.run(find, capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,7 @@
-"""A virtual machine with stock Debian 12 and its kernel, for one command on a copy of a tree.
+"""A virtual machine with stock Debian 12 and its kernel, to run one command in a copy of a tree.
 
-QEMU counts instructions for a clock (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
-skipped), so that a slow processor breaks no deadline inside.
+QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
+skipped), so no deadline inside is missed because the processor is slow.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ STDERR = 2
 
 @dataclass(frozen=True)
 class Guest:
-    """A machine that is not started yet."""
+    """A virtual machine, which `execute` boots."""
 
     image: Image
     memory_mib: int = 4096
@@ -32,15 +32,15 @@ class Guest:
     proxy_root: Path | None = None
 
     def execute(self, tree: Path, command: Sequence[str], back: Path) -> int:
-        """Boot, execute a command in a copy of `tree`, print what it says; return its exit code.
+        """Boot, execute a command in a copy of `tree`, print its output; return its exit code.
 
-        The copy is at the same place inside; what is in its `runs` afterwards comes to the folder
-        `back`. Raises `EmulationError` if the machine ends before the command does.
+        The copy has the same path inside; its folder `runs` is extracted into `back` afterwards.
+        Raises `EmulationError` if the machine ends before the command does.
         """
         with TemporaryDirectory(prefix="railbed-guest-") as folder:
             exchange, console = Exchange(Path(folder)), Path(folder, "console.log")
             exchange.put(self.image.system, tree, command, self.proxy_root)
-            # What the guest says goes through `cat`, which writes to whatever our streams are.
+            # The guest's output goes through `cat`, which writes to streams of any kind.
             with (
                 Popen(["cat"], stdin=PIPE) as out,
                 Popen(["cat"], stdin=PIPE, stdout=STDERR) as err,
@@ -54,7 +54,7 @@ class Guest:
             return exit_code
 
     def _boot(self, exchange: Exchange, console: Path, streams: dict[str, int]) -> None:
-        """Start the machine and wait until it has ended itself."""
+        """Start the machine and wait until it shuts down by itself."""
         command = dies_with_us(self._qemu(exchange, console, streams))
         with Popen(command, stdin=DEVNULL, pass_fds=streams.values()) as machine:
             try:
@@ -86,6 +86,6 @@ def _descriptor(process: "Popen[bytes]") -> int:
 
 
 def _port(stream: str, descriptor: int) -> tuple[str, ...]:
-    """A serial port of the guest, named for the stream that its bytes go to."""
+    """QEMU options for a serial port of the guest, named for the stream that it writes to."""
     back = f"file,id={stream},path=/dev/fd/{descriptor},append=on"
     return "-chardev", back, "-device", f"virtserialport,chardev={stream},name={stream}"

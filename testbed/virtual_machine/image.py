@@ -1,6 +1,6 @@
-"""What goes into the virtual machine: stock Debian 12 with its own kernel, built once and kept.
+"""The virtual machine's image: stock Debian 12 with its own kernel, built once and cached.
 
-Each part is named by a digest of what it is built from, and built again when that changes.
+Each part is named by a digest of its sources, and rebuilt when they change.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ BUILDER = HERE / "image.sh"
 SOURCES = (BUILDER, HERE / "init", HERE.parent / "provision.sh")
 TOOLS = ("qemu-system-x86_64", "cpio")
 CACHE = Path("/var/cache/railbed")
-# Tests and users without room in /var have caches of their own.
+# Names another cache folder: for tests, and for users without room in /var.
 VARIABLE = "RAILBED_CACHE"
 
 
@@ -41,7 +41,7 @@ class Image:
 
 
 def digest() -> str:
-    """Names all that the image is built from."""
+    """Return a digest, 12 hexadecimal digits, of all sources of the image."""
     whole = hashlib.sha256()
     for source in SOURCES:
         whole.update(source.read_bytes())
@@ -49,7 +49,7 @@ def digest() -> str:
 
 
 def image() -> Image:
-    """The system, built if it is not there; raises `NotReady` without it, or without a tool."""
+    """Return the image, built if missing; raise `NotReady` if that fails or a tool is missing."""
     built = _kept("system")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
@@ -61,12 +61,12 @@ def image() -> Image:
 
 
 def proxy_root() -> Path:
-    """The root of the GPU proxies' image, a tar file, built if it is not there, or `NotReady`."""
+    """Return the root tar file of the proxies' image, built if missing; raise `NotReady` if not."""
     return _kept("proxies") / "root.tar"
 
 
 def _kept(part: str) -> Path:
-    """The folder with a part, built if it is not there."""
+    """Return the folder of a part, built if missing; a build removes earlier versions."""
     cache = Path(os.environ.get(VARIABLE, CACHE))
     cache.mkdir(parents=True, exist_ok=True)
     built = cache / f"{part}-{digest()}"
@@ -80,7 +80,7 @@ def _kept(part: str) -> Path:
 
 
 def _build(part: str, target: Path) -> None:
-    """Build a part whole, or leave nothing."""
+    """Build a part, and rename it to `target` when complete; a failed build leaves nothing."""
     with TemporaryDirectory(dir=target.parent, prefix="unfinished-") as unfinished:
         done = subprocess.run([BUILDER, part, unfinished], stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:

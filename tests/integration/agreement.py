@@ -1,4 +1,4 @@
-"""Holds real executions against a prediction: on an undisturbed machine, and again if it is not."""
+"""Compare real executions with a prediction; try again if the machine was disturbed."""
 
 import tempfile
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from scenarios.execution.observer import observing
 from scenarios.execution.repeats import Executions, is_disturbed
 from scenarios.spec.repeats import Repeats
 
-# The median of so many undisturbed executions, after a warm-up.
+# Undisturbed executions of which the median is taken, after a warm-up.
 REPEATS = 2
 ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Measured over modeled, and what is to be said of the machine."""
+    """The ratio of measured to modeled time, and how far the machine allows to trust it."""
 
     ratio: float
     fidelity: Fidelity
@@ -30,7 +30,7 @@ class Attempt:
 
 
 def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
-    """Executions until enough are undisturbed, or a limit is reached."""
+    """Execute a schedule until enough executions are undisturbed, or a limit is reached."""
     done = Executions(1, Repeats.exactly(REPEATS))
     depth_s = fabric.topology.least_depth_s
     with tempfile.TemporaryDirectory() as folder, observing(fabric, Path(folder)) as observer:
@@ -49,7 +49,7 @@ def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> A
 
 
 def undisturbed_attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
-    """The first attempt that passes by observation alone; the best of all if none does."""
+    """Return the first attempt with enough machine headroom; if none, that of ratio nearest 1."""
     attempts: list[Attempt] = []
     while len(attempts) < ATTEMPTS:
         attempts.append(attempt(fabric, schedule, prediction))

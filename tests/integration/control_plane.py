@@ -1,4 +1,4 @@
-"""What switches and proxies of a running fabric have installed, as their own tools tell it."""
+"""Rules, groups and routes installed in a running fabric, as `ovs-ofctl` and `ip` show them."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from testbed.nodes.controller_process import read_journal
 
 @dataclass(frozen=True)
 class Contents:
-    """Rules and groups by switch, routes by GPU: what is ours of them."""
+    """The controller's rules and groups by switch, and its routes by GPU."""
 
     rules: dict[str, frozenset[Rule]]
     groups: dict[str, frozenset[tuple[int, Buckets]]]
@@ -24,14 +24,14 @@ class Contents:
 
 
 def desired(fabric: Experiment, health: Health = HEALTHY) -> Contents:
-    """What should be installed."""
+    """Contents that should be installed for this health."""
     state = desired_state(fabric.topology, health)
     groups = {name: wanted_groups(rules) for name, rules in state.rules.items()}
     return Contents(state.rules, groups, state.routes)
 
 
 def installed(fabric: Experiment) -> Contents:
-    """What is installed."""
+    """Contents that are installed."""
     names = fabric.topology.openflow_switches
     return Contents(
         {name: frozenset(rules(fabric, name)) for name in names},
@@ -41,7 +41,7 @@ def installed(fabric: Experiment) -> Contents:
 
 
 def ofctl(fabric: Experiment, verb: str, switch: str, *words: str) -> str:
-    """Speak OpenFlow with a switch, past the controller."""
+    """Run `ovs-ofctl` on a switch, bypassing the controller."""
     target = f"unix:{fabric.bed.open_vswitch.folder}/{switch}.mgmt"
     return output("ovs-ofctl", "-OOpenFlow13", "--no-names", "--no-stats", verb, target, *words)
 
@@ -59,7 +59,7 @@ def output(*command: str) -> str:
 
 
 def rules(fabric: Experiment, switch: str) -> dict[Rule, int]:
-    """The rules that carry our mark, with the generation that installed them."""
+    """Rules with the controller's cookie, each with the generation that installed it."""
     lines = ofctl(fabric, "dump-flows", switch).splitlines()
     found = [parse_rule(line) for line in lines if "actions=" in line]
     return {
@@ -68,7 +68,7 @@ def rules(fabric: Experiment, switch: str) -> dict[Rule, int]:
 
 
 def parse_rule(line: str) -> tuple[Rule, int]:
-    """A line of `ovs-ofctl dump-flows`: the rule, and its cookie."""
+    """Parse a line of `ovs-ofctl dump-flows` to the rule and its cookie."""
     head, actions = line.split(" actions=")
     match = dict(word.strip().partition("=")[::2] for word in head.split(","))
     port, backup, hardware_address = parse_actions(actions)
@@ -78,7 +78,7 @@ def parse_rule(line: str) -> tuple[Rule, int]:
 
 
 def parse_actions(actions: str) -> tuple[int, int | None, str | None]:
-    """Port, backup and hardware address; what is not ours leads to port 0."""
+    """Parse actions to port, backup port and MAC address; port 0 if not the controller's."""
     address, arrow, rest = actions.removeprefix("set_field:").partition("->eth_dst,")
     verb, _, number = (rest if arrow else actions).partition(":")
     if verb == "group":
@@ -87,13 +87,13 @@ def parse_actions(actions: str) -> tuple[int, int | None, str | None]:
 
 
 def groups(fabric: Experiment, switch: str) -> frozenset[tuple[int, Buckets]]:
-    """The groups, each with the ports that it watches and sends to."""
+    """Groups by number, each with the ports that it watches and sends to."""
     lines = ofctl(fabric, "dump-groups", switch).splitlines()
     return frozenset(parse_group(line) for line in lines if "group_id=" in line)
 
 
 def parse_group(line: str) -> tuple[int, Buckets]:
-    """A line of `ovs-ofctl dump-groups`."""
+    """Parse a line of `ovs-ofctl dump-groups`."""
     head, *buckets = line.split(",bucket=")
     number, kind = (word.split("=")[1] for word in head.split(","))
     watched = [bucket.split("watch_port:")[1].split(",")[0] for bucket in buckets]
@@ -103,13 +103,13 @@ def parse_group(line: str) -> tuple[int, Buckets]:
 
 
 def routes(fabric: Experiment, gpu: str) -> frozenset[Route]:
-    """The routes of ours in a proxy."""
+    """The controller's routes in a proxy."""
     shown = in_proxy(fabric, gpu, "ip", "-json", "route", "show", "proto", str(PROTOCOL))
     return frozenset(parse_route(route) for route in json.loads(shown))
 
 
 def parse_route(shown: dict[str, Any]) -> Route:
-    """A route of `ip -json route`."""
+    """Parse a route of `ip -json route`."""
     destination = IPv4Network(shown["dst"])
     if shown.get("type") == "unreachable":
         return Route(destination)
@@ -119,6 +119,6 @@ def parse_route(shown: dict[str, Any]) -> Route:
 
 
 def events(fabric: Experiment, event: str, after_line: int = 0) -> list[dict[str, Any]]:
-    """The journal's lines of one kind behind a line, oldest first."""
+    """Journal lines of one event after a line number, oldest first."""
     lines = read_journal(fabric.bed.journal)[after_line:]
     return [line for line in lines if line["event"] == event]

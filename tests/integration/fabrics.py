@@ -21,7 +21,7 @@ def small_spec(kind: FabricKind, domains: int = 2, domain_size: int = 2) -> Fabr
 
 @contextmanager
 def fabric_up(fabric: FabricSpec, kind: ProxyKind) -> Iterator[Experiment]:
-    """A fabric with connected agents."""
+    """Bring a fabric up, with connected agents."""
     run_id = f"test-{os.getpid()}-{next(_numbers)}"
     with marked_run(run_id) as mark, experiment(fabric, kind, mark) as running:
         yield running

@@ -1,6 +1,6 @@
-"""What a link of a running fabric does, seen at its two ends.
+"""Send and receive frames at the two ends of a link of a running fabric.
 
-The frames are of a protocol that no switch forwards: routing plays no part.
+No switch forwards the frames' protocol, so routing plays no part.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from model.fabric import addressing
 from model.fabric.topology import Link, Port
 from scenarios.execution.emulation import Experiment
 
-ALL_PROTOCOLS = 3  # ETH_P_ALL: what a bridge takes from its ports is seen by nothing less
+ALL_PROTOCOLS = 3  # ETH_P_ALL: sockets for one protocol miss frames that a bridge takes
 OUTGOING = 4  # PACKET_OUTGOING
-# IEEE 802, ethertype for local experiments: switches have no rule for it, hosts no use.
+# IEEE 802, EtherType for local experiments: no switch has a rule for it, no host uses it.
 HEADER = bytes.fromhex("02ffffffffff 020000000001 88b5")
 NUMBERS = itertools.count()
 PATIENCE_S = 0.1
@@ -32,13 +32,13 @@ def raw_socket(fabric: Experiment, port: Port) -> socket.socket:
 
 
 def works(fabric: Experiment, link: Link) -> tuple[bool, bool]:
-    """Whether a link delivers what its lower end sends, and what its upper end does."""
+    """Whether a link delivers frames from its lower end, and from its upper end."""
     with raw_socket(fabric, link.lower) as lower, raw_socket(fabric, link.upper) as upper:
         return delivers(lower, upper), delivers(upper, lower)
 
 
 def delivers(sender: socket.socket, receiver: socket.socket) -> bool:
-    """Whether a frame that goes out at one end comes in at the other."""
+    """Whether a frame that is sent at one end arrives at the other."""
     frame = HEADER + next(NUMBERS).to_bytes(50, "big")
     with suppress(OSError):  # no carrier
         sender.send(frame)
@@ -46,7 +46,7 @@ def delivers(sender: socket.socket, receiver: socket.socket) -> bool:
 
 
 def receives(receiver: socket.socket, frame: bytes) -> bool:
-    """Whether a frame comes in before the patience ends."""
+    """Whether a frame arrives within `PATIENCE_S` seconds."""
     end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         try:
@@ -66,12 +66,12 @@ def carrier(fabric: Experiment, port: Port) -> bool:
 
 
 def carriers(fabric: Experiment, links: list[Link]) -> set[bool]:
-    """What the ends of links have of carrier."""
+    """Set of the carrier states at both ends of these links."""
     return {carrier(fabric, port) for link in links for port in (link.lower, link.upper)}
 
 
 def datagram_arrives(fabric: Experiment, source: str, destination: str) -> bool:
-    """Whether UDP passes the fabric from one GPU's NIC to another's."""
+    """Whether a UDP datagram from one GPU arrives at another's NIC address."""
     address = str(addressing.nic_address(fabric.topology.gpu_by_name[destination]))
     opened = []
     for gpu in (source, destination):
@@ -83,5 +83,5 @@ def datagram_arrives(fabric: Experiment, source: str, destination: str) -> bool:
         try:
             sender.sendto(b"probe", receiver.getsockname())
             return receiver.recv(10) == b"probe"
-        except OSError:  # nothing comes, or the sender has no way
+        except OSError:  # nothing arrives, or the sender has no route
             return False

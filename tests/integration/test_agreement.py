@@ -1,7 +1,7 @@
-"""The central claim: on a machine that nothing disturbs, the measurement agrees with the model.
+"""The central claim: on an undisturbed machine, the measurement agrees with the model.
 
-Each thing that the agreement rests on is then broken by 5 % on purpose, and must be found. It is
-broken so that executions take longer than modeled: no noise can hide that.
+Schedule, model and shapers are then each changed by 5 % on purpose, which must be detected. Each
+change makes executions longer than modeled, so that noise cannot hide it.
 """
 
 from dataclasses import replace
@@ -22,11 +22,11 @@ from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-# What is off by 5 % is outside of it, what was ever measured on a machine with time inside.
+# An error of 5 % is outside; every measurement on a machine with headroom was inside.
 AGREES_WITHIN = 0.03
 DOMAINS, SIZE = 3, 3
-# About two seconds each at 20 Mbit/s on the NICs. In shorter ones it counts that the last segment
-# of a phase leaves in debt, which the model leaves out: up to 13 ms were seen.
+# About two seconds each at 20 Mbit/s on the NICs. In shorter ones an effect matters that the model
+# omits: the last segment of a phase leaves on token debt (up to 13 ms were seen).
 WORKLOADS = (
     (Collective.ALL_REDUCE, "hierarchical", 9_000_000),
     (Collective.ALL_TO_ALL, "two-step", 5_400_000),
@@ -57,14 +57,14 @@ def test_measured_agrees_with_modeled(
 
 
 def turn_shapers_down(fabric: Experiment) -> None:
-    """Every link carries 5 % less than the fabric says."""
+    """Reduce the rate of every link by 5 %."""
     faults = FaultInjector(fabric.bed)
     for link in fabric.topology.links:
         faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * 95 // 100)
 
 
 def model_of_faster_links(fabric: Experiment, schedule: Schedule) -> Prediction:
-    """A prediction for links that carry 5 % more than those that were built."""
+    """Predict a schedule for links that are 5 % faster than those built."""
     spec = fabric.topology.spec
     faster = build_topology(replace(spec, bandwidth_scale=spec.bandwidth_scale / 1.05))
     return predict(schedule, faster, fabric.path_latencies_s(schedule))

@@ -29,12 +29,12 @@ from tests.integration.fabrics import fabric_up, small_spec
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
-# What may be on links besides: the controller's probes, for some seconds.
+# Other traffic that may be on links: the controller's probes, for some seconds.
 A_FEW_PROBES_BYTES = 50_000
 
 
 def slow_down(fabric: Experiment, link: Link, percent: int) -> None:
-    """Change the shaper of what a link's upper end sends, behind everyone's back."""
+    """Change the shaper at a link's upper end, without the testbed's knowledge."""
     wires = fabric.bed.wires
     slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
     reshape(wires.netlink_of(link.upper), wires.index_of(link.upper), slower)
@@ -47,7 +47,7 @@ def by_direction(
 
 
 def one_of_each_class(fabric: Experiment) -> list[Link]:
-    """Links that calibration chooses."""
+    """One link of each kind, of those that calibration measures."""
     chosen = {link.kind: link for link in representatives(fabric.topology)}
     return list(chosen.values())
 
@@ -84,7 +84,7 @@ def test_shapers_that_are_changed_are_found() -> None:
         for link in links:
             slow_down(fabric, link, 98)
         found = calibrate(fabric)
-    # On a noisy machine it may be left undecided: then it is not called wrong, nor right.
+    # On a noisy machine a link may stay undecided: it is then called neither wrong nor right.
     slowed = {(link.name, Direction.DOWN) for link in links}
     outcomes = {where: each.outcome for where, each in by_direction(found).items()}
     for each in found:

@@ -1,4 +1,4 @@
-"""The controller over real fabrics: what is installed is what the fabric's health asks for."""
+"""The controller on real fabrics: it installs the state desired for the fabric's health."""
 
 import errno
 import os
@@ -67,7 +67,7 @@ def without_link(fabric: Experiment, link: Link) -> Health:
 
 
 def wait_until_installed(fabric: Experiment, health: Health) -> None:
-    """Wait until all switches and proxies have exactly what this health asks for."""
+    """Wait until all switches and proxies have exactly the state desired for this health."""
     wanted = desired(fabric, health)
     with suppress(AssertionError):
         wait_until(lambda: installed(fabric) == wanted, "all is installed", 10)
@@ -81,14 +81,14 @@ def wait_until_works(fabric: Experiment, source: str, destination: str) -> None:
 
 
 def all_pairs_work(fabric: Experiment, without_gpu: str = "") -> None:
-    """Every living GPU reaches every other one."""
+    """Wait until every GPU reaches every other one, leaving out `without_gpu`."""
     names = [gpu.name for gpu in fabric.topology.gpus if gpu.name != without_gpu]
     for source, destination in permutations(names, 2):
         wait_until_works(fabric, source, destination)
 
 
 def sent(fabric: Experiment, after_line: int) -> dict[str, tuple[int, int]]:
-    """How many rules and groups were added and removed, by switch; each was sent to once."""
+    """Rules and groups added and removed, by switch; no switch may have two journal lines."""
     lines = events(fabric, "sent", after_line)
     assert len({line["switch"] for line in lines}) == len(lines)
     return {line["switch"]: (line["added"], line["removed"]) for line in lines}
@@ -104,7 +104,7 @@ def nothing(fabric: Experiment) -> dict[str, tuple[int, int]]:
 
 
 def links_detected(fabric: Experiment, state: str, after_line: int = 0) -> dict[str, str]:
-    """By which means links were found to be `failed`, or `usable`, by their names."""
+    """By link name, the means by which it was detected as `failed` or `usable`."""
     lines = events(fabric, "detected", after_line)
     return {line["link"]: line[state] for line in lines if state in line}
 
@@ -156,7 +156,7 @@ def test_a_restarted_controller_finds_nothing_to_do(
 def test_a_restarted_controller_sends_the_difference_alone(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """Others' rules and routes stay, also where they are in the way of nobody but us."""
+    """Rules and routes of others stay."""
     restart = faults.kill_controller()
     behind = fabric.bed.controller.written()
     lost_route = next(iter(routes(fabric, "d0g0")))
@@ -218,7 +218,7 @@ def test_what_fails_while_the_controller_is_down_is_mended_when_it_returns(
 def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     fabric: Experiment, faults: FaultInjector, tmp_path: Path
 ) -> None:
-    """To act before all switches have said what they have would cost packets."""
+    """Acting before all switches have reported their rules would lose packets."""
     link = nic_link(fabric)
     faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
@@ -234,7 +234,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
 
 
 def test_a_silent_failure_is_found_by_probes(fabric: Experiment, faults: FaultInjector) -> None:
-    """In either direction, of a link of any kind: it keeps its carrier."""
+    """A gray failure in either direction of a link of any kind: the link keeps its carrier."""
     kinds = {link.kind: link for link in fabric.topology.links}
     for link, lower in product(kinds.values(), (True, False)):
         behind = fabric.bed.controller.written()
@@ -271,13 +271,13 @@ def test_a_flapping_link_is_held_down_longer_each_time(
 
 
 def detections(fabric: Experiment, link: Link, state: str) -> list[int]:
-    """When a link was found to be `failed`, or `usable`, in nanoseconds."""
+    """Times at which a link was detected as `failed` or `usable`, in nanoseconds."""
     lines = events(fabric, "detected")
     return [int(line["ns"]) for line in lines if state in line and line["link"] == link.name]
 
 
 def held_down_s(fabric: Experiment, link: Link) -> float:
-    """From the last failure to the last return."""
+    """Seconds from the last detected failure to the last return to use."""
     failed_ns, usable_ns = (detections(fabric, link, s)[-1] for s in ("failed", "usable"))
     return (usable_ns - failed_ns) / 1e9
 
@@ -286,7 +286,7 @@ def held_down_s(fabric: Experiment, link: Link) -> float:
 def test_a_link_that_flaps_quickly_is_given_up_once(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """The first failure lasts until it is seen; the others may be too short for that."""
+    """The first failure lasts until it is detected; the others may be too short to be."""
     link = nic_link(fabric)
     undo = faults.break_link(link, FaultMode.DOWN)
     wait_until(lambda: detections(fabric, link, "failed") != [], "the failure is seen")
@@ -301,7 +301,7 @@ def test_a_link_that_flaps_quickly_is_given_up_once(
 def test_a_dead_proxy_is_let_go_and_the_others_keep_working(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """Its links' other ends are gone when its namespace is, which sockets would hold on to."""
+    """The upper ends of its links go with its namespace, which open sockets would keep alive."""
     namespace = os.stat(f"/proc/{fabric.bed.proxies['d1g0'].process_id}/ns/net").st_ino
     faults.break_gpu("d1g0", FaultMode.KILL)
     upper_ends = [link.upper.interface for link in fabric.topology.links_of("d1g0")]
@@ -326,7 +326,7 @@ def namespaces_of_processes() -> set[int]:
 def test_pairs_without_any_way_are_reported_by_name_and_told_so(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
-    """A packet would be lost without a word; an error ends whoever waits for an answer."""
+    """Without the error, packets would be lost unnoticed, and a sender would wait for an answer."""
     faults.break_gpu("d0g0", FaultMode.DOWN)
     wait_until_installed(fabric, without(fabric.topology, ["d0g0"]))
     others = [gpu.name for gpu in fabric.topology.gpus if gpu.name != "d0g0"]

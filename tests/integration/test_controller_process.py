@@ -56,7 +56,7 @@ class Controller:
         wait_until(seen, f"the journal says {event}")
 
     def last_traceback(self) -> str:
-        """Wait for its loud end: the traceback is in the journal and in the log."""
+        """Wait until it fails; return its traceback, which must be in journal and log."""
         wait_until(lambda: self.process.poll() is not None, "the controller ends")
         assert self.process.returncode == SOFTWARE_ERROR
         (error,) = self.events("error")
@@ -65,14 +65,14 @@ class Controller:
 
 
 class Bench:
-    """Controllers in a namespace of their own, with proxies that are joined to nothing."""
+    """Starts controllers in a namespace of their own, with proxies that have no links."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.stack = stack
 
     def proxy(self, name: str) -> int:
-        """The process id of something that sleeps in a new network namespace."""
+        """Start a sleeping process in a new network namespace; return its process id."""
         command = ["unshare", "--net", "sleep", "infinity"]
         process = self.stack.enter_context(running(command, self.folder / f"{name}.log", {}))
         own = os.readlink("/proc/self/ns/net")
@@ -96,7 +96,7 @@ class Bench:
 
 
 class FakeSwitch:
-    """As much of an OpenFlow switch as it takes to be one, and then to refuse."""
+    """A minimal OpenFlow switch: it connects, and can refuse messages."""
 
     def __init__(self, datapath_id: int, stack: ExitStack) -> None:
         self.sock = stack.enter_context(socket.create_connection(ADDRESS, timeout=10))
@@ -116,13 +116,13 @@ class FakeSwitch:
         return int(kind)
 
     def refuse(self, kind: int, code: int) -> None:
-        """Refuse something (section 7.4.1)."""
+        """Send an error message (section 7.4.1)."""
         self._send(ERROR, struct.pack("!HH", kind, code) + HEADER.pack(VERSION, 14, 8, 1))
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What was started last ends first, and all in a namespace with a loopback alone."""
+    """A stack of contexts, ended in reverse order, in a namespace with only a loopback."""
     with ExitStack() as started, private_namespace(), IPRoute() as netlink:
         netlink.link("set", index=1, state="up")
         with started:
@@ -137,7 +137,7 @@ def bench(tmp_path: Path, stack: ExitStack) -> Bench:
 def test_an_error_of_a_handler_ends_the_controller_with_its_traceback(
     bench: Bench, stack: ExitStack
 ) -> None:
-    """Ryu alone would log it and go on: here by a switch that is none of the fabric's."""
+    """Ryu itself would log it and go on. Here a switch unknown to the fabric causes it."""
     controller = bench.controller("first")
     controller.wait_for("listening")
     FakeSwitch(99, stack)
@@ -147,7 +147,7 @@ def test_an_error_of_a_handler_ends_the_controller_with_its_traceback(
 def test_a_message_that_a_switch_refuses_ends_the_controller(
     bench: Bench, stack: ExitStack
 ) -> None:
-    """What is installed would not be what is desired."""
+    """Otherwise the installed rules would differ from the desired ones."""
     controller = bench.controller("first")
     controller.wait_for("listening")
     switch = FakeSwitch(1, stack)
@@ -171,7 +171,7 @@ def test_it_listens_on_the_loopback_alone(bench: Bench) -> None:
 
 
 def test_many_proxies_fit_whatever_the_soft_limit_of_open_files(bench: Bench) -> None:
-    """Three descriptors each: twelve proxies and 32 here stand for 400 and the usual 1024."""
+    """Each takes 3 descriptors: 12 proxies and a limit of 32 stand for 400 and the usual 1024."""
     fabric = spec(FabricKind.RAIL_ONLY, 12, 2)
     bench.controller("first", fabric, 12, "--nofile=32:4096").wait_for("listening")
 

@@ -1,4 +1,4 @@
-"""Links of a real fabric that lose a part of their rate, and what the controller does about it."""
+"""Degraded links of a real fabric: the controller drains them, and uses them again."""
 
 import socket
 import subprocess
@@ -27,7 +27,7 @@ RATE_BPS = 20_000_000
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: str(shape[0]))
 def fabric(request: pytest.FixtureRequest, without_dead_runs: None) -> Iterator[Experiment]:
-    """A fabric whose domains have rails to spare; every test leaves it as it was."""
+    """A fabric whose domains have several rails; every test leaves it as it was."""
     kind, size = request.param
     with untouched(), fabric_up(small_spec(kind, 2, size), ProxyKind.PROCESS) as running:
         yield running
@@ -35,7 +35,7 @@ def fabric(request: pytest.FixtureRequest, without_dead_runs: None) -> Iterator[
 
 @pytest.fixture
 def faults(fabric: Experiment) -> Iterator[FaultInjector]:
-    """Faults; after the test, all links must be used again, at their nominal rates."""
+    """A fault injector; after the test, all links must be in use again, at nominal rates."""
     yield FaultInjector(fabric.bed)
     wait_until(lambda: last_computed(fabric)["drained"] == [], "nothing is drained any more")
     for link in fabric.topology.links:
@@ -48,12 +48,12 @@ def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
 
 
 def lines_behind(fabric: Experiment, line: int, event: str) -> list[dict[str, Any]]:
-    """The journal's lines of one kind behind a line."""
+    """Journal lines of one event after a line number."""
     return [entry for entry in read_journal(fabric.bed.journal)[line:] if entry["event"] == event]
 
 
 def rates_detected(fabric: Experiment, line: int) -> list[dict[str, Any]]:
-    """What the journal says behind a line of links' rates."""
+    """Journal lines with detected rates of links, after a line number."""
     return [entry for entry in lines_behind(fabric, line, "detected") if "rate_bps" in entry]
 
 
@@ -62,7 +62,7 @@ def last_computed(fabric: Experiment) -> dict[str, Any]:
 
 
 def wait_for(fabric: Experiment, line: int, event: str, **facts: object) -> None:
-    """Wait for a line of the journal, behind another, that says just this."""
+    """Wait for a journal line of an event with these facts, after a line number."""
 
     def seen() -> bool:
         fabric.bed.watch.check()
@@ -72,7 +72,7 @@ def wait_for(fabric: Experiment, line: int, event: str, **facts: object) -> None
 
 
 def leaves_by(fabric: Experiment, gpu: str, destination: str) -> set[str]:
-    """By which of its interfaces a GPU sends to another."""
+    """Names of the interfaces by which a GPU sends to another."""
     address = str(addressing.nic_address(fabric.topology.gpu_by_name[destination]))
     netlink = fabric.bed.wires.proxies[gpu]
     names = {message["index"]: message.get_attr("IFLA_IFNAME") for message in netlink.get_links()}
@@ -131,7 +131,7 @@ def test_a_slow_link_without_anything_better_goes_on(
     wait_for(fabric, begin, "detected", link=link.name, degraded="rate", rate_bps=slow_bps)
     undo()
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
-    # A real failure behind is computed: what came before it would have been, too.
+    # A later real failure is computed: by then, any drain before it would have been, too.
     mend = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "computed", failed=[link.name])
     mend()

@@ -1,4 +1,4 @@
-"""Frames of one EtherType are heard at a port whose receive handler takes every frame."""
+"""A socket gets frames of one EtherType at a port whose receive handler takes every frame."""
 
 import socket
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from tests.machine import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 PROBE, OTHER = 0x88B5, 0x88B6
-# To one station: the port's bridge takes it, as Open vSwitch takes every frame.
+# Unicast: the port's bridge takes these frames, as Open vSwitch takes every frame.
 ADDRESSES = bytes.fromhex("020000000002 020000000001")
 
 
 @pytest.fixture
 def sender() -> Iterator[socket.socket]:
-    """A socket on the wire to a port of a bridge, all in the present namespace."""
+    """A socket on a veth link to a port of a bridge, all in a private namespace."""
     with private_namespace(), IPRoute() as netlink:
         netlink.link("add", ifname="wire", kind="veth", peer="port")
         netlink.link("add", ifname="bridge", kind="bridge")
@@ -35,13 +35,13 @@ def sender() -> Iterator[socket.socket]:
 
 
 def is_up(netlink: IPRoute, index: int) -> bool:
-    """Whether the kernel has found an interface to be up: it drops what is sent before."""
+    """Whether the kernel reports an interface as up: it drops frames that are sent before."""
     (message,) = netlink.get_links(index)
     return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
 
 
 def heard(receiver: socket.socket) -> list[bytes]:
-    """Frames that have come."""
+    """Frames that have arrived since the last call."""
     frames = []
     while True:
         try:

@@ -57,7 +57,7 @@ def test_the_kernel_sends_no_ipv6_into_links() -> None:
 
 @KINDS
 def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -> None:
-    """The bytes are where the routing says: forwarding and prediction agree."""
+    """Bytes are on the links of the routed paths: forwarding and prediction agree."""
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "direct", 600_000)
         before = fabric.counters()
@@ -74,7 +74,7 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
             carried = (after[name].sent_bytes + after[name].received_bytes) - (
                 before[name].sent_bytes + before[name].received_bytes
             )
-            # Headers, acknowledgements, address resolution, and what was sent again.
+            # Headers, acknowledgements, address resolution, and retransmits.
             assert payload <= carried <= payload * 1.25 + 20_000, name
 
 

@@ -1,4 +1,4 @@
-"""Faults of a real fabric: that each does what it says, and that its undo takes it back.
+"""Faults of a real fabric: each has its effect, and its undo removes the effect.
 
 How controller and hosts react to a fault does not matter here.
 """
@@ -31,7 +31,7 @@ SLOW_BPS = 2_000_000
 
 @pytest.fixture(scope="module")
 def fabric(without_dead_runs: None) -> Iterator[Experiment]:
-    """A fabric with links of all kinds; every test leaves it as it was, and all the machine."""
+    """A fabric with links of all kinds; tests leave it, and together the machine, as it was."""
     spec = small_spec(FabricKind.RAIL_OPTIMIZED)
     with untouched(), fabric_up(spec, ProxyKind.PROCESS) as running:
         yield running
@@ -39,7 +39,7 @@ def fabric(without_dead_runs: None) -> Iterator[Experiment]:
 
 @pytest.fixture
 def faults(fabric: Experiment) -> Iterator[FaultInjector]:
-    """Faults; after the test, everything must be whole again."""
+    """A fault injector; after the test, every link must work and be shaped as before."""
     yield FaultInjector(fabric.bed)
     for link in fabric.topology.links:
         wait_until(

@@ -1,4 +1,4 @@
-"""A real fabric is observed: what it carries adds up, and a machine without time is noticed."""
+"""Observations of a real fabric: bytes are conserved, and a saturated machine is noticed."""
 
 import os
 import subprocess
@@ -34,9 +34,10 @@ HOGS_A_CORE = 6
 
 @contextmanager
 def hogs() -> Iterator[None]:
-    """Processes that take every processor.
+    """Saturate all cores with busy processes.
 
-    Sessions share them fairly (sched(7), autogroup), whatever their niceness: each hog has one.
+    Sessions share cores fairly, whatever their niceness (sched(7), autogroup): each process has
+    its own session.
     """
     count = HOGS_A_CORE * (os.cpu_count() or 1)
     command = [sys.executable, "-c", HOG]
@@ -58,7 +59,7 @@ def hogs() -> Iterator[None]:
 
 
 def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> Fidelity:
-    """Two all-to-alls of about half a second each."""
+    """Fidelity of two all-to-alls of about half a second each."""
     spec = fabric.topology.spec
     schedule = build_schedule(
         Collective.ALL_TO_ALL, "direct", spec.domains, spec.domain_size, size_bytes

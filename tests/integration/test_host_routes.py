@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[int]:
-    """The process id of something in a network namespace without any links."""
+    """Process id of a sleeping process in a network namespace without any links."""
     command = ["unshare", "--net", "sleep", "infinity"]
     with running(command, tmp_path / "proxy.log", {}) as process:
         own, namespace = os.readlink("/proc/self/ns/net"), f"/proc/{process.pid}/ns/net"

@@ -1,4 +1,4 @@
-"""Delay and loss of the links of a real fabric; where the kernel has no netem, the words for it."""
+"""Delay and loss of a real fabric's links; if the kernel has no netem, the error message."""
 
 import time
 from dataclasses import replace
@@ -24,7 +24,7 @@ from traffic_gen.probes.prober_process import probing
 NIC = Impairment(delay_s=0.005, loss=0.02)
 ACROSS, WITHIN = (Gpu(0, 0), Gpu(1, 0)), (Gpu(0, 0), Gpu(0, 1))
 PROBING_S = 2
-LINKS = 2  # of either path
+LINKS = 2  # on each of the two paths
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -48,11 +48,11 @@ def test_links_delay_and_lose_packets_or_are_refused(tmp_path: Path) -> None:
 
 
 def lost_part(record: PairRecord) -> float:
-    """The part of a pair's probes that did not arrive."""
+    """Fraction of a pair's probes that did not arrive."""
     return 1 - len(record.arrived_ns) / len(record.sent_ns)
 
 
 def delays_s(record: PairRecord) -> list[float]:
-    """How long each probe took that has arrived."""
+    """Delay in seconds of each probe that arrived."""
     arrived = record.arrived_ns.items()
     return [(arrived_ns - record.sent_ns[number]) / 1e9 for number, arrived_ns in arrived]

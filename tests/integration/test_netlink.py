@@ -1,4 +1,4 @@
-"""Many requests of rtnetlink in one call, and what becomes of those that the kernel refuses."""
+"""Many rtnetlink requests in one call, and the error for one that the kernel refuses."""
 
 import pytest
 from pyroute2 import IPBatch, IPRoute
@@ -14,7 +14,7 @@ ADDRESSES = [f"10.0.{number // 250}.{number % 250 + 1}" for number in range(3 * 
 
 
 def adding(addresses: list[str], interface: int) -> list[Request]:
-    """Requests for addresses of an interface."""
+    """Requests that add addresses to an interface."""
     with IPBatch() as compiler:
         for address in addresses:
             compiler.addr("add", index=interface, address=address, prefixlen=32)

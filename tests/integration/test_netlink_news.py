@@ -1,4 +1,4 @@
-"""What the kernel tells of interfaces and shapers, also when it is more than a socket holds."""
+"""Notifications of interfaces and shapers, also when they overflow the socket's buffer."""
 
 import socket
 

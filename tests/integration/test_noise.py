@@ -1,4 +1,4 @@
-"""What is promised of a noisy machine: a short emulation while a fifth of all cores is taken."""
+"""The guarantee for a noisy machine: a short emulation while a fifth of all cores is taken."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from testbed.noise.noise import noise
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 TAKEN = 0.2
-# What the promise is for; where a hypervisor takes more on top, the verdict has to say so.
+# Limits of the guarantee; if a hypervisor takes more CPU time, the verdict must say so.
 MOST_LOST, WITHIN = 0.2, 0.02
 SHORT = (
-    # The one with more switches, and so with less time for each.
+    # The fabric with more switches, and so with less CPU time for each.
     "fabric.kinds=rail-optimized",
     "fabric.domains=3",
     "fabric.domain_size=3",

@@ -1,4 +1,4 @@
-"""Pauses of this machine are noticed, those that noise makes among them."""
+"""Pauses of this machine are detected, including those that noise makes."""
 
 import os
 import signal
@@ -30,14 +30,14 @@ with noise(0.1) as made, watching_pauses() as watch:
 
 
 def seen(watch: PauseWatch) -> PauseLog:
-    """What is seen of the second that begins now."""
+    """Watch the second that begins now; return its pauses."""
     begin_ns = time.monotonic_ns()
     wait_until(lambda: watch.log().covers(begin_ns, begin_ns + SPAN_NS), "a second was watched")
     return watch.log().during(begin_ns, begin_ns + SPAN_NS)
 
 
 def is_running(process_id: int) -> bool:
-    """Whether a process is there, and has not ended without anybody having been told."""
+    """Whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -74,7 +74,7 @@ def test_noise_ends_by_itself() -> None:
 def test_where_no_real_time_is_allowed_noise_says_so() -> None:
     program = (
         "import os\n"
-        "from testbed.noise import noise\n"
+        "from testbed.noise.noise import noise\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "with noise(0.2): pass\n"
     )

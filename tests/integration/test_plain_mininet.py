@@ -21,7 +21,7 @@ from traffic_gen.iperf3 import Hosts, carry, no_meter
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.usefixtures("untouched_machine"),
-    # Mininet compares versions of Open vSwitch by a class that is on its way out.
+    # Mininet compares versions of Open vSwitch by a deprecated class.
     pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated"),
 ]
 

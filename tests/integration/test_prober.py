@@ -1,4 +1,4 @@
-"""Probes over real fabrics: what is lost is what was broken."""
+"""Probes over real fabrics: only affected pairs lose probes, and only during the fault."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def let_pass(seconds: float) -> None:
 
 
 def reaches(fabric: Experiment, source: Gpu, destination: Gpu) -> bool:
-    """Whether a datagram arrives."""
+    """Whether a UDP datagram from one GPU arrives at another."""
     opened = []
     for gpu in (source, destination):
         with namespace_of(fabric.bed.proxies[gpu.name].process_id):
@@ -119,7 +119,7 @@ def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> No
 
 
 def test_a_plan_that_cannot_be_is_refused(fabric: Experiment, tmp_path: Path) -> None:
-    """Only one prober can take what comes to a GPU."""
+    """Only one prober at a time can receive a GPU's probes."""
     with (
         probing(fabric.bed.process_ids, PAIRS, tmp_path / "one"),
         pytest.raises(EmulationError, match=r"did not start(.|\n)*Address already in use"),

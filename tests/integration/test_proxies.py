@@ -1,4 +1,4 @@
-"""GPU proxies that are processes: forked by one program, and each for itself."""
+"""GPU proxies as processes: forked by one program, and independent of each other."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Paths of real packets: a healthy fabric passes, and what was tampered with is found, no more.
+"""Paths of real packets: a fabric without changes passes; tampered paths are found, no others.
 
-The controller leaves rules and routes alone that are not its own.
+The controller does not touch the tests' rules and routes, as they are not its own.
 """
 
 import json
@@ -81,7 +81,7 @@ def from_to(source: Gpu, destination: Gpu) -> str:
 
 
 def add_route(fabric: Experiment, at: Gpu, to: Gpu, **how: Any) -> None:
-    """A route for one address: it wins over the one for all of its rail."""
+    """Add a route for one address; it takes precedence over the route for the whole rail."""
     fabric.bed.wires.proxies[at.name].route("add", dst=f"{nic_address(to)}/32", **how)
 
 
@@ -163,7 +163,7 @@ def test_without_a_route_nothing_is_found() -> None:
 
 
 def send_across_rails(fabric: Experiment) -> None:
-    """Packets to another rail leave on the source's, for whose switch they are foreign."""
+    """Send packets for another rail through the switch of the source's rail (foreign bytes)."""
     out = interface(fabric, SOURCE, LinkKind.NIC)
     add_route(fabric, SOURCE, OTHER_RAIL, gateway=str(GATEWAY), oif=out, flags=ON_LINK)
     onward = f"set_field:{nic_mac(SAME_RAIL)}->eth_dst,output:2"
@@ -181,7 +181,7 @@ def test_bytes_that_cross_rails_are_counted() -> None:
 
 
 def test_bytes_crossed_earlier_are_not_forgotten() -> None:
-    """Isolation is what the switches have counted, not what the probes show."""
+    """Isolation is judged by the switches' counters, not by the probes."""
     with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         send_across_rails(fabric)
         assert datagram_arrives(fabric, SOURCE.name, OTHER_RAIL.name)

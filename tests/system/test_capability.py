@@ -1,4 +1,4 @@
-"""The machine is measured once, and what cannot work on it is refused before it is tried."""
+"""The machine is measured once; scenarios that it cannot carry are refused before a run."""
 
 import json
 import os
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
 
 
 def railbed(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command on a machine whose measurement is kept in a file of its own."""
+    """Run a command with the machine's measurement kept in the file `place`."""
     environment = {**os.environ, "RAILBED_MACHINE": str(place)}
     return subprocess.run(
         [RAILBED, *arguments], capture_output=True, text=True, timeout=110, env=environment
@@ -23,7 +23,7 @@ def railbed(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a measured machine."""
+    """Measure the machine; return the file with the measurement."""
     place = tmp_path_factory.mktemp("machine") / "machine.json"
     done = railbed(place, "doctor", "--proxies", "process")
     assert done.returncode == 0, done.stderr

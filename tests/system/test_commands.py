@@ -1,4 +1,4 @@
-"""What a user does, through the command line: results, mistakes, interruptions, kills."""
+"""The command line as users meet it: results, mistakes, interruptions, kills."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ SMALL = (
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
 
-# Executions of half a second for half a minute.
+# Executions of half a second each, for half a minute.
 LASTING = (
     *("--set", "fabric.kinds=rail-only", "--set", "fabric.domains=2"),
     *("--set", "workloads.0.size_scale=1600", "--set", "repeats=50"),
@@ -34,7 +34,7 @@ LASTING = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to be in: runs are kept there."""
+    """An empty working folder, in which runs are kept."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -48,7 +48,7 @@ Started = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def started(folder: Path) -> Iterator[Started]:
-    """Starts a run and waits until its first case is under way; kills it if the test forgets."""
+    """Starts a run and waits until its first case is under way; kills it after the test."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
@@ -210,7 +210,7 @@ def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -
 
 
 def wait_until_an_execution_begins(agent: int) -> None:
-    """Between two executions, nobody sends: the agent receives when the next one is under way."""
+    """Wait until an agent receives data: between two executions, no agent sends."""
     so_far = received_bytes(agent)
     wait_until(lambda: received_bytes(agent) > so_far + 100_000, "the next execution is under way")
 
@@ -222,14 +222,14 @@ def received_bytes(process_id: int) -> int:
 
 
 def unfinished_records() -> list[dict[str, str]]:
-    """Transfers of the last execution that had begun."""
+    """Transfers that had begun in the last execution."""
     with next(Path("runs").glob("*/*/transfers.csv")).open() as file:
         rows = list(csv.DictReader(file))
     return [row for row in rows if row["repeat"] == rows[-1]["repeat"] and row["started_ns"] != "0"]
 
 
 def marked_process(name: str, before: frozenset[int]) -> int:
-    """A process of the run that was started last, by its name or a word of its command line."""
+    """Id of a run's process not in `before`, by its name or a word of its command line."""
     for process_id in machine_state().processes - before:
         process = Path(f"/proc/{process_id}")
         words = (process / "cmdline").read_bytes().decode().split("\0")

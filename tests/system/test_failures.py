@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
 SMALL = (
     *("--set", "fabric.domains=2", "--set", "fabric.domain_size=3"),
     *("--set", "workloads.0.size_scale=8000", "--set", "repeats=1", "--set", "warmup=0"),
-    # So short executions on a machine that may be busy say little about time.
+    # Executions this short say little about time, as the machine may be busy.
     *("--set", "expect.ratio_within=1", "--set", "expect.ratio_limit=2"),
     *("--set", "expect.blackout_ms=2000", "--set", "faults.0.at=0.05"),
 )

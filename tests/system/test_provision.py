@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PROVISION = "/railbed/testbed/provision.sh"
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".tools", "runs", "*_cache", "__pycache__")
 
-# How this machine reaches its package index and mirror; taken over as it is.
+# Settings by which this machine reaches its package index and mirror; copied unchanged.
 CLIENT_FILES = (
     "/etc/apt/auth.conf",
     "/etc/apt/auth.conf.d",
@@ -37,7 +37,7 @@ CLIENT_FILES = (
 )
 CLIENT_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "pip_", "uv_")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Installing ca-certificates rewrites the root's own bundle: the machine's stands beside it.
+# Installing ca-certificates rewrites the root's own bundle: the machine's is a second file.
 MACHINE_CERTIFICATES = "/etc/ssl/machine-certificates.crt"
 
 ENTER = """
@@ -53,7 +53,7 @@ class BareRoot:
     folder: Path
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command inside; what it mounts and starts ends with it."""
+        """Run a command inside; its mounts and processes end with it."""
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         return subprocess.run(
             [*unshare, "bash", "-ec", ENTER, "enter", str(self.folder), *command],

@@ -1,4 +1,4 @@
-"""The engine and the proxy image, in namespaces where the machine's own engine is not to be seen.
+"""Provisioning the engine and the proxy image, in namespaces that hide the machine's own engine.
 
 `/run` and `/var/lib/docker` are empty there, so that the script has to start an engine
 and to build the image; whatever it starts dies with the process namespace.

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine", "
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in, with a scenario: runs are kept there."""
+    """A working folder with a scenario, in which runs are kept."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SCENARIO)
     return tmp_path
@@ -53,7 +53,7 @@ Started = Callable[[], subprocess.Popen[str]]
 
 @pytest.fixture
 def started(folder: Path) -> Iterator[Started]:
-    """Starts the sweep and waits until its second point is under way; kills what is forgotten."""
+    """Starts the sweep and waits until its second point is under way; kills it after the test."""
     processes: list[subprocess.Popen[str]] = []
 
     def start() -> subprocess.Popen[str]:
@@ -81,7 +81,7 @@ def run_ids(result: Any) -> list[str]:
 
 
 def finished(*arguments: str) -> Any:
-    """The object of a sweep whose points all have a result."""
+    """Run a sweep command; return its JSON object, in which all points must have a result."""
     result = printed(railbed(*arguments, "--json"))
     assert all(point["cases"] for point in result["points"])
     return result
@@ -126,7 +126,7 @@ def test_a_point_that_dies_stops_nothing_and_is_tried_again(started: Started) ->
 
 
 def test_a_point_that_fails_its_expectations_is_named() -> None:
-    # No timer is good enough for such a limit: without `allow_overload` it is refused.
+    # Timers are too coarse for such a limit: without `allow_overload` the point is refused.
     changes = ("expect.ratio_within=1e-9", "allow_overload=true")
     strict = ("--over", "expect.ratio_limit=10,1e-9", "--set", changes[0], "--set", changes[1])
     done = railbed("sweep", "small.yaml", "--proxies", "process", *strict)

@@ -1,7 +1,7 @@
-"""What a user of Debian's own kernel meets, in both datapaths of Open vSwitch.
+"""Railbed on Debian's own kernel, in both datapaths of Open vSwitch.
 
-One virtual machine executes them all, beside the other tests (`tests/guest_checks.py`); the whole
-integration suite in it is a command of its own (docs/virtual-machine.md).
+One virtual machine executes all checks, beside the other tests (`tests/guest_checks.py`). Another
+command runs the whole integration suite in it (docs/virtual-machine.md).
 """
 
 import json
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 
 def said(checks: Path, name: str, exit_codes: tuple[int, ...] = (0,)) -> str:
-    """What a check has printed, if it ended with one of these codes."""
+    """Output of a check, which must have ended with one of these exit codes."""
     error = (checks / f"{name}.err").read_text()
     assert int((checks / f"{name}.code").read_text()) in exit_codes, error
     return (checks / f"{name}.out").read_text()

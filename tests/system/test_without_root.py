@@ -69,7 +69,7 @@ def program(clone: Path) -> Path:
 
 def test_the_entry_works_from_anywhere_through_a_link(program: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    # A namesake in the user's folder must not be taken for Railbed's own.
+    # A package of the same name in the user's folder must not be run instead of Railbed's.
     (elsewhere / "scenarios").mkdir(parents=True)
     (elsewhere / "scenarios/__main__.py").write_text("print('the wrong one')\n")
     (elsewhere / "railbed").symlink_to(program / "railbed")

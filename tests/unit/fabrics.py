@@ -48,7 +48,7 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
 def fabrics_with_failures(
     draw: st.DrawFn, max_domains: int = 4, max_size: int = 4
 ) -> tuple[Topology, Health]:
-    """A fabric with any few of its links, GPUs and switches lost."""
+    """A fabric with up to two GPUs or switches and up to six links lost."""
     topology = draw(topologies(max_domains, max_size))
     nodes = [gpu.name for gpu in topology.gpus] + [
         *topology.hb_switches,

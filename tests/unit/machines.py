@@ -1,4 +1,4 @@
-"""Machines for tests: what a virtual machine with two cores was measured to be, rounded."""
+"""Machine profiles for tests: rounded costs of a virtual machine with two cores."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ TWO_CORES = Machine(
 
 
 def slower(machine: Machine, factor: float) -> Machine:
-    """A machine on which everything costs so many times as much."""
+    """Return a machine on which everything costs `factor` times as much."""
 
     def dearer(cost: HopCost) -> HopCost:
         return HopCost(cost.packet_s * factor, cost.byte_s * factor)

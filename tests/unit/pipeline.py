@@ -10,7 +10,7 @@ from model.fabric.topology import Gpu, Topology
 
 
 class Dropped(Exception):
-    """A packet ended before its destination."""
+    """A packet was dropped before its destination."""
 
 
 class Pipeline:
@@ -47,7 +47,7 @@ class Pipeline:
         return self._through_switches(gpu.name, leaf.upper.node, address)
 
     def _crossed(self, *nodes: str) -> str:
-        """The second node, if the links between these nodes are alive."""
+        """Return the second node; raise `Dropped` if a link between consecutive nodes is dead."""
         for one, other in pairwise(nodes):
             link = next(k for k in self.topology.links_of(one) if k.other_end(one) == other)
             if not self.health.is_live(link):
@@ -78,7 +78,7 @@ def longest(entries: frozenset[Route], address: IPv4Address) -> Route:
 
 
 def best_rule(rules: frozenset[Rule], address: IPv4Address, in_port: int) -> Rule:
-    """The rule with the highest priority; a tie would be anyone's guess."""
+    """Return the rule with the longest prefix, then with `in_port`; ties are undefined."""
     matching = [
         rule for rule in rules if address in rule.destination and rule.in_port in (None, in_port)
     ]

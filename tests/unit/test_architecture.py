@@ -1,4 +1,4 @@
-"""The rule of the house: dependencies point down only, and few modules know a large library."""
+"""Architecture rules: imports point down only, and few modules import a large library."""
 
 import ast
 import sys
@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "scenarios": set(ROOMS),
 }
 LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
-# Each room's parts, from the bottom to the top: a part knows itself and those before it.
+# Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
     "model": "errors sweep fabric routing faults workload measurement job prediction",
     "testbed": "virtual_machine noise plain_mininet nodes fabric testbed faults instruments host",
@@ -31,7 +31,7 @@ MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Every imported module, with what is imported from it: `a.b.c`."""
+    """Yield every imported module, with the name imported from it: `a.b.c`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -49,7 +49,7 @@ def name(path: Path) -> str:
 
 
 def in_parts(path: Path) -> bool:
-    """Whether a module is in a room that has parts, and in one of them."""
+    """Whether a module is in a part of a room that has parts."""
     room, *inside = path.relative_to(ROOT).parts
     return room in PARTS and inside != ["__init__.py"]
 

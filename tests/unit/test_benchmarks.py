@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic; what they measure needs a fabric."""
+"""The benchmarks' own arithmetic; their measurements need a fabric."""
 
 from collections.abc import Iterator
 

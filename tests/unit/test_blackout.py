@@ -1,4 +1,4 @@
-"""Probes: the packet's shape, and what is concluded from those that did not arrive."""
+"""Probes: the packet format, and the blackouts that are concluded from lost probes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Links measured alone: what the arrivals of frames say, held against token buckets."""
+"""Link calibration: conclusions from frames' arrival times, with simulated token buckets."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def shaper(rate_bps: int, depth_s: float = DEFAULT_DEPTH_S) -> Shaper:
 
 
 def leading(plan: Train) -> int:
-    """The frames that a sender without limits sends before its queue is full."""
+    """Return how many frames an unlimited sender sends before its queue is full."""
     return plan.window + 1 + plan.queued
 
 
@@ -61,7 +61,7 @@ def hop_at(rate_bps: int, sender: str = "d0g0", depth_s: float = DEFAULT_DEPTH_S
 
 
 def departures(nominal_bps: int, rate_bps: float, depth_s: float = DEFAULT_DEPTH_S) -> list[int]:
-    """When a token bucket of this rate lets a train for the nominal one go, in nanoseconds."""
+    """Return when, in ns, a bucket of `rate_bps` releases each frame of a nominal-rate train."""
     plan = Train(shaper(nominal_bps, depth_s))
     burst_bytes = plan.shaper.burst_bytes
     return [
@@ -73,7 +73,7 @@ def departures(nominal_bps: int, rate_bps: float, depth_s: float = DEFAULT_DEPTH
 def measured(
     nominal_bps: int, rate_bps: float, late: Callable[[int], int] = lambda at_ns: at_ns
 ) -> LinkCalibration:
-    """The calibration of a link with such a bucket, whose frames arrive as late as `late` says."""
+    """Calibrate a link with such a bucket; `late` maps departures to arrivals in nanoseconds."""
     arrivals = sorted(late(at_ns) for at_ns in departures(nominal_bps, rate_bps))
     return of_arrivals(nominal_bps, arrivals)
 
@@ -89,9 +89,9 @@ def of_arrivals(
 
 
 def paused(nominal_bps: int, rate_bps: float, pauses: PauseLog, depth_s: float) -> list[int]:
-    """When frames of a train leave a bucket whose machine does nothing during pauses.
+    """Return when, in ns, each frame leaves a bucket on a machine that sends none during pauses.
 
-    Tokens come in meanwhile, up to the depth of the bucket.
+    Tokens arrive during pauses, too, up to the depth of the bucket.
     """
     plan, found, now_ns = Train(shaper(nominal_bps, depth_s)), list[int](), 0.0
     burst = tokens = float(plan.shaper.burst_bytes)
@@ -139,7 +139,7 @@ def test_frames_that_leave_in_lumps_are_found(rate_bps: int, bursts: float) -> N
 
 @st.composite
 def pause_logs(draw: st.DrawFn, most_ms: float) -> PauseLog:
-    """Up to 40 % of half a second is lost, in pauses of 1 ms and more."""
+    """Pauses of 1 ms and more, which take up to 40 % of half a second."""
     pauses, now_ns = [], 0
     while now_ns < SECOND_NS // 2:
         length_ns = draw(st.integers(10**6, round(most_ms * 1e6)))
@@ -152,7 +152,7 @@ def pause_logs(draw: st.DrawFn, most_ms: float) -> PauseLog:
 @settings(max_examples=40)
 @given(RATES, DEPTHS_S, st.data())
 def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject) -> None:
-    """Whatever the machine takes, a link that is right is right, or nothing is said of it."""
+    """Whatever the pauses, a correct link is found right or undecided."""
     pauses = data.draw(pause_logs(most_ms=46))
     found = of_arrivals(rate_bps, paused(rate_bps, rate_bps, pauses, depth_s), pauses, depth_s)
     assert found.outcome in (Outcome.RIGHT, Outcome.UNDECIDED)
@@ -161,7 +161,7 @@ def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject)
 
 
 def test_a_pause_just_below_the_buckets_depth_may_take_tokens() -> None:
-    """When it begins, the bucket holds the tokens of nearly a frame already."""
+    """When the pause begins, the bucket already holds the tokens of nearly a frame."""
     rate_bps, depth_s = 7_707_219, 0.0078125
     spans = (78_645_682, 88_793_512), (465_732_822, 500_000_032)
     pauses = replace(NO_PAUSES, pauses=tuple(Pause(*span, 0) for span in spans))
@@ -206,7 +206,7 @@ def test_one_pause_is_not_an_uneven_link() -> None:
 
 
 def shared_with_others(rate_bps: int) -> list[Arrival]:
-    """A train on a link that carries small frames of others, too, and is as fast with them."""
+    """Arrivals of a train on a link that carries others' small frames, too, at its full rate."""
     arrivals: list[Arrival] = []
     plan = Train(shaper(rate_bps))
     tokens_bytes, now_ns, ours, others = float(plan.shaper.burst_bytes), 0.0, 0, 0
@@ -317,7 +317,7 @@ def tried(trial: LinkCalibration, count: int = WRONG_AFTER) -> DirectionCalibrat
 
 
 def decided_after(shares: list[float], patience: int = 10) -> DirectionCalibration:
-    """Trials with these shares of the rate; -1 is one that says nothing. So many are allowed."""
+    """Decide from trials with these rate shares (-1: undecided), at most 3 + `patience`."""
     left = iter(shares)
 
     def trial(number: int) -> LinkCalibration:
@@ -337,7 +337,7 @@ def decided_after(shares: list[float], patience: int = 10) -> DirectionCalibrati
         ([OPEN, OPEN, OPEN, OPEN, RIGHT], Outcome.RIGHT, 5, 5),
         ([WRONG, WRONG, WRONG, RIGHT], Outcome.WRONG, 1, 3),
         ([OPEN, WRONG, WRONG, OPEN, WRONG, RIGHT], Outcome.WRONG, 2, 5),
-        # What is wrong each time in another way is not the link.
+        # If each trial finds another rate, the link is not the cause.
         ([0.9, 1.1, 0.8, 0.95, 1.05, RIGHT], Outcome.RIGHT, 6, 6),
         ([0.9, 1.1, 0.8, 0.905, 0.895], Outcome.WRONG, 1, 5),
     ],

@@ -1,4 +1,4 @@
-"""`auto` and refusals, with machines that were measured for the tests."""
+"""`auto` values and refused scenarios, with machine profiles made for the tests."""
 
 import io
 from dataclasses import replace
@@ -167,7 +167,7 @@ workloads:
 
 
 def dilated(folder: Path, value: object, *overrides: str) -> float:
-    """The time dilation that a file gets."""
+    """Return the time dilation of a scenario with this value of `time_dilation`."""
     place = folder / "x.yaml"
     place.write_text(DILATED.format(value))
     scenario = load(place, overrides, TWO_CORES)

@@ -1,4 +1,4 @@
-"""Rules as bytes on the wire and back, through a table that does what a switch would."""
+"""Rules as OpenFlow bytes and back, through a flow table that acts like a switch."""
 
 import struct
 import warnings
@@ -15,7 +15,7 @@ from model.fabric import addressing
 from model.fabric.topology import Gpu, Topology
 from tests.unit.fabrics import topologies
 
-with warnings.catch_warnings():  # what Ryu's age brings
+with warnings.catch_warnings():  # Ryu is old: its modules warn
     warnings.simplefilter("ignore")
     from ryu.ofproto import ofproto_v1_3 as protocol
     from ryu.ofproto import ofproto_v1_3_parser as parser
@@ -48,14 +48,14 @@ rules = st.builds(
 
 
 class Table:
-    """A flow table that is spoken to in bytes."""
+    """A flow table that is changed and read by messages as bytes."""
 
     def __init__(self) -> None:
         self.datapath = ProtocolDesc(protocol.OFP_VERSION)
         self._entries: dict[tuple[int, str], tuple[Any, bytes]] = {}
 
     def receive(self, message: Any) -> None:
-        """Do what a message says (OpenFlow 1.3, section 6.4); a barrier changes nothing."""
+        """Apply a message (OpenFlow 1.3, section 6.4); a barrier changes nothing."""
         message.xid = 1
         message.serialize()
         if isinstance(message, parser.OFPFlowMod):
@@ -74,7 +74,7 @@ class Table:
             self._entries.pop(place, None)
 
     def reply(self) -> list[Any]:
-        """All entries, as they come out of an answer to a request for them."""
+        """Return all entries, as parsed from a flow statistics reply."""
         return [self._stats(mod, rest) for mod, rest in self._entries.values()]
 
     @staticmethod
@@ -85,11 +85,11 @@ class Table:
         return parser.OFPFlowStats.parser(bytearray(head + match_and_instructions), 0)
 
     def installed(self) -> dict[Rule, int]:
-        """What the controller makes of the answer."""
+        """Return the rules that the controller reads from the reply, with their generations."""
         return openflow.installed_rules(self.reply())
 
     def become(self, desired: frozenset[Rule], generation: int = GENERATION) -> list[Any]:
-        """The messages that the controller sends, not yet received."""
+        """Return the controller's messages that lead to `desired`, without applying them."""
         change = difference(self.installed().keys(), desired)
         return [
             *openflow.additions(self.datapath, change, NO_GROUPS, generation),
@@ -97,7 +97,7 @@ class Table:
         ]
 
     def port(self, gpu: Gpu) -> int | None:
-        """Where a packet to a GPU leaves; a tie between rules would be anyone's guess."""
+        """Return the egress port of a packet to a GPU; fail on a tie, undefined in OpenFlow."""
         address = addressing.nic_address(gpu)
         found = [
             (mod.priority, rule.port)
@@ -111,7 +111,7 @@ class Table:
 
 
 def table(*messages: Any) -> Table:
-    """A table that has received messages."""
+    """Return a table that has applied these messages."""
     made = Table()
     for message in messages:
         made.receive(message)
@@ -129,7 +129,7 @@ def test_a_rule_comes_back_as_it_was_installed(rule: Rule, generation: int) -> N
 
 @given(topologies(4, 3))
 def test_what_is_sent_makes_the_table_the_desired_one(topology: Topology) -> None:
-    """From what one switch has to what another one should have, and there is nothing left to do."""
+    """Change from one switch's rules to the next switch's; then no message is left to send."""
     there = Table()
     for desired in desired_state(topology).rules.values():
         for message in there.become(desired):
@@ -146,7 +146,7 @@ def test_what_is_sent_makes_the_table_the_desired_one(topology: Topology) -> Non
 def test_no_packet_is_dropped_or_sent_elsewhere_while_rules_change(
     ports: dict[int, int], port: int, towards_one: bool
 ) -> None:
-    """Between a rule for a whole rail and rules for its GPUs, after each single message."""
+    """Change between one rule for a rail and rules for its GPUs; check after each message."""
     members = {Gpu(domain, 0): to for domain, to in ports.items()}
     single = frozenset(Rule(_only(gpu), to) for gpu, to in members.items())
     one = frozenset({Rule(addressing.rail_network(0), port)})

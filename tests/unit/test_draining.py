@@ -1,4 +1,4 @@
-"""Slow links: which are given up, and that nobody is lost by it."""
+"""Drains: which slow links are drained, and that no pair becomes unreachable by it."""
 
 from itertools import permutations
 from math import isclose
@@ -28,14 +28,14 @@ def slowed(topology: Topology, shares: dict[str, float], failed: Health = HEALTH
 
 @st.composite
 def slow_fabrics(draw: st.DrawFn, max_size: int = 4) -> Case:
-    """A fabric some of whose links have failed, and some are slow."""
+    """A fabric with some failed links and some slow ones."""
     topology, failed = draw(fabrics_with_failures(4, max_size))
     names = st.sampled_from([link.name for link in topology.links])
     return topology, slowed(topology, draw(st.dictionaries(names, SHARES, max_size=6)), failed)
 
 
 def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
-    """The links that could take over from one, told from the topology anew; and itself."""
+    """Return a link and its alternatives, computed from the topology without `drain`."""
     if link.kind is LinkKind.UPLINK:
         near = topology.links_of(link.lower.node)
         return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
@@ -46,13 +46,13 @@ def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
 
 
 def pace(health: Health, links: list[Link]) -> float:
-    """What a tier carries if its links share evenly: as many as there are, times the slowest."""
+    """Rate of a tier whose links share evenly: number of links times the slowest link's share."""
     shares = [health.rates_bps.get(link.name, link.rate_bps) / link.rate_bps for link in links]
     return len(links) * min(shares)
 
 
 def reaches(topology: Topology, health: Health) -> set[tuple[Gpu, Gpu]]:
-    """The pairs of GPUs that have a way."""
+    """Return the ordered pairs of GPUs that have a path."""
     routing, found = Routing(topology, health), set()
     for pair in permutations(topology.gpus, 2):
         try:
@@ -105,7 +105,7 @@ def test_a_link_is_kept_if_all_the_others_are_as_slow() -> None:
 
 
 def test_two_very_slow_links_go_together() -> None:
-    """With either of them, four links at a quarter; without both, two at the full rate."""
+    """With either link in use, all links run at a quarter; without both, two at full rate."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
     names = {"d0g0--rail0", "d0g2--rail2"}
     assert drain(topology, slowed(topology, dict.fromkeys(names, 0.25))).drained == names
@@ -145,7 +145,7 @@ def test_draining_is_never_worse_than_keeping(case: Case) -> None:
     found = drain(topology, seen)
     for name in found.drained:
         link = topology.link_by_name[name]
-        # Other tiers' decisions do not change a tier: it is compared with all and with the rest.
+        # Tiers are independent: compare the rates of a tier with and without its drained links.
         whole, rest = tier_of(topology, seen, link), tier_of(topology, found, link)
         assert link in whole
         assert link.kind is not LinkKind.HB
@@ -154,7 +154,7 @@ def test_draining_is_never_worse_than_keeping(case: Case) -> None:
 
 @given(slow_fabrics(), st.data())
 def test_a_single_slow_link_goes_by_the_two_costs(case: Case, data: st.DataObject) -> None:
-    """Draining costs m/(m-1), keeping nominal/rate: neither is chosen where it costs more."""
+    """Draining costs m/(m-1), keeping nominal/rate: a drain is never the dearer choice."""
     topology, seen = case
     assume(seen.rates_bps)
     name = data.draw(st.sampled_from(sorted(seen.rates_bps)))
@@ -189,14 +189,14 @@ def test_every_slow_link_is_failed_drained_or_kept_at_its_rate(case: Case) -> No
 @settings(deadline=None)
 @given(slow_fabrics(max_size=3), st.data())
 def test_nobody_is_lost_while_a_link_is_drained(case: Case, data: st.DataObject) -> None:
-    """It works all the while: so the order of an improvement will do."""
+    """A drained link still works, so the make-before-break order loses no packet."""
     topology, seen = case
     some = some_switches(topology)
     assert_nobody_is_lost(topology, seen, drain(topology, seen), seen, lambda: data.draw(some))
 
 
 def test_a_fault_that_slows_a_link_down_is_judged_alike() -> None:
-    """What the model expects of faults is what the controller makes of them."""
+    """The model's health under a degrade fault equals the controller's drain decision."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 4))
     link = topology.link_by_name["d0g0--rail0"]
     fault = Fault(Component.NIC_LINK, FaultMode.DEGRADE, link.name, rate_bps=link.rate_bps // 4)

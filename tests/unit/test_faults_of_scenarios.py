@@ -1,4 +1,4 @@
-"""Faults in scenario files: what is refused and why, and what the others come to."""
+"""Faults in scenario files: refused entries with reasons, and the results of valid ones."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ workloads:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """x.yaml in an empty folder, which we are in."""
+    """Return the path x.yaml in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return Path("x.yaml")
 

@@ -1,4 +1,4 @@
-"""The verdict by observation alone, and whether the bytes add up."""
+"""The verdict by observation alone, and byte conservation."""
 
 import dataclasses
 import io
@@ -46,7 +46,7 @@ DEPTH_S = 0.01
 
 
 def pauses(*lengths_s: float) -> PauseLog:
-    """A second of two cores with such pauses, one after the other."""
+    """One second of two cores, with pauses of these lengths one after the other."""
     found: list[Pause] = []
     now_ns = 0
     for length_s in lengths_s:
@@ -107,7 +107,7 @@ def test_a_switch_that_only_looks_at_many_ports_is_not_short_of_time() -> None:
 
 
 def test_who_takes_cores_away_is_not_who_forwards() -> None:
-    """Noise of higher priority keeps a core busy; a hypervisor's steal is no busy core."""
+    """A core taken by noise of higher priority counts as busy, one taken by steal does not."""
     taken = pauses(*[0.01] * 40)
     looking = replace(NEVER_DONE, beside_switch=0.7)
     stolen = replace(looking, steal=0.2)
@@ -116,7 +116,7 @@ def test_who_takes_cores_away_is_not_who_forwards() -> None:
 
 
 def test_what_others_do_counts_against_what_is_left_of_the_cores() -> None:
-    """The same work is more of a machine of which a third is taken away."""
+    """The same work is a larger share of the cores if pauses take a third of their time."""
     looking = replace(NEVER_DONE, beside_switch=0.35 + 0.7)
     left = observation(*(looking,) * 20, pauses=pauses(*[0.01] * 70))
     assert verdict_on(left) is Verdict.FAIL
@@ -125,7 +125,7 @@ def test_what_others_do_counts_against_what_is_left_of_the_cores() -> None:
 
 
 def test_steal_alone_fails_nothing() -> None:
-    """What a hypervisor takes shows in what waits for it, and in pauses beyond the buckets."""
+    """Only the effects of steal count: waits for a core, and pauses beyond the bucket depth."""
     stolen = (replace(QUIET, steal=0.5),) * 10
     assert verdict_on(observation(*stolen, pauses=pauses(*[0.009] * 80))) is Verdict.PASS
 
@@ -143,7 +143,7 @@ def test_one_bad_execution_is_enough() -> None:
 
 
 def test_one_agent_that_starves_is_enough() -> None:
-    """The mean of sixteen is far below any limit."""
+    """The mean over sixteen agents is far below any limit."""
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
     headroom = summarized([starving], 0)
     assert headroom is not None
@@ -210,11 +210,11 @@ def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
     assert headroom.pressure_mean == pytest.approx(0.05)
 
 
-# Bytes
+# Byte conservation
 
 
 def executed(schedule: Schedule, number: int = 0, **changes: Any) -> Repeat:
-    """An execution whose agents counted what the schedule has."""
+    """An execution whose agents counted exactly the schedule's bytes."""
     sent, received = Counter[int](), Counter[int]()
     for transfer in schedule.transfers:
         sent[transfer.source] += transfer.size_bytes
@@ -232,7 +232,7 @@ def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Sche
 
 
 def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Carried:
-    """What links carry if all goes well: full segments, and an acknowledgement for every other."""
+    """Bytes that links carry if nothing is lost: full segments with their Ethernet headers."""
     paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
     loads = link_loads(schedule, paths)
     hops = (Hop(link, port.node) for link in topology.links for port in (link.lower, link.upper))
@@ -284,7 +284,7 @@ def test_a_link_that_carries_what_is_not_charged_to_it_fails(kind: FabricKind) -
 
 def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
-    # Payload and headers of a long case, so that one link's margin hides a part of it.
+    # A long case, so that the margin of a single link hides a part of the difference.
     carried = faithful(topology, schedule, 20)
     out = next(hop for hop in carried.bytes if hop.sender == "rail0" and carried.bytes[hop])
     done, epoch = [executed(schedule)] * 20, Epoch(topology)
@@ -297,7 +297,7 @@ def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
 
 @KINDS
 def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
-    """Forwarding and prediction are held against the same paths, also with a link lost."""
+    """Byte spans and prediction use the same paths, also with a lost link."""
     topology, schedule = planned(kind)
     for health in (without(topology), without(topology, links=["d0g0--rail0"])):
         epoch = Epoch(topology, health)

@@ -1,4 +1,4 @@
-"""What the Vagrantfile asks of this machine: whether KVM works, and the ways to packages."""
+"""Host scripts of the Vagrantfile: whether KVM works, and which package mirrors to use."""
 
 import subprocess
 from pathlib import Path
@@ -9,7 +9,7 @@ SCRIPTS = Path(__file__).parents[2] / "testbed" / "virtual_machine"
 
 
 def program(folder: Path, name: str, script: str) -> None:
-    """Put a shell script where a program of this name is looked for first."""
+    """Write a shell script to be found first on PATH under a program's name."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -41,7 +41,7 @@ def test_there_is_no_kvm_without_its_device(tmp_path: Path) -> None:
 
 @pytest.fixture
 def apt(tmp_path: Path) -> Path:
-    """A machine with a mirror of its own, and one on its loopback address."""
+    """A machine with two package mirrors, one of them on its loopback address."""
     sources = "deb http://mirror.example/debian bookworm main\ndeb http://localhost/d bookworm main"
     program(tmp_path, "apt-get", f"echo '{sources}'")
     program(tmp_path, "apt-config", """echo 'Acquire::http::Proxy "http://proxy.example:3142";'""")

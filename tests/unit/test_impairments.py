@@ -1,4 +1,4 @@
-"""Delay and loss of links: which links have them, and what a kernel without netem is told."""
+"""Link delay and loss: which links have them, and the error if the kernel lacks netem."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rounds in which iperf3 carries a schedule's bytes, and what its report says."""
+"""Rounds in which iperf3 carries a schedule's bytes, and the parsing of its report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Where jobs go on after a fault, and which pairs are probed meanwhile."""
+"""Placement of jobs after a fault, and the pairs that are probed during it."""
 
 from dataclasses import replace
 

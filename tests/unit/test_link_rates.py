@@ -1,4 +1,4 @@
-"""Rates of links: what the kernel says of them, and what the controller makes of it."""
+"""Link rates: parsing of the kernel's messages, and the controller's drain decisions."""
 
 import pytest
 

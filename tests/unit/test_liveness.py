@@ -1,4 +1,4 @@
-"""When a link is given up and when it is believed again; time is handed in."""
+"""When a link counts as failed, and when as usable again; tests pass in the time."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ def flap(liveness: Liveness, now_s: float) -> None:
 
 
 def held_s(liveness: Liveness, now_s: float) -> float:
-    """How long from now a good link is not used, found by bisection."""
+    """Return for how many seconds from now a link is held down, found by bisection."""
     low, high = 0.0, 2 * LONGEST_HOLD_S
     assert not liveness.failed(now_s + high)
     while high - low > SOON_S:

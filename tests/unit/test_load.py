@@ -1,4 +1,4 @@
-"""The load of an execution: nothing is lost on the way from transfers to seconds."""
+"""The load of an execution over time: all bytes of all transfers are accounted for."""
 
 import pytest
 from hypothesis import given
@@ -65,7 +65,7 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
     paths = crossed_paths(schedule.transfers, topology)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     modeled_s = predict(schedule, topology, latency_s).completion_s
-    # What a token bucket lets through at once, at each step, is the model's alone.
+    # Only the model has the token buckets' bursts at each step.
     assert profile(schedule.transfers, paths, topology).completion_s <= modeled_s * 1.05
 
 
@@ -120,7 +120,7 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
     estimated = estimate(job)
     assert estimated.steps == followed.steps
     assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)
-    # What is over sooner in the larger fabric may be counted for longer, but nothing is left out.
+    # Load that ends sooner in the larger fabric may be counted for longer, but none is left out.
     assert all(totals(estimated)[k] >= 0.95 * size for k, size in totals(followed).items())
     peaks = [
         found.busiest(0, lambda load: sum(load.packets.values())) for found in (estimated, followed)

@@ -1,4 +1,4 @@
-"""Costs of hops, from loads."""
+"""Costs of hops, solved from measured loads."""
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,7 @@ def test_three_loads_give_the_costs_of_a_thread(packet_s: float, byte_s: float, 
 
 
 def sample(threads: SwitchThreads, packets: float, size: float) -> ThreadSample:
-    """What a load makes of a thread, without limits."""
+    """Return the sample of a thread under a load, not limited to one core."""
     return ThreadSample(
         packets, size, threads.cost.cpu_s(packets, size) + threads.waking(packets, 16)
     )

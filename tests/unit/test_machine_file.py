@@ -1,4 +1,4 @@
-"""What was measured of a machine is kept, and only believed on the same machine."""
+"""A machine's measured costs are kept in a file, and used on the same machine only."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.unit.machines import TWO_CORES
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the file will be."""
+    """Return the path of the file, which does not exist yet."""
     found = tmp_path / "lib" / "machine.json"
     monkeypatch.setenv(VARIABLE, str(found))
     return found

@@ -1,4 +1,4 @@
-"""Marks: a live run's folder is its own, a dead one's is known as such."""
+"""Run locks: folders of live runs are told from those of dead runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The fabric as ports, probes and processes tell it, and where its NIC links lead."""
+"""The observed fabric: failures from ports, probes and processes, and moved NIC links."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind, build_topology
 from tests.unit.fabrics import spec
 
-# Two rails and a spare one.
+# Two rails and a spare rail switch.
 SPEC = replace(spec(FabricKind.RAIL_ONLY, 2, 2), spare_rail_switches=1)
 LATER_S = 100.0
 
@@ -125,7 +125,7 @@ def test_links_of_two_domains_may_change_places(fabric: ObservedFabric) -> None:
 
 
 def test_what_the_former_switch_says_late_is_of_no_account(fabric: ObservedFabric) -> None:
-    """Each switch has a connection of its own: the new one may be heard first."""
+    """Each switch has its own connection: the new switch's notification may come first."""
     fabric.port("rail2", "to-d0g0", 1, True, 1)
     assert fabric.port("rail0", "to-d0g0", 1, False, 2) == []
     assert nic_leads_to(fabric, 0, 0) == "rail2"

@@ -1,4 +1,4 @@
-"""The ways of probes, judged: what is as intended, what crossed rails, and how it is said."""
+"""Verdicts on probed paths: intended or stray, bytes across rails, and the printed report."""
 
 import dataclasses
 import io
@@ -174,7 +174,7 @@ def test_the_command_ends_as_its_verdict_says(
         assert ("d0g0 to d1g1" in said) == bool(exit_code)
 
 
-# What is read from switches
+# Parsing of captured frames and of switches' counters
 
 
 def frame(packet: bytes, ethertype: int = 0x0800) -> bytes:

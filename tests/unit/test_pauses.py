@@ -1,4 +1,4 @@
-"""Pauses of a machine: what they take, which stretches they leave, what kind of machine it is."""
+"""Machine pauses: the time they take, the stretches between them, the machine's profile."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ MS_NS = 10**6
 
 @st.composite
 def logs(draw: st.DrawFn) -> PauseLog:
-    """A second of up to four cores; pauses of one core do not meet."""
+    """Pauses in one second of up to four cores; those of one core do not overlap."""
     cores = draw(st.integers(1, 4))
     moments = st.lists(st.integers(0, SECOND_NS), unique=True, max_size=20)
     pauses = []

@@ -15,7 +15,7 @@ def lacks_blackholes(how: FaultMode) -> str | None:
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only root can find out what a kernel can do."""
+    """Be root, who alone can probe the kernel; the kernel has no blackholes."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("testbed.faults.injector.missing_for", lacks_blackholes)
 

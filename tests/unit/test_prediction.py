@@ -1,4 +1,4 @@
-"""The fluid model against closed forms and against what must hold for any model."""
+"""The fluid model against closed forms, and against properties of any valid model."""
 
 from dataclasses import replace
 
@@ -130,13 +130,13 @@ def test_every_link_has_the_buckets_that_its_fabric_asks_for(
 
 
 def through(schedule: Schedule, *epochs: Epoch) -> Prediction:
-    """A prediction without latency on a fabric that changes."""
+    """Predict without latency on a fabric that changes with each epoch."""
     paths = (p for e in epochs for p in transfer_paths(schedule, e, e.topology.job_gpus) if p)
     return predict_through(schedule, epochs, {path_class(hops): 0.0 for hops in paths})
 
 
 def one_pair() -> tuple[Schedule, Topology]:
-    """Two GPUs that exchange over their rail, and no other way."""
+    """Two GPUs that exchange over their rail, their only path."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 1))
     return build_schedule(Collective.ALL_TO_ALL, "direct", 2, 1, LARGE), topology
 
@@ -156,10 +156,10 @@ def test_an_epoch_that_changes_nothing_changes_nothing(
 def test_a_failure_counts_from_when_it_is(
     named: tuple[Collective, str], case: tuple[Topology, Health]
 ) -> None:
-    """From the start it is the fabric without what has failed; after the end it is nothing.
+    """A failure from the start equals the degraded fabric; after the end it changes nothing.
 
-    In between it is mostly between those, but that is no law: with other paths come other bursts,
-    and another order of what waits for what. Ways around may even be faster for a moment.
+    In between, times mostly lie between those two, but not always: other paths have other bursts
+    and another order of waiting transfers. Backup paths may even be faster for a moment.
     """
     topology, health = case
     schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, LARGE)
@@ -171,8 +171,8 @@ def test_a_failure_counts_from_when_it_is(
         broken = through(schedule, Epoch(topology, health))
     except Unreachable:
         return
-    immediate = through(schedule, Epoch(topology), Epoch(topology, health))
-    assert immediate.arrival_s == broken.arrival_s
+    at_once = through(schedule, Epoch(topology), Epoch(topology, health))
+    assert at_once.arrival_s == broken.arrival_s
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 100))
@@ -207,7 +207,7 @@ def test_what_is_left_when_a_link_slows_down_takes_so_much_longer(part: float, s
 
 @st.composite
 def shared_links(draw: st.DrawFn) -> list[tuple[_Bucket, ...]]:
-    """The links of each of a few flows."""
+    """The links on the path of each of a few flows."""
     rates = draw(st.lists(st.floats(1, 1e9), min_size=1, max_size=6))
     links = [_Bucket(rate, 0.0, 0.0) for rate in rates]
     numbers = st.lists(st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True)
@@ -220,7 +220,7 @@ def shared_links(draw: st.DrawFn) -> list[tuple[_Bucket, ...]]:
 
 @given(shared_links())
 def test_rates_are_fair(route: list[tuple[_Bucket, ...]]) -> None:
-    """Max-min: no flow could have more but at the cost of one that has no more than it has."""
+    """Max-min: every flow has a saturated link on which no other flow has a higher rate."""
     rates = _fair_rates(dict.fromkeys(range(len(route)), 1.0), route)
     assert rates.keys() == set(range(len(route)))
     for flow, way in enumerate(route):

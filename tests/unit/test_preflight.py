@@ -1,4 +1,4 @@
-"""What is said of a machine that is not ready."""
+"""Error messages for a machine that is not ready."""
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError

@@ -1,4 +1,4 @@
-"""Processor time of the machine, by the kernel's text."""
+"""The meter of the machine's processor time."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""The controller's state machine against fake switches, in a time of its own."""
+"""The controller's state machine against fake switches, with a simulated clock."""
 
 import heapq
 import itertools
@@ -34,12 +34,12 @@ AT_ONCE_S = GATHERING_S + 2 * BROKEN_PATIENCE_S
 
 
 class Over(Exception):
-    """The time of a test is over."""
+    """The simulated time of a test is over."""
 
 
 @dataclass
 class World:
-    """A clock that stands still but for waits, and what is to happen at which time."""
+    """A simulated clock, which only waits advance, and the actions that are due on it."""
 
     now_s: float = 0.0
     _due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class World:
         self.pass_until(self.now_s + seconds, lambda: False)
 
     def pass_until(self, end_s: float, enough: Callable[[], bool]) -> None:
-        """Let happen what is due until a moment, or until it is enough."""
+        """Run due actions in order until `end_s`, or until `enough` is true."""
         while not enough() and self._due and self._due[0][0] <= end_s:
             self.now_s, _, action = heapq.heappop(self._due)
             action()
@@ -131,7 +131,7 @@ class FakeProbes:
 
 @dataclass
 class Told:
-    """The journal's events with their times."""
+    """A journal in memory: events with their times."""
 
     world: World
     lines: list[tuple[float, str, dict[str, object]]] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Told:
 
 
 class Control:
-    """A reconciler with all its surroundings."""
+    """A reconciler with fake switches, routes, probes, journal and clock."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Control:
         self.world.later(LOOK_S, self._look)
 
     def connect(self, *names: str) -> None:
-        """Let switches connect and report what they have."""
+        """Let switches connect and report their state."""
         for name in names:
             self.connected[name] = self.switches[name]
             self.reconciler.connected(name)
@@ -182,13 +182,13 @@ class Control:
             self.reconciler.reported(name, [self.generation] if self.generation else [])
 
     def carrier(self, link: str, up: bool) -> None:
-        """Let the kernel tell of carrier at the upper end of a link."""
+        """Notify the reconciler of carrier at the upper end of a link, as the kernel does."""
         interface = self.topology.link_by_name[link].upper.interface
         fabric = self.reconciler.fabric
         self.reconciler.note(fabric.interface(interface, up, self.world.now_s))
 
     def run_until(self, moment_s: float) -> None:
-        """Let the task run until a moment."""
+        """Run the reconciler until `moment_s` of the simulated clock."""
 
         def over() -> None:
             raise Over
@@ -198,14 +198,14 @@ class Control:
             self.reconciler.run()
 
     def started(self) -> "Control":
-        """The same, some seconds after all switches have connected."""
+        """Connect all switches, run for two seconds, and return the same object."""
         self.connect(*self.switches)
         self.run_until(2.0)
         assert self.told.times("ready")
         return self
 
     def assert_is(self, health: Health) -> None:
-        """Fail unless switches and proxies have what the health asks for."""
+        """Fail unless switches and proxies have the rules and routes for this health."""
         wanted = Planner(self.topology).state(health)
         assert {name: switch.rules for name, switch in self.switches.items()} == wanted.rules
         assert {name: routes.installed for name, routes in self.routes.items()} == wanted.routes
@@ -280,7 +280,7 @@ def test_a_loss_during_a_return_is_answered_at_once(topology: Topology) -> None:
 
 @FABRICS
 def test_one_failure_that_takes_anothers_place_is_answered_at_once(topology: Topology) -> None:
-    """Of a link that is usable again and one that fails, one reconciliation may hear together."""
+    """One reconciliation may see both a link that is usable again and another that failed."""
     control = Control(topology).started()
     one, other = nic_links(topology)
     control.world.at(3.0, lambda: control.carrier(one, up=False))

@@ -18,7 +18,7 @@ times = st.floats(0.1, 10)
 
 
 def executions(repeats: Repeats, disturbed: list[bool], warmup: int = 1) -> Executions:
-    """What there is after so many executions; how long they took is their number."""
+    """Add executions while more are needed; number n takes 1 + n seconds."""
     done = Executions(warmup, repeats)
     for number, bad in enumerate(disturbed):
         if done.are_enough or len(done.all) == done.most:
@@ -61,7 +61,7 @@ def test_a_disturbed_warmup_is_a_warmup() -> None:
 def test_what_a_bucket_makes_good_disturbs_nothing(
     length_ms: int, count: int, disturbed: bool
 ) -> None:
-    """One second of two cores; the limit is 10 ms beyond the depth of 10 ms."""
+    """One second of two cores; pauses may exceed the depth of 10 ms by 10 ms in all."""
     ns = length_ms * 10**6
     pauses = tuple(Pause(2 * ns * n, 2 * ns * n + ns, n % 2) for n in range(count))
     log = PauseLog(2, 0, SECOND_NS, pauses)

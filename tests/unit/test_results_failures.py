@@ -1,4 +1,4 @@
-"""What a fault did to a job: verdicts, the JSON object and the table."""
+"""Impact of a fault on a job: verdicts, the JSON object and the table."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What executions that broke off, lost packets, paths and scales mean for a result."""
+"""Effects of incomplete executions, lost packets, paths and scales on a result."""
 
 import dataclasses
 import io
@@ -63,7 +63,7 @@ EXTRA_KEYS = [
 
 
 def repeat(ratio: float = 1.0, complete: bool = True, retransmits: int = 0) -> Repeat:
-    """An execution that took `ratio` times what is modeled."""
+    """An execution that took `ratio` times the modeled time."""
     seconds = PREDICTION.completion_s * ratio
     return Repeat(0, complete, seconds, 0, 0, retransmits, (), ())
 
@@ -150,7 +150,7 @@ def printed(cases: list[CaseResult], width: int) -> list[str]:
 
 
 def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
-    """The case's rival: it took as long, divided by `1 + slower`."""
+    """Return the case on rail-optimized, with its modeled time divided by `1 + slower`."""
     changes: dict[str, Any] = {
         "name": f"rail-optimized/all-to-all/{algorithm}",
         "fabric": dataclasses.replace(case.fabric, kind=FabricKind.RAIL_OPTIMIZED),

@@ -80,7 +80,7 @@ def test_traffic_within_a_domain_stays_there(topology: Topology) -> None:
 def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     topology: Topology, domains: int, rails: int
 ) -> None:
-    """Flows of one exchange per uplink: within one of even, whatever the number of spines."""
+    """No uplink has more than its even share of flows, rounded up, for any number of spines."""
     y, x = topology.spec.domains, topology.spec.domain_size
     if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
         return

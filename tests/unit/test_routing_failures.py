@@ -1,4 +1,4 @@
-"""Routing in any health, against searches of the graph that know nothing of its rules."""
+"""Routing under failures, against independent searches of the graph."""
 
 import heapq
 from collections import Counter
@@ -25,7 +25,7 @@ def path_or_none(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, 
 
 
 def reached(topology: Topology, health: Health, source: Gpu) -> set[str]:
-    """All nodes with a way from `source` over links that work, whoever forwards."""
+    """All nodes with a path from `source` over live links, through any transit node."""
     found, waiting = {source.name}, [source.name]
     while waiting:
         node = waiting.pop()
@@ -88,7 +88,7 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
-    """Dijkstra's algorithm over all nodes: a GPU on the way costs more than all links do."""
+    """Dijkstra's algorithm over all nodes: a transit GPU costs more than all links together."""
     settled: dict[str, int] = {}
     waiting = [(0, destination.name)]
     while waiting:
@@ -106,7 +106,7 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
 
 @given(fabrics_with_failures(5, 4))
 def test_distances_are_those_of_a_plain_search(case: Case) -> None:
-    """Few domains are measured, and the others that are alike have the same answers."""
+    """Distances are computed for representative domains only; domains alike share them."""
     topology, health = case
     asked = Distances(LiveLinks(topology, health))
     for destination in topology.gpus:
@@ -130,7 +130,7 @@ def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:
 
 
 def spread(topology: Topology, health: Health, domain: int) -> int:
-    """How far the NIC links of a domain that work are from carrying the same."""
+    """Largest difference in flows between live NIC links of a domain, in either direction."""
     loads = nic_loads(topology, health)
     links = [topology.link_of(gpu, LinkKind.NIC) for gpu in topology.domain(domain)]
     live = [link for link in links if health.is_live(link)]
@@ -155,7 +155,7 @@ def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
 def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
     kind: FabricKind, data: st.DataObject, y: int, x: int
 ) -> None:
-    """With as many spines as domains; fewer are shared by several domains, and less evenly."""
+    """There are as many spines as domains; fewer spines would be shared less evenly."""
     topology = build_topology(spec(kind, y, x, spines=y))
     lost = data.draw(st.sampled_from(topology.gpus))
     link = topology.link_of(lost, LinkKind.NIC)

@@ -36,7 +36,7 @@ def message(body: bytes, kind: int = rtnetlink.RTM_NEWROUTE) -> bytes:
 
 
 def decoded(body: bytes) -> Any:
-    """What pyroute2 reads in a route's message."""
+    """Return a route's message as pyroute2 decodes it."""
     made = rtmsg(message(body))
     made.decode()
     return made
@@ -53,7 +53,7 @@ def encoded(fields: dict[str, int], attributes: list[tuple[str, object]]) -> byt
 
 
 def ours(route: Route) -> dict[str, int]:
-    """The fixed part of a route of ours, as the kernel reports it."""
+    """Header fields of one of Railbed's routes, as the kernel reports them."""
     return {
         "family": socket.AF_INET,
         "dst_len": route.destination.prefixlen,

@@ -1,4 +1,4 @@
-"""Two runs side by side: whether they differ at all comes before by how much."""
+"""Comparison of two runs: first whether they differ at all, then by how much."""
 
 import io
 import json

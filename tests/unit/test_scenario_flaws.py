@@ -1,4 +1,4 @@
-"""Scenario files that are broken in rarer ways: one sentence each, and no traceback."""
+"""Rare errors in scenario files: one sentence for each, and no traceback."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ workloads:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """x.yaml in an empty folder, which we are in."""
+    """Return the path x.yaml in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return Path("x.yaml")
 

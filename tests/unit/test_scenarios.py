@@ -1,4 +1,4 @@
-"""Scenario files: what is taken, and the exact words for what is not."""
+"""Scenario files: accepted values, and the exact messages for refused ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,13 +38,13 @@ workloads:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to write x.yaml in, and to be in."""
+    """Return the path x.yaml in an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path / "x.yaml"
 
 
 def problems(text: str, *overrides: str) -> list[str]:
-    """What is said of a file x.yaml with this text."""
+    """Return the error messages for a file x.yaml with this text."""
     Path("x.yaml").write_text(text)
     with pytest.raises(InputError) as caught:
         load(Path("x.yaml"), overrides)

@@ -1,4 +1,4 @@
-"""Schedules do what their collective asks, and wrong ones cannot be built."""
+"""Schedules fulfill their collective, and invalid schedules are refused."""
 
 import itertools
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_a_schedule_without_one_of_its_transfers_is_refused(
 
 
 def without(schedule: Schedule, lost: int) -> Iterator[Transfer]:
-    """The transfers but one, numbered anew; what waited for it waits for what it waited for."""
+    """Yield all transfers but `lost`, renumbered; its dependents inherit its dependencies."""
     gone = schedule.transfers[lost]
     for transfer in schedule.transfers:
         if transfer.id != lost:
@@ -111,7 +111,7 @@ def test_the_digest_tells_schedules_apart() -> None:
 
 
 def test_pairwise_steps_have_one_sender_for_each_receiver() -> None:
-    """No two transfers to a receiver on one lane can be under way at once."""
+    """A receiver has at most one transfer under way on its HB link, and one on its NIC."""
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, 1000)
     by_receiver: dict[tuple[int, bool], list[Transfer]] = {}
     for transfer in schedule.transfers:

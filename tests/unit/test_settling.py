@@ -1,4 +1,4 @@
-"""What the controller's journal says of a failure."""
+"""Convergence, times and epochs of a failure, read from the controller's journal."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ NIC_S, HB_S = (wire_bytes(MEGABYTE) * 8 / rate_bps for rate_bps in (20e6, 180e6)
 
 
 def flow(pair: tuple[int, int], duration_s: float) -> Flow:
-    """A megabyte that has come."""
+    """A flow of one megabyte that was received in full."""
     return Flow(pair, sent_bytes=MEGABYTE, received_bytes=MEGABYTE, duration_s=duration_s)
 
 

@@ -1,4 +1,4 @@
-"""While rules change, switch by switch and stage by stage, every packet arrives."""
+"""Every packet arrives while rules change, switch by switch, in update rounds."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -22,15 +22,15 @@ Case = tuple[Topology, Health]
 
 
 def assert_all_arrive(pipeline: Pipeline, pairs: Iterable[tuple[Gpu, Gpu]]) -> None:
-    """`Pipeline` fails for a loop or a loss."""
+    """Send a packet for each pair; `Pipeline` fails for a loop or a loss."""
     for source, destination in pairs:
         pipeline.nodes(source, destination)
 
 
 def by_switches(routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
-    """The pairs between whose GPUs no switch hands packets to another GPU, to be forwarded.
+    """Yield the pairs on whose path no switch hands packets to a transit GPU.
 
-    That takes routes of several GPUs, which do not change at the same moment.
+    Other paths take routes of several GPUs, which do not change at the same moment.
     """
     gpus = routing.topology.gpu_by_name
     for source, destination in permutations(routing.topology.gpus, 2):
@@ -44,7 +44,7 @@ def by_switches(routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
 
 
 def forwarding(topology: Topology, old: DesiredState, new: DesiredState) -> DesiredState:
-    """The new state, with the routes by which GPUs still forward for those on old ways."""
+    """Return the new state, with the routes by which GPUs still forward for old paths."""
     return replace(
         new,
         routes={
@@ -63,9 +63,9 @@ def assert_nobody_is_lost(
     real: Health,
     ahead: Callable[[], set[str]] = set,
 ) -> None:
-    """From the state for one health to that for a better one, in a fabric of `real` health.
+    """Update from `before` to the better health `after`, on a fabric whose health is `real`.
 
-    `ahead` says which switches have a stage's rules already, when others have those before.
+    `ahead` returns the switches that already have a round's rules while others have the old ones.
     """
     old, new = desired_state(topology, before), desired_state(topology, after)
     distances = Distances(LiveLinks(topology, after))
@@ -84,7 +84,7 @@ def assert_nobody_is_lost(
 
 
 def some_switches(topology: Topology) -> st.SearchStrategy[set[str]]:
-    """Any of a fabric's switches."""
+    """Any set of a fabric's rail and spine switches."""
     return st.sets(st.sampled_from(topology.openflow_switches))
 
 
@@ -102,7 +102,7 @@ def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> N
 @pytest.mark.parametrize(
     ("size", "spines", "seed", "returned", "others"),
     [
-        # A rule for a whole rail, and others for GPUs of it that are further.
+        # A rule for a whole rail, and other rules for GPUs of that rail that are farther away.
         (
             3,
             6,
@@ -111,7 +111,7 @@ def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> N
             {"d0g0--hb0", "d0g1--rail1", "d1g0--hb1", "d1g0--rail0", "d2g0--hb2", "d2g1--hb2"}
             | {"d2g2--hb2", "rail0--spine0", "rail1--spine0", "rail2--spine0"},
         ),
-        # One rule for a whole rail becomes another, and one of its GPUs is behind another GPU.
+        # A rule for a whole rail is replaced; a GPU of that rail is behind a transit GPU.
         (
             2,
             2,

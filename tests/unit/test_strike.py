@@ -1,4 +1,4 @@
-"""Faults on the agenda of an execution: when they begin and end, and when a job gives up."""
+"""The fault timeline of an execution: when faults begin and end, and when a job aborts."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 3))
 
 
 class Breaker:
-    """Notes what is broken and mended, in place of a `FaultInjector`."""
+    """Records broken and repaired components, in place of a `FaultInjector`."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -40,7 +40,7 @@ class Breaker:
 
 
 class Agents:
-    """Notes whose death is announced."""
+    """Records the GPUs whose agents are announced as lost."""
 
     def __init__(self) -> None:
         self.lost: list[int] = []

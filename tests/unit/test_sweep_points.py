@@ -1,4 +1,4 @@
-"""From lists of values to points: all combinations, whole scenarios, all problems at once."""
+"""Sweep points from lists of values: all combinations, and all problems at once."""
 
 from io import StringIO
 from math import prod
@@ -31,7 +31,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def any_scenario(_: Scenario) -> None:
-    """Refuses nothing."""
+    """Accept every scenario."""
 
 
 def sweep(path: Path, *over: str, overrides: tuple[str, ...] = ()) -> Sweep:

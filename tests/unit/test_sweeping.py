@@ -1,4 +1,4 @@
-"""A sweep under way: what is run, what is not run again, and what is said of failed points."""
+"""Sweeps: which points are run, which are not run again, and reports of failed points."""
 
 import io
 import json
@@ -45,7 +45,7 @@ def a_sweep(values: int = 3, text: str = "scenario") -> Sweep:
 
 @dataclass
 class Fake:
-    """An executor without a machine: exit codes by point; an interruption where it is told to."""
+    """A fake executor: exit codes by point, and an interruption at point `interrupted_at`."""
 
     exit_codes: dict[int, int] = field(default_factory=dict)
     interrupted_at: int = 0
@@ -81,7 +81,7 @@ def folder(tmp_path: Path) -> SweepFolder:
 
 
 def run(folder: SweepFolder, executor: Fake) -> str:
-    """Run what is left; what is said meanwhile."""
+    """Run the unfinished points; return the printed progress."""
     text = io.StringIO()
     with sweep_listener(Console(file=text), folder) as listener:
         Sweeping(folder, executor, listener).run()
@@ -89,7 +89,7 @@ def run(folder: SweepFolder, executor: Fake) -> str:
 
 
 def again(folder: SweepFolder) -> SweepFolder:
-    """The folder as another process finds it."""
+    """Open the folder again, as another process does."""
     return open_sweep(folder.path)
 
 

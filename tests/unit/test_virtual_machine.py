@@ -1,4 +1,4 @@
-"""What goes into a virtual machine and what comes back; the machine itself is a system test."""
+"""Inputs and results of a virtual machine; the machine itself is a system test."""
 
 import subprocess
 from pathlib import Path

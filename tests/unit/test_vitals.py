@@ -1,4 +1,4 @@
-"""Readings of the kernel's text, and the arithmetic of windows."""
+"""CPU samples: parsing of the kernel's text, and the arithmetic of windows."""
 
 import struct
 from typing import Any
@@ -63,7 +63,7 @@ times = st.integers(0, 10**12)
 
 @given(times, times, st.integers(1, 10**9), st.integers(1, 64))
 def test_shares_are_never_more_than_all(idle: int, busy: int, length_ns: int, cores: int) -> None:
-    """The kernel counts idleness in ticks: in a short window there may seem to be too much."""
+    """The kernel counts idle time in ticks: a short window may seem to have too much of it."""
     after = reading(length_ns, cores=cores, idle_s=idle / 1e9, switches={1: ThreadTime(busy, idle)})
     found = window(reading(0, cores=cores, switches={1: ThreadTime(0, 0)}), after)
     shares = (found.idle, found.steal, found.switch_busy, found.switch_delay, found.stalled or 0)

@@ -1,19 +1,19 @@
 """The agent of a GPU proxy: executes one rank's part of a schedule over warm TCP connections.
 
-It runs inside the proxy with Python's standard library alone. The run talks to it over a Unix
-socket, one JSON object a line, one answer for each request:
+It runs inside the proxy and needs only Python's standard library. The agent client talks to it
+over a Unix socket: one JSON object a line, one answer for each request:
 
     {"do": "load", ...program...}      connect to the peers       -> {"loaded": true}
-    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "records", ...}
-    {"do": "abort"}                    while running: stop, answer the run with what there is
+    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "sends", ...}
+    {"do": "abort"}                    stop the execution; its answer holds the records so far
     {"do": "reset"}                    close all connections       -> {"reset": true}
 
-When the run's end of the socket closes, the agent ends: nothing outlives a killed run.
+The agent exits when the client's end of the socket closes, so nothing outlives a killed run.
 
-On the wire a transfer is its number and length (8 bytes) and the payload; the receiver confirms
-it with its number (4 bytes) on the same connection. A receiver that must first be free says so
-with the number and the highest bit, when it is (a rendezvous). One thread, one `epoll`: a GPU's
-transfers on its HB link and on its NIC go on side by side.
+On the wire, a transfer is a header (number and length, 8 bytes) and the payload. The receiver
+confirms it by sending its number (4 bytes) on the same connection. In a rendezvous, the receiver
+first reports ready-to-receive: the number with its highest bit set. One thread serves all sockets
+with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrently.
 """
 
 import array
@@ -37,9 +37,9 @@ CLEAR_TO_SEND = 1 << 31
 HELLO = struct.Struct("!I")
 Message = dict[str, Any]
 
-# A small buffer keeps queues, and so the time until the last byte is confirmed, short.
+# A small send buffer keeps queues short, and so the time until the last byte is confirmed.
 SEND_BUFFER_BYTES = 128 * 1024
-# A receiver is woken when this much has come, not for each packet.
+# Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet.
 RECEIVE_BATCH_BYTES = 128 * 1024
 SLICE_BYTES = 1024 * 1024
 ZEROS = memoryview(bytes(SLICE_BYTES))
@@ -48,7 +48,7 @@ TOTAL_RETRANSMITS = struct.Struct("=100xI")
 
 
 class Send:
-    """A transfer that this rank sends; its times in nanoseconds of CLOCK_MONOTONIC."""
+    """A transfer that this rank sends; times are nanoseconds of CLOCK_MONOTONIC, 0 if not yet."""
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_clearance, self.chunks = entry
@@ -67,7 +67,7 @@ class Receive:
 
 
 class Outgoing:
-    """The connection to one peer: what waits to be written, and what waits to be confirmed."""
+    """The connection to one peer: transfers still to be written, and reply bytes not yet parsed."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -76,7 +76,7 @@ class Outgoing:
 
 
 class Incoming:
-    """The connection from one peer: the transfer that is arriving."""
+    """The connection from one peer, and the transfer that is arriving on it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -87,22 +87,22 @@ class Incoming:
 
 
 class Payloads:
-    """Synthetic bytes: nothing is kept."""
+    """Synthetic payloads: send zeros, discard received bytes."""
 
     def outgoing(self, send: Send) -> memoryview:
-        """The next bytes of a transfer."""
+        """Return the next bytes to send of a transfer."""
         return ZEROS[: send.size_bytes - send.offset]
 
     def receive(self, incoming: Incoming) -> int:
-        """Take what has arrived; the kernel drops it without copying (tcp(7), MSG_TRUNC)."""
+        """Receive and return a byte count; the kernel drops the bytes (tcp(7), MSG_TRUNC)."""
         count = min(incoming.remaining, SLICE_BYTES)
         return incoming.sock.recv_into(SCRATCH, count, socket.MSG_TRUNC)
 
     def arrived(self, receive: Receive, payload: bytearray) -> None:
-        """All of a transfer is here."""
+        """Process a complete transfer; synthetic bytes need nothing."""
 
     def errors(self) -> list[str]:
-        """What is wrong with the result."""
+        """Return the errors in the result; synthetic bytes have none."""
         return []
 
 
@@ -110,12 +110,12 @@ SCRATCH = bytearray(SLICE_BYTES)
 
 
 def initial_value(rank: int, chunk: int, element: int) -> float:
-    """A number whose sums over thousands of ranks are exact in a double."""
+    """Return a number whose sums over thousands of ranks are exact in a double."""
     return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
 
 
 class VerifiedPayloads(Payloads):
-    """Real numbers: what a rank holds, chunk by chunk, and what it must hold in the end."""
+    """Real numbers: the chunks that a rank holds, and the result that it must hold in the end."""
 
     def __init__(self, rank: int, verify: dict[str, Any]) -> None:
         self.elements = verify["elements"]
@@ -123,23 +123,23 @@ class VerifiedPayloads(Payloads):
         self.chunks = {chunk: self.contribution(rank, chunk) for chunk in verify["initial"]}
 
     def contribution(self, rank: int, chunk: int) -> "array.array[float]":
-        """What a rank has for a chunk before."""
+        """Return the values that a rank contributes to a chunk."""
         values = (initial_value(rank, chunk, element) for element in range(self.elements))
         return array.array("d", values)
 
     def outgoing(self, send: Send) -> memoryview:
-        """The next bytes of a transfer."""
+        """Return the next bytes to send of a transfer."""
         if send.payload is None:
             send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
         return send.payload[send.offset :]
 
     def receive(self, incoming: Incoming) -> int:
-        """Take what has arrived."""
+        """Receive into the payload buffer; return the number of bytes."""
         done = len(incoming.payload) - incoming.remaining
         return incoming.sock.recv_into(memoryview(incoming.payload)[done:])
 
     def arrived(self, receive: Receive, payload: bytearray) -> None:
-        """Put the chunks of a transfer in their places, or add them."""
+        """Store the chunks of a complete transfer, or add them to those held (reduction)."""
         step = self.elements * 8
         for index, chunk in enumerate(receive.chunks):
             values = array.array("d", payload[index * step : (index + 1) * step])
@@ -148,11 +148,11 @@ class VerifiedPayloads(Payloads):
             self.chunks[chunk] = values
 
     def errors(self) -> list[str]:
-        """A sentence for each chunk that is not, element by element, what it must be."""
+        """Return a sentence for each chunk that is missing or has a wrong element."""
         return [error for chunk, ranks in self.expected for error in self.check(chunk, ranks)]
 
     def check(self, chunk: int, ranks: list[int]) -> list[str]:
-        """Compare a chunk with the sum of the contributions of `ranks`."""
+        """Compare a chunk with the sum of the contributions of `ranks`; return the first error."""
         held = self.chunks.get(chunk)
         if held is None:
             return [f"chunk {chunk} never arrived"]
@@ -180,7 +180,7 @@ class Agent:
     # Requests
 
     def serve(self) -> None:
-        """Answer requests until the run's end of the control socket closes."""
+        """Answer requests until the client closes the control socket."""
         while True:
             request = self.next_request()
             if request["do"] == "load":
@@ -191,7 +191,7 @@ class Agent:
                 self.answer(self.reset())
 
     def next_request(self) -> Message:
-        """The next line, serving the sockets meanwhile."""
+        """Return the next request; serve the sockets until it arrives."""
         while b"\n" not in self.unread:
             self.poll(None)
         line, self.unread = self.unread.split(b"\n", 1)
@@ -199,7 +199,7 @@ class Agent:
         return request
 
     def on_control(self, _events: int) -> None:
-        """Collect requests; an abort takes effect at once."""
+        """Collect requests; an abort takes effect at once, a closed socket ends the agent."""
         data = self.control.recv(SLICE_BYTES)
         if not data:
             os._exit(0)
@@ -207,14 +207,14 @@ class Agent:
         self.aborted = self.aborted or b'"abort"' in data
 
     def answer(self, answer: Message) -> None:
-        """Send one line."""
+        """Send an answer as one line."""
         self.control.setblocking(True)
         self.control.sendall(json.dumps(answer).encode() + b"\n")
 
     # Connections
 
     def load(self, program: Message) -> Message:
-        """Take a program: connect to whom it sends, wait for whom it receives from."""
+        """Load a program: connect to its destinations, wait until its sources have connected."""
         self.program = program
         self.prepare()
         for peer, address in program["peers"].items():
@@ -236,7 +236,7 @@ class Agent:
         self.selector.register(sock, selectors.EVENT_READ, self.writer(connection))
 
     def on_connection(self, _events: int) -> None:
-        """A peer has connected: it says its rank first."""
+        """Accept a connection from a peer, which sends its rank first."""
         sock, _address = self.listener.accept()
         tune(sock)
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
@@ -246,7 +246,7 @@ class Agent:
         self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
 
     def reset(self) -> Message:
-        """Forget all peers: ranks move to other GPUs, or left half a transfer on its way."""
+        """Close all connections: ranks move to other GPUs, or a transfer was left unfinished."""
         sockets = [connection.sock for connection in self.outgoing.values()]
         sockets += [connection.sock for connection in self.incoming.values()]
         for sock in sockets:
@@ -282,7 +282,7 @@ class Agent:
         return answer
 
     def prepare(self) -> None:
-        """Fresh state for one execution, before any peer can begin it."""
+        """Reset the state for the next execution, before any peer can begin it."""
         program, self.aborted = self.program, False
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
@@ -298,26 +298,26 @@ class Agent:
         self.payloads = VerifiedPayloads(program["rank"], verify) if verify else Payloads()
 
     def start(self, send: Send) -> None:
-        """All that a transfer waited for is done: it is the next on its connection."""
+        """Queue a transfer on its connection, as everything that it waited for is done."""
         connection = self.outgoing[send.peer]
         connection.queue.append(send)
         if len(connection.queue) == 1:
             self.write(connection)
 
     def done(self, transfer_id: int) -> None:
-        """A transfer has been confirmed or has arrived: go on with what waited for it."""
+        """Note that a transfer was confirmed or has arrived; release the sends that wait for it."""
         self.open -= 1
         for send in self.waiting.pop(transfer_id, ()):
             self.release(send)
 
     def release(self, send: Send) -> None:
-        """One of the things that a transfer waits for has happened."""
+        """Note that one condition of a transfer is met; start the transfer if it was the last."""
         send.missing -= 1
         if not send.missing:
             self.start(send)
 
     def writer(self, connection: Outgoing) -> Callable[[int], None]:
-        """What to do when the connection to a peer is ready."""
+        """Return the event handler of the connection to a peer."""
 
         def on_ready(events: int) -> None:
             if events & selectors.EVENT_READ:
@@ -328,7 +328,7 @@ class Agent:
         return on_ready
 
     def write(self, connection: Outgoing) -> None:
-        """Write as much as the socket takes; ask to be woken when there is more."""
+        """Write as much as the socket takes; poll it for writing while transfers are queued."""
         while connection.queue and self.write_one(connection, connection.queue[0]):
             connection.queue.popleft()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.queue else 0)
@@ -337,7 +337,7 @@ class Agent:
             self.selector.modify(connection.sock, events, key.data)
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
-        """Write a transfer; whether all of it is in the socket's buffer."""
+        """Write a transfer; return whether all of it is in the socket's buffer."""
         try:
             if not send.started_ns:
                 now_ns = time.monotonic_ns()
@@ -352,7 +352,7 @@ class Agent:
         return True
 
     def on_reply(self, connection: Outgoing) -> None:
-        """The peer has all bytes of a transfer, or is ready for one."""
+        """Handle replies of a peer: a transfer is confirmed, or the peer is ready to receive it."""
         connection.unread += received(connection.sock.recv(4096))
         while len(connection.unread) >= REPLY.size:
             (reply,) = REPLY.unpack_from(connection.unread)
@@ -364,7 +364,7 @@ class Agent:
                 self.done(reply)
 
     def on_data(self, connection: Incoming) -> None:
-        """Bytes of a peer: a header, or the payload of the transfer that it began."""
+        """Read from a peer: a header, or payload of the transfer that the last header announced."""
         if connection.transfer is None:
             self.on_header(connection)
             return
@@ -379,7 +379,7 @@ class Agent:
             self.on_arrival(connection, connection.transfer)
 
     def on_header(self, connection: Incoming) -> None:
-        """The first bytes of a transfer."""
+        """Read the header of a transfer, which may arrive in parts."""
         missing = HEADER.size - len(connection.header)
         connection.header += received(connection.sock.recv(missing))
         if len(connection.header) < HEADER.size:
@@ -391,7 +391,7 @@ class Agent:
         set_batch(connection)
 
     def on_arrival(self, connection: Incoming, receive: Receive) -> None:
-        """The last byte is here: confirm, and go on with what waited for it."""
+        """Confirm a complete transfer, report ready-to-receive, and release what waits for it."""
         connection.transfer = None
         receive.arrived_ns = time.monotonic_ns()
         connection.sock.send(REPLY.pack(receive.id))
@@ -402,9 +402,9 @@ class Agent:
         self.done(receive.id)
 
     def poll(self, timeout_s: float | None) -> None:
-        """Serve the sockets that are ready. A peer that is gone ends the execution, not the agent.
+        """Serve the sockets that are ready. A lost peer ends the execution, not the agent.
 
-        What was recorded until then is still answered.
+        The answer still holds the records until then.
         """
         for key, events in self.selector.select(timeout_s):
             try:
@@ -414,31 +414,31 @@ class Agent:
                 self.aborted = True
 
     def retransmits(self) -> int:
-        """Segments that this rank has had to send again, ever."""
+        """Return the segments that this rank has retransmitted on its open connections."""
         return sum(total_retransmits(connection.sock) for connection in self.outgoing.values())
 
 
 def tune(sock: socket.socket) -> None:
-    """Send at once, keep the socket's own queue short."""
+    """Disable Nagle's algorithm, and keep the send buffer small."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def set_batch(connection: Incoming) -> None:
-    """Ask to be woken when a batch, or the rest of the transfer, is here."""
+    """Wake the receiver once a batch, or the rest of the transfer, has arrived."""
     batch = min(connection.remaining, RECEIVE_BATCH_BYTES)
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
 
 
 def received(data: bytes) -> bytes:
-    """`data`, unless it says that the peer is gone."""
+    """Return `data`; raise `ConnectionError` if it is empty, as the peer has closed."""
     if not data:
         raise ConnectionError("a peer closed its connection")
     return data
 
 
 def total_retransmits(sock: socket.socket) -> int:
-    """Segments that a connection has sent again."""
+    """Return the number of segments that a connection has retransmitted."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size)
     return int(TOTAL_RETRANSMITS.unpack(info)[0])
 
@@ -450,15 +450,15 @@ def wait_until(moment_ns: int) -> None:
 
 
 def cpu_s() -> float:
-    """Seconds of processor time that this process has used."""
+    """Return the seconds of processor time that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def serve(path: str) -> None:
-    """Wait for the run to connect to the Unix socket at `path`, then serve it.
+    """Wait for the client to connect to the Unix socket at `path`, then serve it.
 
-    When that socket is there, peers can connect.
+    Once that socket exists, peers can connect.
     """
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)

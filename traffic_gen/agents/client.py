@@ -1,4 +1,4 @@
-"""All agents of a run, seen from outside: load programs, start them together, collect records."""
+"""Control all agents of a run: load programs, start them together, collect records."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ from model.workload.schedule import Schedule, Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
-# All agents must have read the start time before it comes.
+# Delay of a start, a constant and a part per GPU: all agents must have read the start time by then.
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
@@ -25,22 +25,22 @@ ANSWER_S = 5
 
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
-# Is told the seconds since an execution's start, again and again; says when to be told next.
-# It may raise `Aborted`.
+# Callback(seconds since an execution's start); returns the seconds until its next call, which may
+# come earlier. It may raise `Aborted`.
 OnTick = Callable[[float], float]
 
 
 def no_ticks(_since_start_s: float) -> float:
-    """An agenda with nothing on it."""
+    """Do nothing, and ask for no further call: an empty fault timeline."""
     return inf
 
 
 class Aborted(Exception):
-    """The job gives an execution up: what is on the agenda asks for it."""
+    """The job gives up an execution; raised by an `OnTick` callback."""
 
 
 class Incomplete(EmulationError):
-    """A run ended early. `repeat` keeps what was recorded until then, marked incomplete."""
+    """A run ended early; `repeat` holds the records until then, marked incomplete."""
 
     def __init__(self, cause: EmulationError, repeat: Repeat) -> None:
         super().__init__(str(cause))
@@ -48,7 +48,7 @@ class Incomplete(EmulationError):
 
 
 class AgentClient:
-    """The agents of all GPUs, in the topology's order; a job's ranks are placed on some of them.
+    """Client of the agents of all GPUs, in the topology's order; ranks are placed on some of them.
 
     `check` raises `EmulationError` when a part of the testbed has died.
     """
@@ -59,11 +59,11 @@ class AgentClient:
         self._check = check
         self._gpus = list(range(len(self._sockets)))
         self._dead: set[int] = set()
-        # How long the cause is looked for when an agent is gone.
+        # How long to wait for `check` to name the cause when an agent is gone.
         self._patience_s = 1.0
 
     def place(self, gpus: Sequence[int]) -> None:
-        """Give each rank a GPU, by number. All connections are closed: they were for others."""
+        """Place each rank on a GPU, by number; close all connections of the previous placement."""
         self._gpus = list(range(len(self._sockets)))
         everyone = [gpu for gpu in self._gpus if gpu not in self._dead]
         for gpu in everyone:
@@ -72,13 +72,13 @@ class AgentClient:
         self._gpus = list(gpus)
 
     def lose(self, gpu: int) -> None:
-        """An agent has been killed on purpose: nobody waits for it."""
+        """Stop waiting for the agent of a GPU, which was killed on purpose."""
         self._dead.add(gpu)
 
     def load(
         self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
     ) -> None:
-        """Give every agent its part, and have all connections opened."""
+        """Send every agent its program, and wait until all connections are open."""
         self._load(programs(schedule, addresses, verify=verify))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
@@ -89,9 +89,9 @@ class AgentClient:
     def run(
         self, schedule: Schedule, number: int, at_most_s: float, on_tick: OnTick = no_ticks
     ) -> Repeat:
-        """Execute the loaded schedule once; raises `Incomplete` if a part of the testbed dies.
+        """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
-        What is on the agenda is done meanwhile, and when it raises `Aborted`, the agents stop.
+        `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, the agents stop.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns, answers = self._start(ranks, at_most_s), Answers()
@@ -111,7 +111,7 @@ class AgentClient:
         addresses: Mapping[tuple[int, int], str],
         at_most_s: float,
     ) -> Repeat:
-        """Transfers that are no collective's, once; raises `EmulationError` if they do not end."""
+        """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
         self._load(programs_of(ranks, transfers, addresses))
         start_ns, answers = self._start(ranks, at_most_s), Answers()
@@ -129,11 +129,11 @@ class AgentClient:
         return start_ns
 
     def _look_away(self) -> None:
-        """The cause is known: nobody is looked after any more."""
+        """Stop checking the testbed, as the cause of the failure is known."""
         self._check, self._patience_s = (lambda: None), 0.0
 
     def _abort(self, ranks: Iterable[int], answers: Answers) -> Answers:
-        """Have those that still answer stop, and keep what they have; the dead have no records."""
+        """Stop the agents that still answer, and add their answers; dead agents have no records."""
         alive = [rank for rank in ranks if self._gpus[rank] not in self._dead]
         missing = [rank for rank in alive if rank not in answers]
         deadline = time.monotonic() + ABORT_DEADLINE_S
@@ -164,7 +164,7 @@ class AgentClient:
         at_most_s: float,
         on_tick: OnTick,
     ) -> None:
-        """Fill `answers` with those to an execution."""
+        """Fill `answers` with the agents' answers to a run request."""
         deadline = start_ns / 1e9 + at_most_s + ANSWER_S
         since_start = functools.partial(_seconds_since, start_ns)
         self._wait(ranks, answers, deadline, "finish a repeat", lambda: on_tick(since_start()))
@@ -177,7 +177,7 @@ class AgentClient:
         what: str,
         pause_s: Callable[[], float] = lambda: inf,
     ) -> None:
-        """Fill `answers` until every rank has answered; look after the testbed meanwhile."""
+        """Fill `answers` until all ranks have answered; check the testbed; raise at `deadline`."""
         poll = select.poll()
         waiting = {self._descriptor(rank): rank for rank in ranks if rank not in answers}
         for descriptor in waiting:
@@ -200,7 +200,7 @@ class AgentClient:
         return self._sockets[self._gpus[rank]].fileno()
 
     def _receive(self, rank: int) -> Answer | None:
-        """Read what is there; an answer once its line is whole."""
+        """Read from an agent; return its answer if the line is complete, else `None`."""
         gpu = self._gpus[rank]
         try:
             data = self._sockets[gpu].recv(1 << 20)
@@ -216,7 +216,7 @@ class AgentClient:
         return answer
 
     def _lost(self, rank: int, what: str) -> NoReturn:
-        """An agent is gone: what died has the better story, if it can be found."""
+        """Raise for a lost agent, after waiting briefly for `check` to name the cause."""
         deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             self._check()
@@ -230,7 +230,7 @@ def _seconds_since(start_ns: int) -> float:
 
 @contextmanager
 def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[AgentClient]:
-    """Connect to the agents behind `sockets`. They end when the context does."""
+    """Connect to the agents at `sockets`. The agents end when the context does."""
     with ExitStack() as stack:
         connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
         for connection, place in zip(connected, sockets, strict=True):
@@ -271,7 +271,7 @@ def _by_rank(ranks: Iterable[int], answers: Answers, key: str) -> tuple[int, ...
 def _records(
     transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
 ) -> Iterator[TransferRecord]:
-    """Both ends' times of every transfer, from the common start on."""
+    """Yield every transfer's times at both ends, in ns since the common start; 0 if not reached."""
     sends = {s[0]: s[1:] for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
     for transfer in transfers:

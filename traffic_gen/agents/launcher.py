@@ -1,12 +1,13 @@
-"""The agents of all GPU proxies that are processes: one program forks them.
+"""Fork the agents of all GPU proxies that are processes from one program.
 
-Each gets a network namespace of its own and is named after its GPU. They share the memory of what
-they have not changed, and none has to load Python again: a hundred start in the time of ten.
+Each agent gets its own network namespace and is named after its GPU. Agents share unmodified
+memory, and none has to load Python again: a hundred start in the time of ten.
 
     launcher.py PROCESS_IDS SOCKET...
 
-writes the processes' ids to a file, a JSON object by socket, and stays; when it ends, all end. What
-an agent says goes to a log beside its socket. Python's standard library alone, as in `agent.py`.
+It writes the process ids to a file, a JSON object by socket, and keeps running; when it ends, all
+agents end. An agent's output goes to a log beside its socket. Like `agent.py`, it needs only
+Python's standard library.
 """
 
 import ctypes
@@ -25,10 +26,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(process_ids: Path, sockets: list[Path]) -> None:
-    """Start all agents, say who they are, and wait."""
+    """Start all agents, write their process ids to a file, and wait for signals."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     agent = importlib.import_module("traffic_gen.agents.agent")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to be buried
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children
     gc.freeze()
     started = {str(path): _fork(agent, path) for path in sockets}
     unnamed = process_ids.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""A schedule as programs: for each rank what it sends, what it receives, and from whom to whom."""
+"""Convert a schedule to programs: the sends and receives of each rank, with its peers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Program = dict[str, Any]
 def programs(
     schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
 ) -> dict[int, Program]:
-    """The program of each rank, as of `programs_of`.
+    """Return the program of each rank for a schedule (see `programs_of`).
 
     With `verify`, ranks send real numbers and check the collective's result.
     """
@@ -29,9 +29,9 @@ def programs_of(
     *,
     real: bool = False,
 ) -> dict[int, Program]:
-    """One program a rank. `addresses` gives, for (source, destination), where the source connects.
+    """Return a program per rank; `addresses` maps (source, destination) to the address to use.
 
-    With `real` data, ranks are told which chunks a transfer carries.
+    With `real` data, programs also list the chunks that each transfer carries.
     """
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
@@ -58,7 +58,7 @@ def programs_of(
 
 
 def _verification(schedule: Schedule, rank: int) -> dict[str, Any]:
-    """What a rank starts with, and whose numbers it must hold the sum of in the end."""
+    """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up."""
     expected = wanted(schedule.collective, schedule.gpus, rank)
     return {
         "elements": schedule.chunk_bytes // ELEMENT_BYTES,

@@ -1,1 +1,1 @@
-"""Probes at 1 kHz, and probes that show their path."""
+"""Probes at 1 kHz that measure blackouts, and probes that trace paths."""

@@ -1,4 +1,4 @@
-"""What a prober's records say: how long a pair could not be reached, and how many probes were lost.
+"""Evaluate a prober's records: how long pairs were unreachable, and how many probes were lost.
 
 All times are nanoseconds of CLOCK_MONOTONIC, as in the journal of the controller.
 """
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-# From before any probe until after all of them.
+# An interval that contains all probes.
 ALWAYS_NS = (0, 1 << 62)
 
 
 @dataclass(frozen=True)
 class PairRecord:
-    """The probes of one ordered pair. A probe's number is its place in `sent_ns`.
+    """The probes of one ordered pair. A probe's number is its index in `sent_ns`.
 
-    `arrived_ns` has the arrival times of those that arrived, by number, in whatever order they
-    came. The prober waits for what is on its way when it stops: what is not here is lost.
+    `arrived_ns` maps the numbers of the probes that arrived, in any order, to their arrival times.
+    The prober waits for probes in flight when it stops: probes not listed here are lost.
     """
 
     name: str
@@ -28,10 +28,10 @@ class PairRecord:
 
 @dataclass(frozen=True)
 class Blackout:
-    """Probes of a pair that were sent one after the other, `lost` of them, and all lost.
+    """A maximal sequence of `lost` consecutive probes of a pair that were all lost.
 
-    It lasts from the sending of the first of them, `begin_ns`, until the arrival of the probe that
-    was sent after the last of them, `end_ns`; that is `None` if there is no such probe.
+    `begin_ns` is when the first of them was sent, `end_ns` when the probe sent after the last of
+    them arrived; `None` if there is no such probe.
     """
 
     pair: str
@@ -41,17 +41,17 @@ class Blackout:
 
     @property
     def duration_ms(self) -> float:
-        """How long it lasted, in milliseconds; infinity if no end was seen."""
+        """Duration in milliseconds; infinity if no end was seen."""
         return math.inf if self.end_ns is None else milliseconds(self.end_ns - self.begin_ns)
 
 
 def milliseconds(nanoseconds: int) -> float:
-    """A duration in milliseconds."""
+    """Convert a duration from nanoseconds to milliseconds."""
     return nanoseconds / 1e6
 
 
 def read_records(text: str) -> list[PairRecord]:
-    """The records of a prober, in the format that `traffic_gen.probes.prober` describes."""
+    """Parse a prober's records, in the format that `traffic_gen.probes.prober` describes."""
     return [_pair_record(entry) for entry in json.loads(text)["pairs"]]
 
 
@@ -69,9 +69,9 @@ def _pair_record(entry: Mapping[str, object]) -> PairRecord:
 
 
 def blackouts(record: PairRecord) -> list[Blackout]:
-    """All blackouts of a pair, in the order in which they began; no two share a probe.
+    """Return all blackouts of a pair, in the order in which they began; no two share a probe.
 
-    One that ends with a probe that is slow to arrive may end after the next has begun.
+    A blackout that ends with a slow probe may end after the next one has begun.
     """
     found = []
     for is_lost, run in groupby(range(len(record.sent_ns)), lambda n: n not in record.arrived_ns):
@@ -83,10 +83,10 @@ def blackouts(record: PairRecord) -> list[Blackout]:
 
 
 def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
-    """The longest blackout of any pair that was not over at a time; `None` if there is none.
+    """Return the longest blackout of any pair that ended after `after_ns`; `None` if none did.
 
-    A blackout whose end was not seen is the longest. Probes that were on their way at the time are
-    lost too if something broke there and then, so a blackout may begin a little before.
+    A blackout whose end was not seen counts as the longest. A fault also drops probes in flight,
+    so a blackout may begin a little before `after_ns`.
     """
     candidates = [
         blackout
@@ -98,7 +98,7 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
 
 
 def lost(records: Iterable[PairRecord], between: tuple[int, int]) -> int:
-    """How many of the probes that were sent from one time on and before another are lost."""
+    """Count the lost probes among those sent in the half-open interval `between`."""
     begin_ns, end_ns = between
     return sum(
         begin_ns <= sent_ns < end_ns and number not in record.arrived_ns

@@ -1,6 +1,6 @@
 """Packets of RoCEv2 shape: IPv4, UDP to port 4791, an InfiniBand base transport header (BTH).
 
-They probe a fabric, and no RDMA adapter takes them. Source: InfiniBand Architecture Specification,
+They probe a fabric; no RDMA adapter receives them. Source: InfiniBand Architecture Specification,
 volume 1, annex A17 (RoCEv2), and its section 9.2 (BTH).
 """
 
@@ -13,18 +13,18 @@ IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES = 20, 8, 12
 # The packet sequence number (PSN) is the BTH's last three bytes, in network order.
 PSN_BYTES = 3
 PSN_OFFSET = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES - PSN_BYTES
-UD_SEND_ONLY = 0x64  # unreliable datagram: nobody acknowledges
+UD_SEND_ONLY = 0x64  # unreliable datagram: no acknowledgements
 
 
 def probe_packet(
     source: IPv4Address, destination: IPv4Address, source_port: int, sequence: int = 0
 ) -> bytes:
-    """An IPv4 packet of 44 bytes with `sequence`, modulo 2^24, as its PSN.
+    """Build an IPv4 packet of 44 bytes with `sequence`, modulo 2^24, as its PSN.
 
-    A sender may write another PSN at `PSN_OFFSET`: the UDP checksum is 0, which is none, as annex
-    A17 advises, and nobody looks at the invariant CRC at the end. So small a packet travels in the
-    shapers' class for small packets, past queues of data. Importing scapy takes a third of a
-    second: it is imported here, for those who need it.
+    A sender may write another PSN at `PSN_OFFSET`: the UDP checksum is 0 (none), as annex A17
+    advises, and no receiver checks the invariant CRC at the end. A packet this small travels in
+    the shapers' class for small packets, past queues of data. Importing scapy takes a third of a
+    second, so it is imported here, only when needed.
     """
     logging.getLogger("scapy").setLevel(logging.ERROR)
     from scapy.contrib.roce import BTH

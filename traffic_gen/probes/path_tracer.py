@@ -1,4 +1,4 @@
-"""Probes that show their way: sent between GPUs, seen at the switches' ports, received or not."""
+"""Trace paths: send probes between GPUs, observe them at switch ports and at the receivers."""
 
 import select
 import socket
@@ -16,25 +16,25 @@ from model.measurement.traces import Trace
 from traffic_gen.probes.packet import IP_HEADER_BYTES, ROCE_PORT, probe_packet
 from traffic_gen.probes.port_capture import Flow, PortCapture, port_capture
 
-# As with real RoCE, the flows of a pair differ in their source ports: what hashes shows itself.
+# As with real RoCE, flows of a pair differ in their source ports, which reveals ECMP by hashing.
 SOURCE_PORTS = range(49152, 49168)
-# So few probes under way at a time fit into every queue and every socket's buffer.
+# The probes in flight to this many destinations fit into every queue and every socket's buffer.
 DESTINATIONS_AT_ONCE = 8
-# A probe is lost when for so long nothing has arrived.
+# Missing probes are lost when nothing has arrived for this long.
 SILENCE_S = 0.5
 DEADLINE_S = 10
 
 
 @dataclass(frozen=True)
 class PathProbes:
-    """In each proxy's namespace a socket that sends and one that receives; a capture of ports."""
+    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports."""
 
     senders: Mapping[Gpu, socket.socket]
     receivers: Mapping[Gpu, socket.socket]
     capture: PortCapture
 
     def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
-        """Each other GPU, with what became of all probes to it."""
+        """Yield each other GPU with the traces of all probes to it."""
         others = [gpu for gpu in self.receivers if gpu != source]
         for first in range(0, len(others), DESTINATIONS_AT_ONCE):
             yield from self._traces(source, others[first : first + DESTINATIONS_AT_ONCE])
@@ -53,7 +53,7 @@ class PathProbes:
             yield gpu, tuple(Trace(tuple(hops[flow]), flow in arrived) for flow in flows[gpu])
 
     def _send(self, source: Gpu, flows: Sequence[Flow]) -> None:
-        """One probe for each flow. Scapy takes a millisecond for a packet: it makes the first."""
+        """Send a probe for each flow. Scapy builds only the first, as it takes 1 ms per packet."""
         packet = probe_packet(*flows[0])
         behind_port = packet[IP_HEADER_BYTES + 2 :]
         for flow in flows:
@@ -62,7 +62,7 @@ class PathProbes:
                 self.senders[source].sendto(probe, (str(flow.destination), 0))
 
     def _arrivals(self, expected: set[Flow]) -> set[Flow]:
-        """The probes that arrive; waits until all have, or no more come."""
+        """Return the flows that arrive; wait until all have, or nothing arrives for `SILENCE_S`."""
         poll, arrived = select.poll(), set[Flow]()
         owners = {receiver.fileno(): gpu for gpu, receiver in self.receivers.items()}
         for descriptor in owners:
@@ -93,7 +93,7 @@ def _flows(source: Gpu, destination: Gpu) -> list[Flow]:
 
 @contextmanager
 def path_probes(topology: Topology, process_ids: Mapping[str, int]) -> Iterator[PathProbes]:
-    """Open the sockets in the namespaces of the GPU proxies, whose process ids are by name."""
+    """Open the sockets in the GPU proxies' namespaces; `process_ids` are by GPU name."""
     with ExitStack() as stack:
         senders, receivers = {}, {}
         for gpu in topology.gpus:

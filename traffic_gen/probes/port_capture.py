@@ -1,7 +1,7 @@
-"""What passes the ports of the switches: the probes that each takes in and sends out, in order.
+"""Capture probes at switch ports: those that each port receives and sends, in order.
 
-A packet socket (packet(7)) in the switches' namespace is shown every frame at their ports. A packet
-is told from others by what is in it, so what else is on the wire does not matter.
+A packet socket (packet(7)) in the switches' namespace gets a copy of every frame at their ports.
+Probes are recognized by their headers, so other traffic on the links does not matter.
 """
 
 import socket
@@ -19,7 +19,7 @@ ETH_P_ALL = 3
 PACKET_OUTGOING = 4
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 SO_RCVBUFFORCE = 33
-# Thousands of short frames, each with the kernel's 768 bytes around it.
+# Room for thousands of short frames, each with 768 bytes of kernel overhead.
 BUFFER_BYTES = 32 * 1024 * 1024
 # Ethernet, IPv4 without options (RFC 791), the ports of UDP (RFC 768).
 HEADERS = struct.Struct("!12xH B8xB2x4s4s HH")
@@ -27,7 +27,7 @@ IPV4, WITHOUT_OPTIONS, UDP = 0x0800, 0x45, 17
 
 
 class Flow(NamedTuple):
-    """What stays the same of a packet on all of its way."""
+    """The header fields of a probe that stay the same along its path."""
 
     source: IPv4Address
     destination: IPv4Address
@@ -35,7 +35,7 @@ class Flow(NamedTuple):
 
 
 def parse_flow(frame: bytes, port: int) -> Flow | None:
-    """The flow of a frame that carries UDP to this destination port; `None` for any other."""
+    """Return the flow of a frame that carries UDP to destination `port`; `None` for any other."""
     if len(frame) < HEADERS.size:
         return None
     ethertype, version, protocol, source, destination, own, other = HEADERS.unpack_from(frame)
@@ -46,7 +46,7 @@ def parse_flow(frame: bytes, port: int) -> Flow | None:
 
 @dataclass(frozen=True)
 class PortCapture:
-    """Frames at the ports of all switches, from now on."""
+    """A running capture of frames at the ports of all switches."""
 
     topology: Topology
     port: int
@@ -54,7 +54,7 @@ class PortCapture:
     _hops: dict[tuple[str, bool], Hop]
 
     def read(self) -> Iterator[tuple[Flow, Hop]]:
-        """What has passed since the last call, in this order: probes, and where each one was."""
+        """Yield (flow, hop) of the probes since the last call, in order; raise if any were lost."""
         while (received := self._receive()) is not None:
             frame, (interface, _, kind, *_) = received
             hop = self._hops.get((interface, kind == PACKET_OUTGOING))
@@ -70,7 +70,7 @@ class PortCapture:
             return None
 
     def _check_that_nothing_is_missing(self) -> None:
-        """The kernel counts what did not fit into the buffer since it was asked last."""
+        """Raise `EmulationError` if the kernel has dropped frames, as the buffer was full."""
         counted = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         _, dropped = struct.unpack("=II", counted)
         if dropped:
@@ -79,7 +79,7 @@ class PortCapture:
 
 @contextmanager
 def port_capture(topology: Topology, port: int) -> Iterator[PortCapture]:
-    """Watch the ports of the switches, which are in the present namespace, for UDP to `port`."""
+    """Capture UDP to `port` at the ports of the switches, which are in the current namespace."""
     hops = dict(_hops_seen(topology))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as opened:
         opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
@@ -88,9 +88,9 @@ def port_capture(topology: Topology, port: int) -> Iterator[PortCapture]:
 
 
 def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
-    """By interface and whether a frame leaves by it: the hop that such a frame takes.
+    """Yield (interface, whether the frame is outgoing) with the hop that such a frame takes.
 
-    A hop between switches is seen where it arrives alone: what a link has lost did not take it.
+    A hop between switches is seen only where it arrives: a frame lost on the link did not take it.
     """
     for link in topology.links:
         upwards, downwards = Hop(link, link.lower.node), Hop(link, link.upper.node)

@@ -1,22 +1,22 @@
-"""Sends sequenced probes between network namespaces, and records which arrive.
+"""Send sequenced probes between network namespaces, and record which arrive.
 
     python -m traffic_gen.probes.prober PLAN.json RECORDS.json
 
 The plan: {"interval_ns", "pairs": [{"name", "source_pid", "destination_pid", "packet",
-"psn_offset"}]}. A packet is a whole IPv4 packet in hexadecimal with a UDP header; at `psn_offset`,
-within the first bytes of its payload, are three for the sequence number. No two pairs may have the
-same addresses and ports.
+"psn_offset"}]}. A packet is a whole IPv4 packet with a UDP header, in hexadecimal; at `psn_offset`,
+within the first 16 bytes of the UDP payload, it has three bytes for the sequence number. No two
+pairs may have the same addresses and ports.
 
 When all sockets are open it writes the line "probing", and sends a probe of every pair at each tick
-of CLOCK_MONOTONIC until it gets SIGTERM. It takes what still comes for a while and writes the
-records, all times in nanoseconds of CLOCK_MONOTONIC: {"pairs": [{"name", "first_ns": when probe 0
-was sent, "gap_ns": from each send to the next, "delay_ns": from a probe's send to its arrival, null
-if it is lost}]}. A probe that the kernel refuses to send is a lost one.
+of CLOCK_MONOTONIC until it gets SIGTERM. It then waits `DRAIN_S` for probes in flight and writes
+the records, all times in nanoseconds of CLOCK_MONOTONIC: {"pairs": [{"name", "first_ns": when probe
+0 was sent, "gap_ns": from each send to the next, "delay_ns": from a probe's send to its arrival,
+null if it is lost}]}. A probe that the kernel refuses to send counts as lost.
 
-Small delays are made up for at once; after large ones ticks are left out, as a long burst would be
-lost where nothing is broken. Arrivals are stamped by the kernel, so they are read now and then,
-many with one call. It runs before other processes (SCHED_RR) where it may: under load, its wake-ups
-were milliseconds late otherwise. Needs the standard library alone.
+After a small delay, missed ticks are sent at once; after a large one they are skipped, as a long
+burst would lose probes without any fault. The kernel timestamps arrivals, so they are read only now
+and then, many with one call. The prober has real-time priority (SCHED_RR) if permitted: without it,
+wake-ups were milliseconds late under load. It needs only the standard library.
 """
 
 import array
@@ -40,7 +40,7 @@ from typing import Any
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 TIMER_SLACK_NS = 1000
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h: beyond net.core.?mem_max
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h: may exceed net.core.?mem_max
 SO_TIMESTAMPNS = 35  # the same; a struct timespec of CLOCK_REALTIME comes with each packet
 BUFFER_BYTES = 4 * 1024 * 1024
 IP_HEADER_BYTES, UDP_HEADER_BYTES, PSN_BYTES = 20, 8, 3
@@ -48,13 +48,13 @@ PSN_MASK = (1 << 8 * PSN_BYTES) - 1
 RECEIVE_EVERY_TICKS = 8
 MOST_TICKS_BEHIND = 10
 DRAIN_S = 0.3
-# Two clocks cannot be read at once: of so many readings the tightest is taken.
+# Two clocks cannot be read at once: of this many readings, the quickest one is used.
 CLOCK_READINGS = 5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Pair:
-    """A probed pair; `arrived_ns` is 0 where nothing has arrived, and may lag behind `sent_ns`."""
+    """A probed pair; `arrived_ns` is 0 if not arrived, and may be shorter than `sent_ns`."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.name: str = entry["name"]
@@ -66,17 +66,17 @@ class Pair:
         # As in a sockaddr_in: the port, then the address.
         self.source = bytes(self.packet[20:22] + self.packet[12:16])
         self.sent_ns, self.arrived_ns = array.array("q"), array.array("q")
-        # A socket for each pair: what waits before a dead link takes no other's buffer.
+        # One socket per pair: packets queued at a dead link do not use up another pair's buffer.
         self.socket = _socket_in(entry["source_pid"], socket.SOCK_RAW, socket.IPPROTO_RAW)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
 
     def extend(self) -> None:
-        """Make room for the arrival of all that was sent."""
+        """Extend `arrived_ns` with zeros to the length of `sent_ns`."""
         self.arrived_ns.frombytes(bytes(8 * (len(self.sent_ns) - len(self.arrived_ns))))
 
     def record(self) -> dict[str, Any]:
-        """What was sent and what came of it."""
+        """Return the pair's entry in the records."""
         both = zip(self.sent_ns, self.arrived_ns, strict=True)
         return {
             "name": self.name,
@@ -87,7 +87,7 @@ class Pair:
 
 
 class Receiver:
-    """The socket of a namespace in which pairs end; they differ by their source."""
+    """The receiving socket of a namespace, and its pairs by source port and address."""
 
     def __init__(self, process_id: int, port: int) -> None:
         self.socket = _socket_in(process_id, socket.SOCK_DGRAM)
@@ -101,7 +101,7 @@ class _Vector(Structure):  # struct iovec
     _fields_ = (("base", c_void_p), ("length", c_size_t))
 
 
-class _Message(Structure):  # struct mmsghdr: a struct msghdr, and its length when it is filled
+class _Message(Structure):  # struct mmsghdr: a struct msghdr, and the received length
     _fields_ = (
         *(("name", c_void_p), ("name_length", c_size_t)),
         *(("vectors", c_void_p), ("vector_count", c_size_t)),
@@ -111,7 +111,7 @@ class _Message(Structure):  # struct mmsghdr: a struct msghdr, and its length wh
 
 
 class Mailbag:
-    """Slots that the kernel fills with packets: sender (16), stamp (32), start of payload (16)."""
+    """Slots for recvmmsg(2): sender (16 bytes), timestamp (32), start of the payload (16)."""
 
     SLOT = struct.Struct("=2x6s8x16xqq16s")
     COUNT = 64
@@ -128,7 +128,7 @@ class Mailbag:
         self._fresh = bytes(self._messages)
 
     def fetch(self, receiver: Receiver) -> Iterator[tuple[bytes, int, int, bytes]]:
-        """Source, seconds, nanoseconds and payload of all that waits at a socket."""
+        """Yield source, seconds, nanoseconds and payload of all packets that wait at a socket."""
         count, descriptor = self.COUNT, receiver.socket.fileno()
         while count == self.COUNT:
             ctypes.memmove(self._messages, self._fresh, len(self._fresh))
@@ -155,11 +155,11 @@ class Prober:
             self._receivers[end].pairs[pair.source] = pair
 
     def stop(self, *_: object) -> None:
-        """Send no more; a handler of signals."""
+        """Stop sending; also a signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """Probe until `stop`, and take what is still on its way."""
+        """Probe until `stop`, then receive the probes in flight."""
         due_ns = time.monotonic_ns() + self.interval_ns
         for sequence in itertools.count():
             early_ns = due_ns - time.monotonic_ns()
@@ -176,7 +176,7 @@ class Prober:
         self._receive()
 
     def _next(self, due_ns: int) -> int:
-        """The tick after this one, or after those that are too long ago."""
+        """Return the next tick; skip the missed ones if they are over `MOST_TICKS_BEHIND`."""
         behind = (time.monotonic_ns() - due_ns) // self.interval_ns
         leave_out = behind if behind > MOST_TICKS_BEHIND else 0
         self.left_out += leave_out
@@ -195,7 +195,7 @@ class Prober:
                 self.refused += 1
 
     def _receive(self) -> None:
-        """Take all that is there, the first if one probe arrives twice."""
+        """Receive all waiting probes; of a duplicated probe, the first arrival counts."""
         apart_ns = clocks_apart_ns()
         for pair in self.pairs:
             pair.extend()
@@ -208,23 +208,23 @@ class Prober:
 
 
 def clocks_apart_ns() -> int:
-    """How far CLOCK_REALTIME, the kernel's stamps, is ahead of CLOCK_MONOTONIC just now.
+    """Return by how many ns CLOCK_REALTIME, of the kernel's timestamps, leads CLOCK_MONOTONIC.
 
-    The first may be set meanwhile. A probe within an HB domain arrives microseconds after it was
-    sent: a reading that was interrupted would have it arrive before.
+    CLOCK_REALTIME may be set meanwhile, so it is read each time. A probe within an HB domain
+    arrives microseconds after it was sent: by an interrupted reading, it would arrive before.
     """
     readings = (_read_clocks() for _ in range(CLOCK_READINGS))
     return min(readings)[1]
 
 
 def _read_clocks() -> tuple[int, int]:
-    """How long a reading took, and by how much the clocks differ."""
+    """Return how long a reading took, and by how much the clocks differ, in nanoseconds."""
     before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     return after_ns - before_ns, real_ns - (before_ns + after_ns) // 2
 
 
 def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
-    """Note an arrival; more probes were sent than there are numbers if a run lasts hours."""
+    """Record an arrival; sequence numbers of 24 bits wrap around if a run lasts hours."""
     last = len(pair.sent_ns) - 1
     sequence = last - ((last - int.from_bytes(number, "big")) & PSN_MASK)
     if sequence >= 0 and not pair.arrived_ns[sequence]:
@@ -232,7 +232,7 @@ def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
 
 
 def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
-    """A socket in the network namespace of a process (setns(2))."""
+    """Open a socket in the network namespace of a process (setns(2))."""
     with open("/proc/self/ns/net") as here, open(f"/proc/{process_id}/ns/net") as there:
         try:
             _enter(there.fileno())
@@ -250,7 +250,7 @@ def _enter(descriptor: int) -> None:
 def main(plan: Path, records: Path) -> None:
     """Probe as planned until SIGTERM, then write the records."""
     _libc.prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
-    with suppress(OSError):  # it needs little, but at once
+    with suppress(OSError):  # it needs little processor time, but at once
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     prober = Prober(json.loads(plan.read_text()))
     signal.signal(signal.SIGTERM, prober.stop)

@@ -1,4 +1,4 @@
-"""Probes over chosen pairs of a fabric that is up: a thousand a second, each with a number."""
+"""Run the prober over chosen pairs of a running fabric: a thousand numbered probes a second."""
 
 import json
 import subprocess
@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 INTERVAL_NS = 1_000_000
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 60
-# RFC 6335: dynamic ports, none of which any program waits at. Each pair has one of its own.
+# RFC 6335: dynamic ports, on which no service listens. Each pair has its own.
 FIRST_SOURCE_PORT, LAST_SOURCE_PORT = 49152, 65535
 
 
 class Probes:
-    """Probes that are being sent until `stop`."""
+    """A running prober, which sends probes until `stop`."""
 
     def __init__(self, process: subprocess.Popen[bytes], records: Path, log: Path) -> None:
         self._process, self._records, self._log = process, records, log
@@ -38,11 +38,11 @@ class Probes:
 
     @property
     def log(self) -> Path:
-        """Its last line says how punctual the prober was, and what processor time it took."""
+        """The prober's log; its last line has the worst lateness and the processor time."""
         return self._log
 
     def stop(self) -> list[PairRecord]:
-        """Send no more, wait for what is on its way, and return what became of every probe."""
+        """Stop sending, wait for probes in flight, and return the records of all pairs."""
         if self._read is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -63,7 +63,7 @@ def probing(
     """Probe pairs (source, destination) until the context ends; one such context at a time.
 
     `process_ids` are those of the GPU proxies, by name. Plan, records and log are kept in `folder`.
-    An exception in the context is not replaced by one of the prober's.
+    An exception in the context is not replaced by an error of the prober.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
@@ -103,7 +103,7 @@ def _entry(
 
 
 def pair_name(source: Gpu, destination: Gpu) -> str:
-    """What records call a pair."""
+    """Return the name of a pair in the records."""
     return f"{source.name}>{destination.name}"
 
 

@@ -1,8 +1,8 @@
-"""Collectives as schedules: who sends what to whom, and after what.
+"""Build schedules of collectives: the transfers between ranks, and their dependencies.
 
-Every algorithm is a generator of transfers over the grid of `domains` x `domain_size` GPUs, rank
-`domain * domain_size + rail`. The builder numbers the transfers and keeps the order in which one
-GPU uses one of its lanes: a GPU does one thing after the other on its HB link, and on its NIC.
+Every algorithm generates transfers over the grid of `domains` x `domain_size` GPUs, with rank
+`domain * domain_size + rail`. The builder numbers the transfers and serializes those of a GPU on
+the same channel (`lane`): one at a time on its HB link, and one at a time on its NIC.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,13 +13,13 @@ from model.workload.schedule import Collective, Schedule, Transfer, pair_chunk
 ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
 
 
-Chunks = Callable[[int, int], Iterable[int]]  # of what a source sends to a destination
+Chunks = Callable[[int, int], Iterable[int]]  # (source, destination) -> the chunks to send
 Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
 
 
 @dataclass
 class Builder:
-    """Collects transfers. A lane is a sequence of a GPU's transfers, one after the other."""
+    """Collects transfers. A channel (`lane`) is a sequence of a GPU's transfers, one at a time."""
 
     domains: int
     domain_size: int
@@ -34,7 +34,7 @@ class Builder:
         return self.domains * self.domain_size
 
     def rank(self, domain: int, rail: int) -> int:
-        """The rank at a place; both coordinates wrap around."""
+        """Return the rank at (domain, rail); both coordinates wrap around."""
         return (domain % self.domains) * self.domain_size + rail % self.domain_size
 
     def send(
@@ -48,7 +48,7 @@ class Builder:
         clear: int | None = None,
         reduce: bool = False,
     ) -> int:
-        """Add a transfer behind the lane's last one and `after`; return its number."""
+        """Add a transfer that waits for its channel's last one and `after`; return its number."""
         chunks = tuple(chunks)
         before = self._last.get((source, lane))
         dependencies = set(after) if before is None else {before, *after}
@@ -76,10 +76,11 @@ class Builder:
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
-        """Every GPU sends to the one so many domains and rails further, and receives from one.
+        """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
 
-        `chunks` says what, given source and destination. A transfer waits until its source has
-        sent, and both ends have received, in the lane's last exchange: no two flows meet.
+        `chunks` gives the chunks for (source, destination). A transfer waits until its source has
+        sent, and both ends have received, in the channel's previous exchange, so flows do not
+        compete. Return the transfer that each rank receives.
         """
         arrived = {}
         for source in range(self.gpus):
@@ -107,9 +108,9 @@ Algorithm = Callable[[Builder], None]
 def build_schedule(
     collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
 ) -> Schedule:
-    """The verified schedule of a collective of about `size_bytes` on a grid of GPUs.
+    """Build and verify the schedule of a collective of about `size_bytes` on a grid of GPUs.
 
-    `size_bytes` counts as nccl-tests do; it is rounded up to whole chunks of whole elements.
+    `size_bytes` is as nccl-tests define it, rounded up to whole chunks of whole elements.
     """
     gpus = domains * domain_size
     chunk_bytes = _chunk_bytes(gpus, size_bytes)
@@ -126,19 +127,19 @@ def build_schedule(
 def build_transfers(
     collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
 ) -> tuple[Transfer, ...]:
-    """The same transfers without the proof, which takes half a minute for 256 GPUs."""
+    """Build the same transfers without verification, which takes half a minute for 256 GPUs."""
     builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
     ALGORITHMS[collective, algorithm](builder)
     return tuple(builder.transfers)
 
 
 def _chunk_bytes(gpus: int, size_bytes: int) -> int:
-    """A rank's buffer is n shards, or one chunk for every destination."""
+    """Return the chunk size: a rank's buffer is n shards, or one chunk for every destination."""
     return -(-size_bytes // (gpus * ELEMENT_BYTES)) * ELEMENT_BYTES
 
 
 def ring_reduce_scatter(build: Builder) -> None:
-    """One ring over all ranks: in n-1 steps each shard travels round and gathers its sum."""
+    """One ring over all ranks: in n-1 steps each shard travels round and accumulates its sum."""
     _ring_reduce_scatter(build, _whole_ring(build), "ring", {})
 
 
@@ -155,7 +156,7 @@ def ring_all_reduce(build: Builder) -> None:
 
 
 def hierarchical_reduce_scatter(build: Builder) -> None:
-    """Within every HB domain, then along every rail: the NICs carry 1/x of the buffer."""
+    """Within HB domains, then along rails: a NIC carries at most 1/`domain_size` of the buffer."""
     _hierarchical_reduce_scatter(build)
 
 
@@ -170,7 +171,7 @@ def hierarchical_all_reduce(build: Builder) -> None:
 
 
 def direct_all_to_all(build: Builder) -> None:
-    """Everyone to everyone as pairwise exchanges: over the NIC, and meanwhile in the HB domain."""
+    """Pairwise exchanges of all ranks: over the NICs, and concurrently within the HB domains."""
 
     def pair(source: int, destination: int) -> tuple[int]:
         return (pair_chunk(build.gpus, source, destination),)
@@ -182,10 +183,10 @@ def direct_all_to_all(build: Builder) -> None:
 
 
 def two_step_all_to_all(build: Builder) -> None:
-    """First to the peer on the destination's rail, through the HB domain; then along the rail.
+    """Send within the HB domain to the peer on the destination's rail, then along that rail.
 
     The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
-    second step when all that its domain has for its rail has arrived.
+    second step when it has received all data that its domain has for its rail.
     """
 
     def for_rail(source: int, peer: int) -> list[int]:
@@ -212,22 +213,22 @@ ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
 
 
 def algorithms_of(collective: Collective) -> list[str]:
-    """The names of the algorithms that there are for a collective."""
+    """Return the names of the algorithms of a collective."""
     return [name for of, name in ALGORITHMS if of is collective]
 
 
 @dataclass(frozen=True)
 class Ring:
-    """Ranks in a circle, and for each position in it the chunks of that position's shard."""
+    """The ranks of a ring, in order, and the chunks of the shard of each position."""
 
     ranks: tuple[int, ...]
     shards: tuple[tuple[int, ...], ...]
 
 
 def _whole_ring(build: Builder) -> Ring:
-    """All ranks. Turned from domain to domain, so that no edge of the ring leaves its rail.
+    """Return the ring of all ranks, in which edges between domains stay on one rail.
 
-    Domain d is walked from rail -d on: its last GPU and the next domain's first share a rail.
+    It enters domain d at rail -d, so its last GPU and the first of the next domain share a rail.
     """
     ranks = tuple(
         build.rank(domain, position - domain)
@@ -238,23 +239,23 @@ def _whole_ring(build: Builder) -> Ring:
 
 
 def _ring_reduce_scatter(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
-    """Leaves the sum of shard i at position i; what a rank has received in each step, in `ready`.
+    """Add a ring ReduceScatter, which leaves the sum of shard i at position i.
 
-    `ready` says what each rank must have received before it starts. Returns what it must have
-    received to hold the sum.
+    `ready` has the transfers that each rank must have received before it starts. Return those that
+    it must have received to hold its sum.
     """
     return _around(build, ring, lane, ready, first_shard=-1, reduce=True)
 
 
 def _ring_all_gather(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
-    """Brings the shard of every position to all others."""
+    """Add a ring AllGather, which brings the shard of every position to all others."""
     return _around(build, ring, lane, ready, first_shard=0, reduce=False)
 
 
 def _around(
     build: Builder, ring: Ring, lane: str, ready: Arrivals, *, first_shard: int, reduce: bool
 ) -> Arrivals:
-    """n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
+    """Add n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
     n = len(ring.ranks)
     arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring.ranks}
     everything: Arrivals = {rank: list(before) for rank, before in arrived.items()}
@@ -273,7 +274,7 @@ def _around(
 
 
 def _rail_rings(build: Builder) -> list[Ring]:
-    """For every rail the ring of its GPUs; each GPU's shard is its own chunk."""
+    """Return the ring of GPUs of every rail; each GPU's shard is its own chunk."""
     return [
         Ring(ranks, tuple((rank,) for rank in ranks))
         for ranks in (_rail_ranks(build, rail) for rail in range(build.domain_size))
@@ -281,7 +282,7 @@ def _rail_rings(build: Builder) -> list[Ring]:
 
 
 def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
-    """Pairwise within the domains, then a ring on every rail."""
+    """Add pairwise exchanges within the domains, then a ring on every rail."""
 
     def for_rail(_source: int, peer: int) -> tuple[int, ...]:
         return _rail_ranks(build, peer)
@@ -293,7 +294,7 @@ def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
 
 
 def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
-    """A ring on every rail, then pairwise within the domains."""
+    """Add a ring on every rail, then pairwise exchanges within the domains."""
 
     def of_rail(source: int, _peer: int) -> tuple[int, ...]:
         return _rail_ranks(build, source)
@@ -307,7 +308,7 @@ def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
 def _within_domains(
     build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
 ) -> Arrivals:
-    """Pairwise exchanges until every GPU has sent to all others of its domain."""
+    """Add pairwise exchanges until every GPU has sent to all others of its domain."""
     arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in range(build.gpus)}
     for rails in range(1, build.domain_size):
         exchanged = build.exchange(0, rails, chunks, lane="hb", after=ready, reduce=reduce)

@@ -1,4 +1,4 @@
-"""Transfers that are no collective's: what measurements of paths and of the machine send."""
+"""Transfers outside collectives, for measurements of paths and of the machine."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -9,7 +9,7 @@ PING_BYTES = 8
 
 
 def ping_pong(rank_a: int, rank_b: int, rounds: int) -> tuple[Transfer, ...]:
-    """Two ranks that send a few bytes to and fro: what a path takes when nothing else moves."""
+    """Return transfers of 8 bytes between two ranks in turn, to measure an idle path's latency."""
     ranks = rank_a, rank_b
     return tuple(
         Transfer(
@@ -25,9 +25,9 @@ def ping_pong(rank_a: int, rank_b: int, rounds: int) -> tuple[Transfer, ...]:
 
 
 def streams(flows: Iterable[tuple[int, int, int]], rounds: int = 1) -> tuple[Transfer, ...]:
-    """Each flow (source, destination, bytes) so many times, each when the one before is confirmed.
+    """Repeat each flow (source, destination, bytes) `rounds` times, each after the one before.
 
-    They are numbered in the order of the flows.
+    A transfer starts when its predecessor is confirmed. Numbers follow the order of the flows.
     """
     return tuple(
         Transfer(number, *flow, chunks=(), after=(number - 1,) if number > first else ())

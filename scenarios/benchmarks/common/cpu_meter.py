@@ -1,4 +1,4 @@
-"""Processor time of the whole machine: also what kernel threads and interrupts do is counted."""
+"""Measure processor time of the whole machine, kernel threads and interrupts included."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from linux.cpu_time import busy_s
 
 @dataclass
 class CpuMeter:
-    """Adds up what the machine works in some windows of time, besides what it does anyway."""
+    """Adds up the machine's processor time in windows, less its background load in cores."""
 
     idle_share: float
     read_s: Callable[[], float] = busy_s
@@ -19,7 +19,7 @@ class CpuMeter:
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """What happens in the context counts."""
+        """Count the processor time that is spent within the context."""
         begun_s, busy_before_s = self.clock_s(), self.read_s()
         yield
         elapsed_s = self.clock_s() - begun_s
@@ -27,7 +27,7 @@ class CpuMeter:
 
 
 def idle_share(duration_s: float) -> float:
-    """Processors that the machine keeps busy without us, measured for so many seconds."""
+    """Measure the machine's background load in cores, for `duration_s` seconds."""
     before_s = busy_s()
     time.sleep(duration_s)
     return (busy_s() - before_s) / duration_s

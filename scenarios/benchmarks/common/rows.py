@@ -1,4 +1,4 @@
-"""What all benchmarks have in common: a row of figures, and the fabric of sixteen GPUs."""
+"""Shared by all benchmarks: rows of figures, and the fabric of sixteen GPUs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec
 
 Row = dict[str, Any]
-# A row has it if its part of a benchmark ended early, with the cause.
+# Key of a row whose part of a benchmark ended early; its value is the cause.
 FAILED = "failed"
 SIXTEEN = FabricSpec(
     kind=FabricKind.RAIL_ONLY,
@@ -24,7 +24,7 @@ SIXTEEN = FabricSpec(
 
 
 def sized(domains: int, domain_size: int) -> FabricSpec:
-    """The same in another size, with the same sum of all links."""
+    """Return `SIXTEEN` in another size, with the same total rate of all links."""
     scale = SIXTEEN.bandwidth_scale * domains * domain_size / SIXTEEN.gpus
     return replace(
         SIXTEEN,
@@ -36,9 +36,9 @@ def sized(domains: int, domain_size: int) -> FabricSpec:
 
 
 def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:
-    """The rows of a part of a benchmark, with what holds for all of them.
+    """Yield the rows of a part of a benchmark, each with the common `facts`.
 
-    If it ends early, that is its last row, and costs no other part its own.
+    If the part ends early, its last row has the cause; other parts still have their rows.
     """
     try:
         for row in rows:

@@ -1,16 +1,16 @@
-"""What was observed of a case, as benchmarks of the verdict show it, and whether it was right."""
+"""Rows of a case's observations, and whether the verdict by observation alone was right."""
 
 from typing import Any
 
 from scenarios.benchmarks.common.rows import Row
 
-# By observation alone: an error above the first is never passed, one above the second fails, and
-# one below the last does not fail.
+# A right verdict by observation alone: no pass if the error is above `NEVER_PASSED`, a fail if
+# above `ALWAYS_FAILED`, and no fail if below `NEVER_FAILED`.
 NEVER_PASSED, ALWAYS_FAILED, NEVER_FAILED = 0.03, 0.08, 0.02
 
 
 def seen(case: dict[str, Any]) -> Row:
-    """A case of a run's JSON object: its times against the model, and what was observed."""
+    """Return the row of a case of a run's JSON object: times against the model, observations."""
     measured, fidelity = case["measured_s"], case["fidelity"]
     return {
         "case": case["case"],
@@ -36,7 +36,7 @@ def seen(case: dict[str, Any]) -> Row:
 
 
 def judged(case: dict[str, Any]) -> Row:
-    """The same, with whether the verdict by observation alone was right about the error."""
+    """Return the row of `seen`, and whether the verdict by observation alone fits the error."""
     right = is_judged_right(abs(case["ratio"] - 1), case["fidelity"]["verdict"])
     return {**seen(case), "judged_right": right}
 

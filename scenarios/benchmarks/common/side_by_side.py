@@ -1,4 +1,4 @@
-"""Figures of one fabric and load by Railbed and by plain Mininet, and their ratios."""
+"""Compare Railbed and plain Mininet on one fabric and load: figures and their ratios."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution of a load: emulated seconds, modeled ones, and what it cost."""
+    """One execution of a load: measured and modeled seconds, payload, processor seconds."""
 
     measured_s: float
     modeled_s: float
@@ -26,7 +26,7 @@ class Execution:
 
     @property
     def error(self) -> float:
-        """How far the measurement is from the model, as a part of the model."""
+        """Relative error of the measured time against the modeled time."""
         return abs(self.measured_s / self.modeled_s - 1)
 
     @property
@@ -36,15 +36,18 @@ class Execution:
 
 
 def round_execution(flows: Sequence[Flow], spec: FabricSpec) -> tuple[float, float]:
-    """Measured and modeled seconds of a round, which lasts as long as its longest transfer.
+    """Return measured and modeled seconds of a round, which lasts as long as its longest transfer.
 
-    Each host sends to one and receives from one: a transfer has its links for itself.
+    Each host sends to one host and receives from one host: no two transfers share a link.
     """
     return max(flow.duration_s for flow in flows), max(_modeled_s(flow, spec) for flow in flows)
 
 
 def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
-    """Of the bytes that have come: headers included, over the rate of the links on the way."""
+    """Return the received bytes, headers included, over the rate of the links on the path.
+
+    Raises `ValueError` for a pair that shares neither HB domain nor rail.
+    """
     (from_domain, from_rail), (to_domain, to_rail) = (
         divmod(rank, spec.domain_size) for rank in flow.pair
     )
@@ -55,10 +58,10 @@ def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
 
 
 def rounds_execution(rounds: Iterable[Sequence[Flow]], spec: FabricSpec, cpu_s: float) -> Execution:
-    """The execution of a load as rounds, one after the other.
+    """Return the execution of a load that is sent in rounds, one after the other.
 
-    Only the transfers' own time counts, not the start of processes; and all that was sent counts
-    as payload, though the servers saw less of it.
+    Only the transfers' own time counts, not the start of processes; and all sent bytes count as
+    payload, though the servers report fewer received bytes.
     """
     rounds = list(rounds)
     times = [round_execution(flows, spec) for flows in rounds]
@@ -71,7 +74,7 @@ def rounds_execution(rounds: Iterable[Sequence[Flow]], spec: FabricSpec, cpu_s: 
 
 
 def medians(executions: Sequence[Execution]) -> Figures:
-    """The figures of a row: medians of all executions."""
+    """Return a row's figures: medians of all executions, and the largest error."""
     return {
         "measured_s": median(execution.measured_s for execution in executions),
         "modeled_s": median(execution.modeled_s for execution in executions),
@@ -82,10 +85,10 @@ def medians(executions: Sequence[Execution]) -> Figures:
 
 
 def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Figures:
-    """Ours over theirs, for the figures of which less is better.
+    """Divide Railbed's figures by plain Mininet's, where less is better.
 
-    Railbed is up when all is ready, so that also counts against the earlier moment at which plain
-    Mininet's switches are connected.
+    Railbed is up when all is ready, so `up_s` is also divided by `connected_s`, the earlier time
+    at which plain Mininet's switches are connected.
     """
     compared = {name: (name, name) for name in ("error", "cpu_s_per_gigabyte", "up_s")}
     compared["up_s_to_connected_s"] = ("up_s", "connected_s")
@@ -99,7 +102,7 @@ def ratios(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Figures:
 def side_by_side(
     row: Mapping[str, Any], railbed: Callable[[], Figures], mininet: Callable[[], Figures]
 ) -> Iterator[dict[str, Any]]:
-    """A row for either, and one of ratios; plain Mininet that fails gives a row with the reason."""
+    """Yield a row for each, and one of ratios; if plain Mininet fails, its row has the reason."""
     ours = railbed()
     yield {**row, "fabric": RAILBED, **ours}
     try:
