@@ -1,7 +1,7 @@
-"""Railbed on Debian's own kernel, in both datapaths of Open vSwitch.
+"""Check Railbed on Debian's own kernel, in both datapaths of Open vSwitch.
 
-One virtual machine executes all checks, beside the other tests (`tests/guest_checks.py`). Another
-command runs the whole integration suite in it (docs/virtual-machine.md).
+One virtual machine executes all checks; the whole integration suite in it is a command of its own
+(docs/virtual-machine.md).
 """
 
 import json
@@ -10,11 +10,22 @@ from typing import Any
 
 import pytest
 
+from testbed.virtual_machine.guest import Guest
+from testbed.virtual_machine.image import image
 from tests.results import assert_right
 
+ROOT = Path(__file__).parents[2]
 WORDS = {"kernel": "in the kernel", "user-space": "in user space"}
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def guest_checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the output of each check in the virtual machine."""
+    back = tmp_path_factory.mktemp("guest")
+    assert Guest(image()).execute(ROOT, ["tests/system/virtual_machine_checks.sh"], back) == 0
+    return back / "runs" / "checks"
 
 
 def said(checks: Path, name: str, exit_codes: tuple[int, ...] = (0,)) -> str:
