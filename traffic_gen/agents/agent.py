@@ -18,6 +18,7 @@ with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrentl
 
 import array
 import collections
+import errno
 import json
 import operator
 import os
@@ -43,6 +44,8 @@ SEND_BUFFER_BYTES = 128 * 1024
 RECEIVE_BATCH_BYTES = 128 * 1024
 SLICE_BYTES = 1024 * 1024
 ZEROS = memoryview(bytes(SLICE_BYTES))
+# Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
+UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # Offset of tcpi_total_retrans in struct tcp_info (linux/tcp.h).
 TOTAL_RETRANSMITS = struct.Struct("=100xI")
 
@@ -409,7 +412,9 @@ class Agent:
         for key, events in self.selector.select(timeout_s):
             try:
                 key.data(events)
-            except ConnectionError:
+            except OSError as error:
+                if not isinstance(error, ConnectionError) and error.errno not in UNREACHABLE:
+                    raise
                 self.selector.unregister(key.fileobj)
                 self.aborted = True
 

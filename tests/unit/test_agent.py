@@ -1,0 +1,35 @@
+"""The agent of a GPU proxy: a peer that is lost ends the execution, and nothing else does."""
+
+import errno
+import os
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from traffic_gen.agents.agent import Agent
+
+
+def polled(error: OSError) -> tuple[bool, list[str]]:
+    """Serve one socket that raises an error; return whether that aborts, and what is let go."""
+    gone: list[str] = []
+
+    def raises(_events: int) -> None:
+        raise error
+
+    key = SimpleNamespace(data=raises, fileobj="socket")
+    selector = SimpleNamespace(select=lambda _timeout_s: [(key, 1)], unregister=gone.append)
+    agent = SimpleNamespace(selector=selector, aborted=False)
+    Agent.poll(cast(Any, agent), 0)
+    return agent.aborted, gone
+
+
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT])
+def test_a_lost_peer_ends_the_execution_and_not_the_agent(number: int) -> None:
+    """When the controller withdraws the routes to a dead GPU, its peers see EHOSTUNREACH."""
+    assert polled(OSError(number, os.strerror(number))) == (True, ["socket"])
+
+
+def test_another_error_is_no_lost_peer() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        polled(OSError(errno.EBADF, os.strerror(errno.EBADF)))
