@@ -94,7 +94,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     name = _name_of(path)
     alone = _alone(document, name) if overrides else text
     scenario, found = resolve(parsed, name, alone, machine)
-    problems += [Problem(source.where(flaw.place), flaw.what, flaw.hint) for flaw in found]
+    problems += [Problem(source.where(issue.place), issue.what, issue.hint) for issue in found]
     if problems or scenario is None:
         raise InputError(*problems)
     return scenario

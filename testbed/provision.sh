@@ -75,6 +75,11 @@ logged() {
 
 hash12() { sha256sum | cut -c1-12; }
 
+comma_separated() {
+  local IFS=,
+  echo "$*"
+}
+
 # --- Debian packages ---------------------------------------------------------
 
 wanted_packages() {
@@ -101,8 +106,14 @@ missing_packages() {
 }
 
 provision_packages() {
+  local wanted
+  mapfile -t wanted < <(wanted_packages)
+  install_missing "${wanted[@]}"
+}
+
+install_missing() {
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_of "$@")
   ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
 }
 

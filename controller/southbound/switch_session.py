@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from controller.forwarding.diff import difference, vacated
+from controller.forwarding.diff import Difference, difference, vacated
 from controller.forwarding.planner import Rule
 from controller.interfaces import Signal
 from controller.southbound import openflow
@@ -22,22 +22,26 @@ class SwitchSession:
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
         """Numbers of entries (rules and groups) to add and to remove."""
-        groups = openflow.wanted_groups(wanted)
-        rules, others = difference(self.rules, wanted), difference(self.groups, groups)
-        added = len(rules.additions) + len(others.additions)
-        return added, len(vacated(rules)) + len(openflow.vacated_groups(others))
+        rules, groups = self._difference(wanted)
+        added = len(rules.additions) + len(groups.additions)
+        return added, len(vacated(rules)) + len(openflow.vacated_groups(groups))
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
         """Send the difference to the wanted rules, additions first, and a barrier."""
-        groups = openflow.wanted_groups(wanted)
-        rules, others = difference(self.rules, wanted), difference(self.groups, groups)
+        rules, groups = self._difference(wanted)
         self.send(
             [
-                *openflow.additions(self.datapath, rules, others, generation),
-                *openflow.removals(self.datapath, rules, others),
+                *openflow.additions(self.datapath, rules, groups, generation),
+                *openflow.removals(self.datapath, rules, groups),
             ]
         )
-        self.rules, self.groups = wanted, groups
+        self.rules, self.groups = wanted, openflow.wanted_groups(wanted)
+
+    def _difference(
+        self, wanted: frozenset[Rule]
+    ) -> tuple[Difference[Rule], Difference[openflow.Group]]:
+        groups = openflow.wanted_groups(wanted)
+        return difference(self.rules, wanted), difference(self.groups, groups)
 
     def send(self, messages: Iterable[Any]) -> None:
         """Send messages followed by a barrier; send nothing if there are no messages."""

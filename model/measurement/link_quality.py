@@ -232,7 +232,7 @@ class LinkCalibration:
         """The verdict of this trial alone."""
         if self.undisturbed_s < ENOUGH_UNDISTURBED * self.seconds:
             return Outcome.UNDECIDED
-        if not self.flaws:
+        if not self.deviations:
             return Outcome.RIGHT
         if not self.can_be_filled:
             return Outcome.UNDECIDED
@@ -249,11 +249,11 @@ class LinkCalibration:
         return self.rate_bps < FILLS_UP_TO * self.sender_bps
 
     @property
-    def flaws(self) -> tuple[str, ...]:
+    def deviations(self) -> tuple[str, ...]:
         """Issues: each value out of tolerance, with the tolerated one."""
-        return tuple(self._flaws())
+        return tuple(self._deviations())
 
-    def _flaws(self) -> Iterator[str]:
+    def _deviations(self) -> Iterator[str]:
         if abs(self.rate_error) > RATE_TOLERANCE:
             yield (
                 f"carries {self.rate_bps / 1e6:.4g} Mbit/s instead of "

@@ -23,5 +23,9 @@ def _direction_object(direction: DirectionCalibration) -> dict[str, Any]:
 
 
 def _trial_object(trial: LinkCalibration) -> dict[str, Any]:
-    found = {"rate_error": trial.rate_error, "flaws": list(trial.flaws), "outcome": trial.outcome}
+    found = {
+        "rate_error": trial.rate_error,
+        "flaws": list(trial.deviations),
+        "outcome": trial.outcome,
+    }
     return {**asdict(trial), **found}

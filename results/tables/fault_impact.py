@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 
 LEGEND = (
     "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
@@ -57,12 +57,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _cells(row: dict[str, Any]) -> Iterator[str | Text]:
     yield f"  {row['fabric'] or ''}"
-    yield _number(row["blackout_ms"], ".0f", " ms")
+    yield number_or_dash(row["blackout_ms"], ".0f", " ms")
     for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s", "ratio"):
-        yield _number(row[key], ".3f")
-    yield _number(row["lost_probes_untouched"], "d")
-    yield Text(row["verdict"], style=VERDICT_STYLES[row["verdict"]])
-
-
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
+        yield number_or_dash(row[key], ".3f")
+    yield number_or_dash(row["lost_probes_untouched"], "d")
+    yield styled_verdict(row["verdict"])

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.tables.case_grid import Case, case_grid
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import styled_verdict
 
 HEADINGS = ("idle", "switch", "no rest", "starved", "agents", "resent", "")
 LEGEND = (
@@ -31,7 +31,7 @@ def _cells(case: Case) -> Iterator[str | Text]:
     yield _share(seen, "switch_starved")
     yield f"{seen['agents_run_delay_mean']:.1%}"
     yield f"{seen['retransmits']}"
-    yield Text(seen["verdict"], VERDICT_STYLES[seen["verdict"]])
+    yield styled_verdict(seen["verdict"])
 
 
 def _share(seen: dict[str, Any], key: str) -> str:

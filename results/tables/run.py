@@ -13,7 +13,7 @@ from results.tables.fault_impact import print_failures
 from results.tables.fidelity import LEGEND, fidelity_table
 from results.tables.link_calibration import calibration_table
 from results.tables.path_check import print_verify
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import VERDICT_STYLES, styled_verdict
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -58,7 +58,7 @@ def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
     yield f"{case['ratio']:.4f}"
     yield f"{case['algbw_gbyte_per_s']:.1f}"
     yield f"{case['busbw_gbyte_per_s']:.1f}"
-    yield Text(case["verdict"], style=VERDICT_STYLES[case["verdict"]])
+    yield styled_verdict(case["verdict"])
 
 
 def human_bytes(size: float) -> str:

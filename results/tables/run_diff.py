@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.documents.run_diff import Difference
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 
 NAMES = ("A", "B")
 LEGEND = (
@@ -21,7 +21,7 @@ LEGEND = (
 def print_comparison(result: Mapping[str, Any], console: Console) -> None:
     """Print both runs, their common cases, warnings about comparability, and reasons."""
     for name, run in zip(NAMES, result["runs"], strict=True):
-        verdict = Text(run["verdict"], VERDICT_STYLES[run["verdict"]])
+        verdict = styled_verdict(run["verdict"])
         console.print(Text(f"{name}  {run['run_id']}  ").append(verdict), soft_wrap=True)
     console.print(_table(result["cases"]))
     console.print(Text(LEGEND, "dim"))
@@ -58,13 +58,13 @@ def _fabric(case: Mapping[str, Any]) -> str:
 def _row(case: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(f" {case['case'].partition('/')[2]}")
     for measured in case["measured_s"]:
-        yield _number(measured["median"], ".3f", " s")
+        yield number_or_dash(measured["median"], ".3f", " s")
     yield in_words(case)
-    yield _number(case["ratio"], ".4f")
+    yield number_or_dash(case["ratio"], ".4f")
     for ratio in case["ratio_to_model"]:
-        yield _number(ratio, ".4f")
+        yield number_or_dash(ratio, ".4f")
     for verdict in case["verdicts"]:
-        yield Text(verdict, VERDICT_STYLES[verdict])
+        yield styled_verdict(verdict)
 
 
 def in_words(case: Mapping[str, Any]) -> str:
@@ -76,10 +76,6 @@ def in_words(case: Mapping[str, Any]) -> str:
             return "few repeats"
         case Difference.LARGER:
             return "slower" if case["ratio"] > 1 else "faster"
-
-
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
 
 
 def _warnings(result: Mapping[str, Any]) -> Iterator[str]:

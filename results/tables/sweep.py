@@ -11,7 +11,7 @@ from rich.text import Text
 
 from results.documents.case_outcome import CaseOutcome, outcomes
 from results.documents.sweep import reason
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 
 
 def print_sweep(result: Mapping[str, Any], console: Console) -> None:
@@ -76,23 +76,15 @@ def _rows(point: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
     for case in cases:
         yield [*start, *_cells(case)]
     if not cases:
-        yield [*start, "no result", "-", "-", "-", _verdict(point["verdict"])]
+        yield [*start, "no result", "-", "-", "-", styled_verdict(point["verdict"])]
 
 
 def _cells(case: CaseOutcome) -> Iterator[RenderableType]:
     yield case.name
-    yield _number(case.measured_s, ".3f", " s")
-    yield _number(case.modeled_s, ".3f", " s")
-    yield _number(case.ratio, ".4f")
-    yield _verdict(case.verdict)
-
-
-def _verdict(verdict: str) -> Text:
-    return Text(verdict, VERDICT_STYLES[verdict])
-
-
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
+    yield number_or_dash(case.measured_s, ".3f", " s")
+    yield number_or_dash(case.modeled_s, ".3f", " s")
+    yield number_or_dash(case.ratio, ".4f")
+    yield styled_verdict(case.verdict)
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
 from results.store.runs import RunFolder
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Reason
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import Observer, carried, observing
@@ -68,9 +68,7 @@ class Measuring:
             placement=fabric.layout.placement,
             known=self.known.get(topology.spec.kind, ()),
         )
-        expect = self.scenario.expect
-        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
-        return compare(name, measured, prediction, size_scale, limits)
+        return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
 
     def _execute(
         self,

@@ -15,7 +15,7 @@ from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import Failure
 from results.verdicts.fidelity import Fidelity, fidelity_of_struck
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
 from scenarios.execution.convergence import epochs_of, fault_times, has_detected, wait_until_settled
 from scenarios.execution.emulation import Experiment, case_schedule
@@ -181,11 +181,9 @@ class FailingCase:
         self._break(undos)
         latency_s |= self.fabric.path_latencies_s(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
-        expect = self.scenario.expect
         measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0, None)
-        limits = Thresholds(expect.ratio_within, expect.ratio_limit)
         name = f"{self.case.name}/struck"
-        return compare(name, measured, prediction, self.case.size_scale, limits)
+        return compare(name, measured, prediction, self.case.size_scale, self.scenario.thresholds)
 
     def _after(self) -> CaseResult | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""

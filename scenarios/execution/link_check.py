@@ -48,15 +48,15 @@ def decided(
 
 def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
     """Raise `OutOfTolerance` with all issues of links found wrong, machine pauses left out."""
-    flaws = [
-        f"{_named(fabric, link)}: {flaw}"
+    deviations = [
+        f"{_named(fabric, link)}: {deviation}"
         for link in links
         if link.outcome is Outcome.WRONG
-        for flaw in link.counted.flaws
+        for deviation in link.counted.deviations
     ]
-    if flaws:
+    if deviations:
         raise OutOfTolerance(
-            "\n".join(flaws)
+            "\n".join(deviations)
             + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
             "machine held up was left out. Does another program change its traffic "
             'control? Or try a larger fabric.bandwidth_scale; see docs/measuring.md, "Calibration".'

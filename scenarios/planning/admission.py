@@ -13,8 +13,6 @@ from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 
-WINDOW_S = 1.0
-
 
 def admission_issues(
     file: ScenarioFile,
@@ -27,10 +25,10 @@ def admission_issues(
     `cases` pairs each case with the number of its workload.
     """
     specs = {spec.kind: spec for spec in fabrics}
-    flaws = list(_rate_issues(file, specs.values(), [case for _, case in cases], machine))
-    for number, case in () if flaws else cases:
-        flaws += _step_issues(file, number, case, specs[case.kind], machine)
-    return flaws
+    issues = list(_rate_issues(file, specs.values(), [case for _, case in cases], machine))
+    for number, case in () if issues else cases:
+        issues += _step_issues(file, number, case, specs[case.kind], machine)
+    return issues
 
 
 def _rate_issues(
@@ -60,7 +58,7 @@ def _worst(
     needs = {}
     for case in cases:
         spec = specs[case.kind]
-        needs[case] = heaviest(estimate_of(case, spec), machine, switch_ports(spec), WINDOW_S)[1]
+        needs[case] = heaviest(estimate_of(case, spec), machine, switch_ports(spec))[1]
     return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
 
 

@@ -15,6 +15,8 @@ from traffic_gen.workloads.collectives import build_transfers
 
 # Larger fabrics are estimated from a smaller one of their kind, with the same load for each GPU.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
+# A scenario is planned and admitted by its busiest second.
+WINDOW_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
     )
 
 
-def heaviest(found: Profile, machine: Machine, ports: int, window_s: float) -> tuple[Load, Need]:
+def heaviest(
+    found: Profile, machine: Machine, ports: int, window_s: float = WINDOW_S
+) -> tuple[Load, Need]:
     """Load per second, and its need, of the `window_s` seconds that need the most CPU time."""
     load = found.busiest(window_s, lambda some: need(some, machine, ports).data)
     return load, need(load, machine, ports)

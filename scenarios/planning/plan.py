@@ -9,11 +9,10 @@ from model.prediction.budget import Need, switch_ports
 from model.prediction.fluid import path_class, predict
 from model.prediction.load import Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
-from scenarios.planning.load_estimate import estimate_of, heaviest
+from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.workloads.collectives import build_schedule
 
-WINDOW_S = 1.0
 # For more GPUs, predicting and verifying the schedule takes too long for a plan.
 EXACT_UP_TO_GPUS = 32
 
@@ -52,7 +51,7 @@ def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan
     if machine is None:
         load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
     else:
-        load, needed = heaviest(found, machine, switch_ports(spec), WINDOW_S)
+        load, needed = heaviest(found, machine, switch_ports(spec))
     return CasePlan(case, found.completion_s, exact, load, needed)
 
 

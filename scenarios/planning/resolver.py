@@ -39,17 +39,17 @@ def resolve(
     """
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
-    flaws = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
-    flaws += [*entry_issues(file), *recovery_issues(file)]
-    if flaws:
-        return None, flaws
+    issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
+    issues += [*entry_issues(file), *recovery_issues(file)]
+    if issues:
+        return None, issues
     scale = bandwidth_scale(file, machine)
     depth = bucket_depth(file, machine)
     kinds = dict.fromkeys(file.fabric.kinds)
     fabrics = tuple(fabric_spec(file, kind, scale.value, depth.value) for kind in kinds)
-    flaws = [flaw for spec in fabrics for flaw in _rate_issues(spec)][:1]
-    if flaws:
-        return None, flaws
+    issues = [issue for spec in fabrics for issue in _rate_issues(spec)][:1]
+    if issues:
+        return None, issues
     sized = [
         (number, sized_case(workload, spec, machine))
         for spec in fabrics
@@ -58,11 +58,11 @@ def resolve(
     ]
     cases = _distinct(tuple(case for _, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    flaws = [*_repeated_cases(cases), *_size_issues(cases)]
+    issues = [*_repeated_cases(cases), *_size_issues(cases)]
     if machine is not None and not file.allow_overload:
         numbered = [(number, case) for (number, _), case in zip(sized, cases, strict=True)]
-        flaws += admission_issues(file, fabrics, numbered, machine)
-    flaws += [flaw for _, found in broken.values() for flaw in found]
+        issues += admission_issues(file, fabrics, numbered, machine)
+    issues += [issue for _, found in broken.values() for issue in found]
     scenario = Scenario(
         name=file.name or default_name,
         description=file.description,
@@ -79,7 +79,7 @@ def resolve(
         probed_pairs=file.probed_pairs,
         chosen=_chosen(file, scale, depth, cases, [chosen for _, (_, chosen) in sized]),
     )
-    return (None if flaws else scenario), flaws
+    return (None if issues else scenario), issues
 
 
 def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:

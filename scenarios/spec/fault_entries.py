@@ -142,7 +142,7 @@ def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     if (key := SPARES.get(job.reaction)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.reaction}")
     if job.reaction is RecoveryStrategy.SWAP_GROUP:
-        yield from _group_flaws(file)
+        yield from _group_issues(file)
 
 
 def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
@@ -155,7 +155,7 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
             yield Issue(("faults", number, "what"), what, f"choose one of {others}")
 
 
-def _group_flaws(file: ScenarioFile) -> Iterator[Issue]:
+def _group_issues(file: ScenarioFile) -> Iterator[Issue]:
     size, fabric = file.job.group_size, file.fabric
     if fabric.spare_gpus < size:
         what = f"must be at least group_size, {size}, got {fabric.spare_gpus}"

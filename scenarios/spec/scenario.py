@@ -7,6 +7,7 @@ from typing import Any
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
 from model.workload.schedule import Collective
+from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
 
@@ -66,6 +67,11 @@ class Scenario:
     def has_faults(self) -> bool:
         """Whether the scenario has faults on any fabric."""
         return any(self.faults.values())
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The differences from the model that pass and that fail."""
+        return Thresholds(self.expect.ratio_within, self.expect.ratio_limit)
 
     @property
     def executions(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.rtnl import ndmsg
 
-from linux.namespaces import namespace_of
+from linux.namespaces import namespace_of, set_sysctl
 from linux.netlink import NetlinkSocket, Request, split
 from linux.processes import wait_for
 from linux.qdisc_stats import read_queues
@@ -276,9 +276,9 @@ def keep_bridges_from_netfilter() -> None:
 
 def keep_ends_silent() -> None:
     """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
-    for interfaces in ("all", "default"):
-        if (setting := IPV6_SETTINGS / interfaces / "disable_ipv6").exists():
-            setting.write_text("1")
+    if IPV6_SETTINGS.exists():
+        for interfaces in ("all", "default"):
+            set_sysctl(f"net.ipv6.conf.{interfaces}.disable_ipv6", "1")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class CpuMonitor:
         self._queues_due_s = 0.0
         self._readings: list[Reading] = []
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vitals", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cpu-monitor", daemon=True)
 
     def start(self) -> None:
         """Start sampling."""

@@ -18,17 +18,6 @@ guest_packages=(apparmor docker.io kmod linux-image-amd64)
 unused=(./boot "./usr/lib/modules/*/kernel/drivers/gpu" "./usr/lib/modules/*/kernel/drivers/media"
   "./usr/lib/modules/*/kernel/drivers/scsi" "./usr/lib/modules/*/kernel/drivers/infiniband")
 
-install_host_packages() {
-  local missing
-  mapfile -t missing < <(missing_of "${host_packages[@]}")
-  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
-}
-
-comma_separated() {
-  local IFS=,
-  echo "$*"
-}
-
 # mmdebstrap's own settings name this machine's mirror and proxy: provisioning in the guest
 # goes through the same.
 build_root() {
@@ -60,6 +49,6 @@ build_proxies() { logged debian_root "$1/root.tar" "${image_recipe[@]}"; }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   ((EUID == 0)) || die "building the virtual machine's system needs root."
-  install_host_packages
+  install_missing "${host_packages[@]}"
   "build_$1" "$2" || die "virtual machine: building its $1 failed, see $log. Mend it and run this again."
 fi

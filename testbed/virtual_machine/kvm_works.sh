@@ -2,8 +2,8 @@
 #   kvm_works.sh [DEVICE]
 #
 # Exit code 1 when no guest runs under KVM here, found within seconds; 0 when one does, or when this
-# user may not try. /dev/kvm can be there and each instruction of a guest take a microsecond and more,
-# so that it seems to hang, as on some cloud machines that are virtual themselves.
+# user may not try. /dev/kvm can be there and a guest be so slow that it seems to hang, as on some
+# cloud machines that are virtual themselves.
 set -euo pipefail
 device=${1:-/dev/kvm}
 limit_s=5

@@ -110,7 +110,7 @@ def paused(nominal_bps: int, rate_bps: float, pauses: PauseLog, depth_s: float) 
 def test_a_token_bucket_with_a_timer_is_within_tolerance(rate_bps: int, random: object) -> None:
     jitter: Callable[[int, int], int] = random.randint  # type: ignore[attr-defined]
     found = measured(rate_bps, rate_bps, lambda at_ns: at_ns + jitter(0, TIMER_NS))
-    assert found.flaws == ()
+    assert found.deviations == ()
     assert found.rate_error == pytest.approx(0, abs=0.005)
     assert found.latency_s == LATENCIES_S[1], "the median: one probe that was late does not count"
 
@@ -126,15 +126,15 @@ def test_the_rate_of_an_exact_bucket_is_exact(rate_bps: int) -> None:
 def test_a_shaper_that_is_two_percent_off_is_found(rate_bps: int, share: float) -> None:
     found = measured(rate_bps, share * rate_bps)
     assert found.rate_error == pytest.approx(share - 1, abs=0.001)
-    assert found.flaws[0].startswith("carries ")
-    assert f"instead of {rate_bps / 1e6:.4g} (" in found.flaws[0]
+    assert found.deviations[0].startswith("carries ")
+    assert f"instead of {rate_bps / 1e6:.4g} (" in found.deviations[0]
 
 
 @given(RATES, st.floats(2, 4))
 def test_frames_that_leave_in_lumps_are_found(rate_bps: int, bursts: float) -> None:
     tick_ns = round(bursts * Train(shaper(rate_bps)).gap_s * 1e9)
     found = measured(rate_bps, rate_bps, lambda at_ns: -(-at_ns // tick_ns) * tick_ns)
-    assert any("of the gaps" in flaw for flaw in found.flaws)
+    assert any("of the gaps" in flaw for flaw in found.deviations)
 
 
 @st.composite
@@ -202,7 +202,7 @@ def test_one_pause_is_not_an_uneven_link() -> None:
     pause_ns = 200_000
     middle_ns = 40_000_000
     found = measured(20_000_000, 20_000_000, lambda at_ns: at_ns + pause_ns * (at_ns > middle_ns))
-    assert found.flaws == ()
+    assert found.deviations == ()
 
 
 def shared_with_others(rate_bps: int) -> list[Arrival]:
@@ -226,7 +226,7 @@ def test_what_others_send_may_take_its_part_of_the_rate(rate_bps: int) -> None:
     # At the slowest rates a train is a dozen frames, and probes lie unevenly between them.
     assert found.rate_bps + found.others_bps == pytest.approx(rate_bps, rel=4e-3)
     assert found.rate_error == pytest.approx(0, abs=4e-3)
-    assert found.flaws == ()
+    assert found.deviations == ()
 
 
 @given(RATES, st.data())
@@ -237,13 +237,13 @@ def test_what_others_send_may_come_on_top_of_the_rate(rate_bps: int, data: st.Da
     both = sorted((*exact, *others), key=lambda arrival: arrival.at_ns)
     found = calibration(hop_at(rate_bps), LATENCIES_S, both, NO_PAUSES)
     assert found.rate_error == pytest.approx(0, abs=1e-5)
-    assert found.flaws == ()
+    assert found.deviations == ()
 
 
 def test_a_link_that_waits_while_it_is_idle_is_found() -> None:
     arrivals = [Arrival(at_ns, FRAME_BYTES) for at_ns in departures(20_000_000, 20_000_000)]
     found = calibration(hop_at(20_000_000), [3 * LATENCY_TOLERANCE_S], arrivals, NO_PAUSES)
-    assert found.flaws == ("takes 1.5 ms while idle (tolerated 0.5 ms)",)
+    assert found.deviations == ("takes 1.5 ms while idle (tolerated 0.5 ms)",)
 
 
 def test_each_direction_has_its_name() -> None:

@@ -61,7 +61,7 @@ build_box() {
   local host=$1 box=$2 work=$3 root=$3/root key
   key=$(find "$host/usr/share" -name vagrant.pub -print -quit)
   debian_root "$root" --variant=important --format=directory \
-    "--include=$(IFS=, && echo "${box_packages[*]}")"
+    "--include=$(comma_separated "${box_packages[@]}")"
   add_vagrant_user "$root" "$key"
   settle "$root"
   cd "$work"

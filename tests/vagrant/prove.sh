@@ -6,7 +6,8 @@
 #
 # Debian's Vagrant and libvirt are in a root folder of their own, and run in namespaces of their own:
 # on the machine itself only mmdebstrap and slirp4netns are installed, and nothing is left but the
-# cache (RAILBED_CACHE, /var/cache/railbed). Takes two hours without KVM.
+# cache (RAILBED_CACHE, /var/cache/railbed). Without KVM, `vagrant up` took 24
+# minutes and the demo 42.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -19,12 +20,6 @@ host_packages=(
   dnsmasq-base iproute2 iptables libvirt-daemon-system openssh-client qemu-system-x86 qemu-utils rsync
   vagrant vagrant-libvirt
 )
-
-install_outside_packages() {
-  local missing
-  mapfile -t missing < <(missing_of "${outside_packages[@]}")
-  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
-}
 
 # made NAME COMMAND...: builds $cache/NAME by COMMAND $cache/unfinished-NAME, once.
 made() {
@@ -39,7 +34,7 @@ made() {
 }
 
 make_host() {
-  debian_root "$1" --variant=minbase --format=directory "--include=$(IFS=, && echo "${host_packages[*]}")"
+  debian_root "$1" --variant=minbase --format=directory "--include=$(comma_separated "${host_packages[@]}")"
 }
 
 # What a clone of this tree would have.
@@ -76,7 +71,7 @@ main() {
   mkdir -p "$cache"
   exec 9>"$cache/vagrant.lock"
   flock --nonblock 9 || die "another proof is running; wait for its end."
-  install_outside_packages
+  install_missing "${outside_packages[@]}"
   local host=vagrant-host-$(printf '%s\n' "${host_packages[@]}" | hash12)
   local box=vagrant-box-$(hash12 <"$here/box.sh")
   made "$host" make_host
