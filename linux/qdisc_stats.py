@@ -8,18 +8,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from linux.netlink import HEADER, NetlinkSocket, aligned, messages
+from linux.netlink import NLM_F_DUMP, NetlinkSocket, attribute_places, places_in, request
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
-NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300
 TCA_KIND, TCA_STATS = 1, 3
-# struct tcmsg; struct nlattr; struct tc_stats (linux/rtnetlink.h, netlink.h, gen_stats.h): bytes,
-# packets, drops, overlimits, bps, pps, qlen, backlog.
+# struct tcmsg; struct tc_stats (linux/rtnetlink.h, gen_stats.h): bytes, packets, drops,
+# overlimits, bps, pps, qlen, backlog.
 TCMSG = struct.Struct("=BxxxiIII")
-ATTRIBUTE = struct.Struct("=HH")
 STATISTICS = struct.Struct("=QIIIIIII")
-REQUEST = HEADER.pack(HEADER.size + TCMSG.size, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
-REQUEST += TCMSG.pack(0, 0, 0, 0, 0)
+REQUEST = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 SHAPER = b"htb\0"
 
 
@@ -39,18 +36,11 @@ def read_queues(netlink: NetlinkSocket) -> list[Queue]:
 
 def parsed(answer: bytes) -> Iterator[Queue]:
     """Yield the shapers' queues in one part of the kernel's answer."""
-    for kind, begin, end in messages(answer):
+    for kind, begin, end in places_in(answer):
         if kind == RTM_NEWQDISC:
-            attributes = dict(_attributes(answer, begin + TCMSG.size, end))
+            places = attribute_places(answer, begin + TCMSG.size, end)
+            attributes = {kind: place for kind, place, _ in places}
             if answer[attributes[TCA_KIND] :].startswith(SHAPER) and TCA_STATS in attributes:
                 interface = TCMSG.unpack_from(answer, begin)[1]
                 figures = STATISTICS.unpack_from(answer, attributes[TCA_STATS])
                 yield Queue(interface, backlog_bytes=figures[7], dropped_packets=figures[2])
-
-
-def _attributes(answer: bytes, place: int, end: int) -> Iterator[tuple[int, int]]:
-    """Each attribute's type, and where its payload begins."""
-    while place + ATTRIBUTE.size <= end:
-        length, kind = ATTRIBUTE.unpack_from(answer, place)
-        yield kind, place + ATTRIBUTE.size
-        place += aligned(length)

@@ -20,11 +20,11 @@ from ruamel.yaml.reader import ReaderError
 from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from scenarios.planning.resolver import resolve
+from scenarios.spec.issues import Issue, Place
 from scenarios.spec.messages import nearest_key, wording
+from scenarios.spec.old_keys import current, rename_old_keys
 from scenarios.spec.scenario import Scenario
 from scenarios.spec.schema import ScenarioFile
-
-Place = tuple[str | int, ...]
 
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
 # or form (`2001-99-99`, `!!bool x`), and where lists are nested by the thousand.
@@ -78,6 +78,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     """
     text = _read(path)
     document = _parse(path, text)
+    twice = list(rename_old_keys(document))
     problems: list[Problem] = []
     overridden = set()
     for override in overrides:
@@ -86,6 +87,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
         except ValueError as error:
             problems.append(Problem(f"--set {override}", str(error)))
     source = Source(path, document, frozenset(overridden))
+    problems += [_reported(source, issue) for issue in twice]
     try:
         parsed = ScenarioFile.model_validate(_plain(document))
     except ValidationError as error:
@@ -94,10 +96,14 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     name = _name_of(path)
     alone = _alone(document, name) if overrides else text
     scenario, found = resolve(parsed, name, alone, machine)
-    problems += [Problem(source.where(issue.place), issue.what, issue.hint) for issue in found]
+    problems += [_reported(source, issue) for issue in found]
     if problems or scenario is None:
         raise InputError(*problems)
     return scenario
+
+
+def _reported(source: Source, issue: Issue) -> Problem:
+    return Problem(source.where(issue.place), issue.what, issue.hint)
 
 
 def _read(path: Path) -> str:
@@ -178,7 +184,7 @@ def _override(document: CommentedMap, override: str) -> Place:
     keys, equals, value = override.partition("=")
     if not equals or not keys:
         raise ValueError("must be key=value, such as fabric.domains=8")
-    place: Place = tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
+    place = current(tuple(int(key) if key.isdecimal() else key for key in keys.split(".")))
     node: Any = document
     made = len(place)
     for depth, part in enumerate(place[:-1], start=1):

@@ -2,13 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from controller.southbound.route_messages import (
-    RTM_NEWLINK,
-    RTNLGRP_LINK,
-    GroupReader,
-    Message,
-    link_of,
-)
+from controller.southbound.route_messages import RTM_NEWLINK, RTNLGRP_LINK, GroupReader, link_of
+from linux.netlink import Message
 
 # An interface's name, and whether it is up (RFC 2863).
 Carrier = tuple[str, bool]
@@ -30,15 +25,15 @@ class LinkCarriers(GroupReader):
 
     def changed(self) -> list[Carrier]:
         """Wait for notifications; return the changed interfaces, or all if some were lost."""
-        news = self._news.news()
-        if news is None:
+        notified = self._group.notifications()
+        if notified is None:
             return self.present()
-        changes = list(_carriers(news))
+        changes = list(_carriers(notified))
         self._known |= {name for name, _ in changes}
         return changes
 
 
-def _carriers(news: Iterable[Message]) -> Iterator[Carrier]:
-    for kind, payload in news:
+def _carriers(notified: Iterable[Message]) -> Iterator[Carrier]:
+    for kind, payload in notified:
         name, _, up = link_of(payload)
         yield name, up and kind == RTM_NEWLINK

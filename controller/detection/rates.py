@@ -10,7 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.route_messages import GroupReader, Message, attributes_in
+from controller.southbound.route_messages import GroupReader
+from linux.netlink import Message, attributes_in
 
 CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
@@ -39,14 +40,14 @@ class LinkRates(GroupReader):
             (names[index], rate_bps)
             for asked in names
             for index, rate_bps in root_rates(
-                self._reader.dump(RTM_GETTCLASS, CLASS.pack(socket.AF_UNSPEC, asked, 0, 0, 0))
+                self._reader.dumped(RTM_GETTCLASS, CLASS.pack(socket.AF_UNSPEC, asked, 0, 0, 0))
             )
         ]
 
     def changed(self) -> list[Rate]:
         """Wait for notifications; return the changed rates, or all if some were lost."""
-        news = self._news.news()
-        return self.present() if news is None else list(_named(root_rates(news)))
+        notified = self._group.notifications()
+        return self.present() if notified is None else list(_named(root_rates(notified)))
 
 
 def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
-from results.verdicts.fault_impact import Failure
+from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.verdict import Verdict
 
 FAILURE_KEYS = (
@@ -33,39 +33,40 @@ FAILURE_KEYS = (
 )
 
 
-def failure_object(scenario: str, failure: Failure) -> dict[str, Any]:
+def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
     """A failure as `run --json` and `failures --json` print it; times in emulated seconds."""
-    faulty, after = failure.faulty, failure.after
+    case, probes = impact.case, impact.probes
+    degraded, recovered = impact.degraded, impact.recovered
     return {
         "scenario": scenario,
-        "case": failure.case,
-        "fault": failure.fault,
-        "where": failure.where,
-        "fabric": failure.fabric,
-        "reaction": failure.reaction,
-        "blackout_ms": None if failure.blackout_ms == inf else failure.blackout_ms,
-        "healthy_s": failure.healthy.measured.median,
-        "modeled_healthy_s": failure.healthy.modeled_s,
-        "struck_s": failure.struck_s,
-        "faulty_s": faulty.measured.median if faulty else None,
-        "modeled_faulty_s": faulty.modeled_s if faulty else None,
-        "ratio": faulty.ratio if faulty else None,
-        "after_s": after.measured.median if after else None,
-        "probed_pairs": failure.probed_pairs,
-        "untouched_pairs": failure.untouched_pairs,
-        "lost_probes_untouched": failure.lost_probes_untouched,
-        "times": [asdict(times) for times in failure.times],
-        "verdict": failure.verdict.value,
-        "reasons": [reason for _, reason in failure.reasons],
-        "fidelity": dict(_fidelity(failure)),
+        "case": case.name,
+        "fault": case.fault,
+        "where": case.where,
+        "fabric": case.fabric,
+        "reaction": case.strategy,
+        "blackout_ms": None if probes.blackout_ms == inf else probes.blackout_ms,
+        "healthy_s": impact.baseline.measured.median,
+        "modeled_healthy_s": impact.baseline.modeled_s,
+        "struck_s": impact.during.seconds,
+        "faulty_s": degraded.measured.median if degraded else None,
+        "modeled_faulty_s": degraded.modeled_s if degraded else None,
+        "ratio": degraded.ratio if degraded else None,
+        "after_s": recovered.measured.median if recovered else None,
+        "probed_pairs": probes.affected_pairs,
+        "untouched_pairs": probes.unaffected_pairs,
+        "lost_probes_untouched": probes.lost_unaffected,
+        "times": [asdict(times) for times in impact.during.times],
+        "verdict": impact.verdict.value,
+        "reasons": [reason for _, reason in impact.reasons],
+        "fidelity": dict(_fidelity(impact)),
     }
 
 
-def _fidelity(failure: Failure) -> Iterator[tuple[str, dict[str, Any]]]:
+def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each phase's name in the JSON object, with its fidelity."""
-    yield "healthy", failure.healthy.fidelity.plain()
-    yield "struck", failure.struck.plain()
-    for phase, result in (("faulty", failure.faulty), ("after", failure.after)):
+    yield "healthy", impact.baseline.fidelity.plain()
+    yield "struck", impact.during.fidelity.plain()
+    for phase, result in (("faulty", impact.degraded), ("after", impact.recovered)):
         if result is not None:
             yield phase, result.fidelity.plain()
 

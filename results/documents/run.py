@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from results.documents.fault_impact import failure_object
-from results.verdicts.fault_impact import Failure
+from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult, slowdowns
 from results.verdicts.verdict import Verdict, worst
 
@@ -19,7 +19,7 @@ def run_object(
     folder: Path,
     cases: Sequence[CaseResult],
     *,
-    failures: Sequence[Failure] = (),
+    failures: Sequence[FaultImpact] = (),
     machine: Mapping[str, Any] | None = None,
     paths: Mapping[str, Any] | None = None,
     calibration: Sequence[Mapping[str, Any]] = (),
@@ -50,7 +50,7 @@ def run_object(
 
 
 def _case_object(case: CaseResult) -> dict[str, Any]:
-    fabric = case.fabric
+    work, fabric = case.work, case.work.fabric
     return {
         "case": case.name,
         "fabric": {
@@ -59,12 +59,12 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
             "domain_size": fabric.domain_size,
             "platform": fabric.platform,
         },
-        "collective": case.collective.value,
-        "algorithm": case.algorithm,
-        "gpus": case.gpus,
-        "bytes": case.size_bytes,
+        "collective": work.collective.value,
+        "algorithm": work.algorithm,
+        "gpus": work.gpus,
+        "bytes": work.size_bytes,
         "bandwidth_scale": fabric.bandwidth_scale,
-        "size_scale": case.size_scale,
+        "size_scale": work.size_scale,
         "time_dilation": case.time_dilation,
         "measured_s": asdict(case.measured),
         "modeled_s": case.modeled_s,
@@ -73,9 +73,9 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "ratio": case.ratio,
         "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
         "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
-        "warmup_s": list(case.warmup_s),
-        "disturbed_s": list(case.disturbed_s),
-        "disturbed_counted": case.disturbed_counted,
+        "warmup_s": list(case.others.warmup_s),
+        "disturbed_s": list(case.others.disturbed_s),
+        "disturbed_counted": case.others.disturbed_counted,
         "retransmits": case.retransmits,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),

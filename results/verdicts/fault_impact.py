@@ -6,7 +6,7 @@ from math import inf
 
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Reason, Verdict, worst
 
 
 @dataclass(frozen=True)
@@ -26,59 +26,79 @@ class FaultTimes:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A case with faults. Phases that this fault does not have are `None`.
+class FaultedCase:
+    """A case, the fault in it and where, and what the job does about it."""
 
-    Phases: baseline (`healthy`), during the fault (`struck`), degraded (`faulty`), recovered
-    (`after`). `struck_s` is the time of the execution during the fault, including the job's
-    recovery; `struck` is its fidelity. `blackout_ms` is the longest blackout of the affected pairs
-    that have another path; infinity if no end of it was seen, `None` if there are no such pairs.
-    """
-
-    case: str
+    name: str
+    fabric: str
     fault: str
     where: str
-    fabric: str
-    reaction: str
-    healthy: CaseResult
-    struck: Fidelity
-    struck_s: float | None
-    faulty: CaseResult | None
-    after: CaseResult | None
-    blackout_ms: float | None
-    probed_pairs: int
-    lost_probes_untouched: int
-    untouched_pairs: int
+    strategy: str
+
+
+@dataclass(frozen=True)
+class DuringFault:
+    """The execution during the fault; its time, in seconds, includes the job's recovery."""
+
+    seconds: float | None
+    complete: bool
+    fidelity: Fidelity
     times: tuple[FaultTimes, ...]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Probed pairs that the fault affects, and that it does not, of which no probe may be lost.
+
+    `blackout_ms` is the longest blackout of the affected pairs that have another path; infinity if
+    no end of it was seen, `None` if there are no such pairs.
+    """
+
+    affected_pairs: int
+    unaffected_pairs: int
+    lost_unaffected: int
+    blackout_ms: float | None
     blackout_limit_ms: float | None
-    struck_complete: bool
+
+
+@dataclass(frozen=True)
+class FaultImpact:
+    """The phases of a case with faults. Phases that this fault does not have are `None`."""
+
+    case: FaultedCase
+    baseline: CaseResult
+    during: DuringFault
+    degraded: CaseResult | None
+    recovered: CaseResult | None
+    probes: Probes
 
     @property
-    def reasons(self) -> tuple[tuple[Verdict, str], ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """All findings, each with its verdict."""
         return tuple(self._reasons())
 
-    def _reasons(self) -> Iterator[tuple[Verdict, str]]:
-        if not self.struck_complete:
+    def _reasons(self) -> Iterator[Reason]:
+        if not self.during.complete:
             yield Verdict.FAIL, "the execution in which it happened did not complete"
-        if self.lost_probes_untouched:
-            yield (
-                Verdict.FAIL,
-                f"{self.lost_probes_untouched} probes of pairs that it does not touch are lost",
-            )
-        limit, blackout_ms = self.blackout_limit_ms, self.blackout_ms
-        if blackout_ms == inf:
-            yield Verdict.FAIL, "a pair that has another way was not reached again"
-        elif limit is not None and blackout_ms is not None and blackout_ms > limit:
-            yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
-        for phase, fidelity in (("healthy", self.healthy.fidelity), ("struck", self.struck)):
-            for verdict, reason in fidelity.found:
-                yield verdict, f"{phase}: {reason}"
-        for phase, result in (("faulty", self.faulty), ("after", self.after)):
-            for verdict, reason in result.found if result is not None else ():
+        yield from _probe_reasons(self.probes)
+        judged = (("healthy", self.baseline.fidelity.found), ("struck", self.during.fidelity.found))
+        later = (("faulty", self.degraded), ("after", self.recovered))
+        for phase, found in (*judged, *((name, result.found) for name, result in later if result)):
+            for verdict, reason in found:
                 yield verdict, f"{phase}: {reason}"
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the findings."""
         return worst(verdict for verdict, _ in self.reasons)
+
+
+def _probe_reasons(probes: Probes) -> Iterator[Reason]:
+    if probes.lost_unaffected:
+        what = f"{probes.lost_unaffected} probes of pairs that it does not touch are lost"
+        yield Verdict.FAIL, what
+    limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
+    if blackout_ms == inf:
+        yield Verdict.FAIL, "a pair that has another path was not reached again"
+    elif limit is not None and blackout_ms is not None and blackout_ms > limit:
+        yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"

@@ -10,7 +10,8 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Collective, Schedule
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
-from results.verdicts.fidelity import Fidelity, Observation, machine_reasons, summarized
+from results.verdicts.fidelity import Fidelity, machine_reasons
+from results.verdicts.machine_headroom import Observation, summarized
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Reason, Verdict, worst
 
@@ -57,26 +58,40 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class CaseResult:
-    """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
+class Work:
+    """What a case executes: a collective of so many bytes, the real ones divided by a scale."""
 
-    `disturbed_s` are the times of executions that the machine disturbed; they are among the
-    measured ones only if `disturbed_counted`, as there were too few others.
-    """
-
-    name: str
     fabric: FabricSpec
     collective: Collective
     algorithm: str
     gpus: int
     size_bytes: int
     size_scale: float
-    measured: Summary
-    modeled_s: float
-    lower_bound_s: float
+
+
+@dataclass(frozen=True)
+class OtherExecutions:
+    """Times of warm-ups and of disturbed executions, in seconds.
+
+    Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
+    few others.
+    """
+
     warmup_s: tuple[float, ...]
     disturbed_s: tuple[float, ...]
     disturbed_counted: bool
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case against the model. Times are emulated seconds; bandwidths are the real platform's."""
+
+    name: str
+    work: Work
+    measured: Summary
+    modeled_s: float
+    lower_bound_s: float
+    others: OtherExecutions
     retransmits: int
     found: tuple[Reason, ...]
     fidelity: Fidelity
@@ -99,7 +114,7 @@ class CaseResult:
     @property
     def time_dilation(self) -> float:
         """Emulated seconds for each second of the real platform."""
-        return self.fabric.bandwidth_scale / self.size_scale
+        return self.work.fabric.bandwidth_scale / self.work.size_scale
 
     @property
     def real_s(self) -> float:
@@ -109,13 +124,14 @@ class CaseResult:
     @property
     def algbw_gbyte_per_s(self) -> float:
         """Algorithm bandwidth: size over time on the real platform (nccl-tests, PERFORMANCE.md)."""
-        return self.size_bytes / self.measured.median * self.fabric.bandwidth_scale / 1e9
+        bytes_per_s = self.work.size_bytes / self.measured.median
+        return bytes_per_s * self.work.fabric.bandwidth_scale / 1e9
 
     @property
     def busbw_gbyte_per_s(self) -> float:
         """Bus bandwidth: the load of the busiest link in an ideal ring (nccl-tests)."""
-        factor = (self.gpus - 1) / self.gpus
-        doubled = self.collective is Collective.ALL_REDUCE
+        factor = (self.work.gpus - 1) / self.work.gpus
+        doubled = self.work.collective is Collective.ALL_REDUCE
         return self.algbw_gbyte_per_s * factor * (2 if doubled else 1)
 
 
@@ -139,18 +155,22 @@ def compare(
     found = [*judge(measured, summary, prediction, limits), *fidelity.found]
     return CaseResult(
         name=name,
-        fabric=topology.spec,
-        collective=schedule.collective,
-        algorithm=schedule.algorithm,
-        gpus=schedule.gpus,
-        size_bytes=schedule.size_bytes,
-        size_scale=size_scale,
+        work=Work(
+            fabric=topology.spec,
+            collective=schedule.collective,
+            algorithm=schedule.algorithm,
+            gpus=schedule.gpus,
+            size_bytes=schedule.size_bytes,
+            size_scale=size_scale,
+        ),
         measured=summary,
         modeled_s=prediction.completion_s,
         lower_bound_s=prediction.lower_bound_s,
-        warmup_s=_complete_s(measured.warmups),
-        disturbed_s=_complete_s(measured.disturbed),
-        disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
+        others=OtherExecutions(
+            warmup_s=_complete_s(measured.warmups),
+            disturbed_s=_complete_s(measured.disturbed),
+            disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
+        ),
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
         found=tuple(found),
         fidelity=fidelity,
@@ -247,11 +267,11 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
     found = []
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]
-        if case.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+        if case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
             baseline = min(rivals, key=lambda rival: rival.modeled_s)
             found.append(
                 Slowdown(
-                    collective=case.collective,
+                    collective=case.work.collective,
                     case=case.name,
                     baseline=baseline.name,
                     measured=case.measured.median / baseline.measured.median - 1,
@@ -263,7 +283,7 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
 
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
     return (
-        other.fabric.kind is FabricKind.RAIL_OPTIMIZED
-        and other.collective is case.collective
-        and other.size_bytes == case.size_bytes
+        other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
+        and other.work.collective is case.work.collective
+        and other.work.size_bytes == case.work.size_bytes
     )

@@ -24,7 +24,7 @@ def agents(_store: Path) -> Iterator[Row]:
         ):
             schedule = build_schedule(collective, algorithm, 4, 4, size)
             prediction = fabric.predict(schedule)
-            repeats = list(fabric.repeats(schedule, prediction, 6, verify=False))[1:]
+            repeats = list(fabric.repeats(schedule, prediction, 6, check_data=False))[1:]
             ours = median(repeat.agents_cpu_s for repeat in repeats)
             theirs = median(iperf3_cpu_s(fabric, schedule) for _ in range(3))
             yield {

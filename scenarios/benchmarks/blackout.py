@@ -81,7 +81,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
         tempfile.TemporaryDirectory() as folder,
         probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,
     ):
-        list(fabric.repeats(schedule, prediction, 1, verify=False, on_tick=strike))
+        list(fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=strike))
         strike.finish()
         wait_until_settled(fabric.bed.journal, frozenset())
         records = probes.stop()

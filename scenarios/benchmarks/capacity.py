@@ -10,7 +10,8 @@ from model.fabric.platforms import GBIT
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
-from results.verdicts.fidelity import machine_reasons, summarized
+from results.verdicts.fidelity import machine_reasons
+from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Reason, worst
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import Experiment, experiment

@@ -50,7 +50,7 @@ def exchange_cost(fabric: Experiment) -> tuple[float, float]:
     spec = fabric.topology.spec
     x, y = spec.domain_size, spec.domains
     schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec))
-    executions = fabric.repeats(schedule, fabric.predict(schedule), 2, verify=False)
+    executions = fabric.repeats(schedule, fabric.predict(schedule), 2, check_data=False)
     next(executions)
     begun_s = busy_s()
     next(executions)

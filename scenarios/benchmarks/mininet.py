@@ -142,7 +142,7 @@ def _mininet_trial(spec: FabricSpec) -> PlainFabric:
 def _by_railbed(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
     with _railbed(spec) as fabric:
         prediction = fabric.predict(schedule)
-        repeats = fabric.repeats(schedule, prediction, WARMUP + REPEATS, verify=False)
+        repeats = fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
         executions = [
             _execution(repeats, prediction.completion_s, share) for _ in range(WARMUP + REPEATS)
         ]

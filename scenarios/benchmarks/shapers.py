@@ -56,7 +56,7 @@ def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
 def _under(share: float, fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Row:
     with noise(share) as made:
         begun_s = time.monotonic()
-        repeats = list(fabric.repeats(schedule, prediction, WARMUP + REPEATS, verify=False))
+        repeats = list(fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False))
         cores_s = len(os.sched_getaffinity(0)) * (time.monotonic() - begun_s)
         taken = made.taken_s() / cores_s
     ratios = [repeat.completion_s / prediction.completion_s for repeat in repeats[WARMUP:]]

@@ -31,7 +31,7 @@ from results.tables.run_diff import print_comparison
 from results.tables.sweep import print_sweep
 from scenarios.cli.compare import compared
 from scenarios.execution.progress import Bar, Lines
-from scenarios.library import LIBRARY, library
+from scenarios.library import LIBRARY, OLD_NAMES, library
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import keep, known_machine, this_machine
@@ -210,7 +210,7 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
 
 def _find(path: Path) -> Path:
     """A scenario's file: as given, or by its name in the library."""
-    named = LIBRARY / f"{path.name}.yaml"
+    named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
     return named if not path.exists() and path.parent == Path() and named.exists() else path
 
 

@@ -61,8 +61,8 @@ class Measuring:
             repeats=counted,
             disturbed=tuple(done.disturbed),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
-            # Agents that verify data are late because of it, and such a run does not judge times.
-            observations=None if self.scenario.verify else observer.observations(counted),
+            # Agents that check data are late because of it, and such a run does not judge times.
+            observations=None if self.scenario.check_data else observer.observations(counted),
             carried=carried(fabric, before, after, seconds),
             epoch=fabric.layout.epoch,
             placement=fabric.layout.placement,
@@ -79,9 +79,9 @@ class Measuring:
         done: Executions,
     ) -> Iterator[Repeat]:
         """Yield executions as they end, until there are enough; also one that ends incomplete."""
-        verify = self.scenario.verify
+        check_data = self.scenario.check_data
         try:
-            for repeat in fabric.repeats(schedule, prediction, done.most, verify=verify):
+            for repeat in fabric.repeats(schedule, prediction, done.most, check_data=check_data):
                 yield self.keep(name, repeat)
                 if done.are_enough:
                     return

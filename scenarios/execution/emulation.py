@@ -74,11 +74,11 @@ class Experiment:
         prediction: Prediction,
         count: int,
         *,
-        verify: bool,
+        check_data: bool,
         on_tick: OnTick = no_ticks,
     ) -> Iterator[Repeat]:
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks."""
-        self.agents.load(schedule, self.layout.addresses(), verify=verify)
+        self.agents.load(schedule, self.layout.addresses(), check_data=check_data)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
             yield self.agents.run(schedule, number, at_most_s, on_tick)

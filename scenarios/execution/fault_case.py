@@ -13,7 +13,7 @@ from model.job.recovery import RecoveryStrategy, layout_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
-from results.verdicts.fault_impact import Failure
+from results.verdicts.fault_impact import DuringFault, FaultedCase, FaultImpact, Probes
 from results.verdicts.fidelity import Fidelity, fidelity_of_struck
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
@@ -56,7 +56,7 @@ class FailingCase:
         self.schedule = case_schedule(case, fabric.topology)
         self.home = fabric.layout
 
-    def execute(self) -> Failure:
+    def execute(self) -> FaultImpact:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
             healthy = self._measure("healthy", self.scenario.warmup)
@@ -91,7 +91,7 @@ class FailingCase:
 
     def _gives_up(self, started_ns: int) -> bool:
         """Whether the job aborts: it does not reroute, and the controller detected a failure."""
-        reroutes = self.job.reaction is RecoveryStrategy.REROUTE
+        reroutes = self.job.strategy is RecoveryStrategy.REROUTE
         return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
 
     def _struck(self, strike: FaultTimeline, prediction: Prediction) -> Struck:
@@ -125,7 +125,7 @@ class FailingCase:
 
     def _run(self, prediction: Prediction, on_tick: OnTick = no_ticks) -> Repeat:
         (repeat,) = self.fabric.repeats(
-            self.schedule, prediction, 1, verify=self.scenario.verify, on_tick=on_tick
+            self.schedule, prediction, 1, check_data=self.scenario.check_data, on_tick=on_tick
         )
         return repeat
 
@@ -134,10 +134,10 @@ class FailingCase:
 
         `None` if the job's strategy is to reroute: it has no recovery from an incomplete execution.
         """
-        if self.job.reaction is RecoveryStrategy.REROUTE:
+        if self.job.strategy is RecoveryStrategy.REROUTE:
             return None
         back_s = time.monotonic() + self.job.restart_time
-        layout = layout_after(self.home, self.faults[0], self.job.reaction, self.job.group_size)
+        layout = layout_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
         if layout.circuits != self.home.circuits:
             before, after = self.home.topology, layout.topology
             set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_time)
@@ -163,7 +163,7 @@ class FailingCase:
     def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
         if any(fault.how is FaultMode.FLAP for fault in self.faults):
             return self._flapping(struck, undos)
-        if self.job.reaction is RecoveryStrategy.REROUTE:
+        if self.job.strategy is RecoveryStrategy.REROUTE:
             self._break(undos)
         return self._measure("faulty")
 
@@ -187,7 +187,7 @@ class FailingCase:
 
     def _after(self) -> CaseResult | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
-        moved = self.job.reaction not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
+        moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
             return None
         self._settle(self.home, broken=False)
@@ -199,28 +199,34 @@ class FailingCase:
         struck: Struck,
         faulty: CaseResult | None,
         after: CaseResult | None,
-    ) -> Failure:
+    ) -> FaultImpact:
         events = read_journal(self.fabric.bed.journal)
         first_ns = min(record.begun_ns for record in struck.records)
         blackout = longest(struck.hit, first_ns)
-        return Failure(
-            case=self.case.name,
-            fault=f"{self.faults[0].what} {self.faults[0].how}",
-            where=", ".join(fault.target for fault in self.faults),
-            fabric=self.case.kind.value,
-            reaction=self.job.reaction.value,
-            healthy=healthy,
-            struck=struck.fidelity,
-            struck_s=struck.took_s,
-            struck_complete=struck.complete,
-            faulty=faulty,
-            after=after,
-            blackout_ms=_blackout_ms(struck, blackout),
-            blackout_limit_ms=self.scenario.expect.blackout_ms,
-            probed_pairs=len(struck.hit),
-            untouched_pairs=len(struck.untouched),
-            lost_probes_untouched=lost(struck.untouched, ALWAYS_NS),
-            times=tuple(fault_times(r, struck.started_ns, events) for r in struck.records),
+        return FaultImpact(
+            case=FaultedCase(
+                name=self.case.name,
+                fabric=self.case.kind.value,
+                fault=f"{self.faults[0].what} {self.faults[0].how}",
+                where=", ".join(fault.target for fault in self.faults),
+                strategy=self.job.strategy.value,
+            ),
+            baseline=healthy,
+            during=DuringFault(
+                seconds=struck.took_s,
+                complete=struck.complete,
+                fidelity=struck.fidelity,
+                times=tuple(fault_times(r, struck.started_ns, events) for r in struck.records),
+            ),
+            degraded=faulty,
+            recovered=after,
+            probes=Probes(
+                affected_pairs=len(struck.hit),
+                unaffected_pairs=len(struck.untouched),
+                lost_unaffected=lost(struck.untouched, ALWAYS_NS),
+                blackout_ms=_blackout_ms(struck, blackout),
+                blackout_limit_ms=self.scenario.expect.blackout_ms,
+            ),
         )
 
 

@@ -11,7 +11,7 @@ from model.measurement.cpu_windows import Window, within
 from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.byte_conservation import Carried
-from results.verdicts.fidelity import Observation
+from results.verdicts.machine_headroom import Observation
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.links import Counters
 from testbed.instruments.cpu_monitor import CpuMonitor, cpu_monitor, thread_times

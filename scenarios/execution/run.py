@@ -20,7 +20,7 @@ from results.documents.link_calibration import calibration_objects
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
 from results.store.runs import RunFolder, new_run_id
-from results.verdicts.fault_impact import Failure
+from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.case import Measuring
@@ -46,10 +46,10 @@ class Run:
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
 
-    def execute(self) -> tuple[list[CaseResult], list[Failure]]:
+    def execute(self) -> tuple[list[CaseResult], list[FaultImpact]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
         cases: list[CaseResult] = []
-        failures: list[Failure] = []
+        failures: list[FaultImpact] = []
         for spec in self.scenario.fabrics:
             on_fabric = self.scenario.cases_on(spec.kind)
             if not self.scenario.has_faults:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 LIBRARY = Path(__file__).parent
+# Scenarios that got a better name; the old one is still accepted.
+OLD_NAMES = {"verify": "check-data"}
 
 
 def library() -> list[Path]:

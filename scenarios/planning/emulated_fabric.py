@@ -20,7 +20,7 @@ from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """The scale of all rates, as given or chosen."""
     given = file.fabric.bandwidth_scale
-    return fastest(file, machine) if given == "auto" else Chosen(float(given), "as given")
+    return fastest(file, machine) if given == "auto" else Chosen(float(given))
 
 
 def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -38,7 +38,7 @@ def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """The depth of the links' buckets in seconds, as given or chosen."""
     given = file.fabric.bucket_depth
-    return auto_bucket_depth(machine) if given == "auto" else Chosen(given, "as given")
+    return auto_bucket_depth(machine) if given == "auto" else Chosen(given)
 
 
 def fabric_spec(
@@ -100,15 +100,17 @@ def unsized_case(workload: Workload, kind: FabricKind) -> Case:
 
 def sized_case(
     workload: Workload, spec: FabricSpec, machine: Machine | None
-) -> tuple[Case, Chosen | None]:
-    """Return a workload's case with its size scale, and the time dilation if `auto` chose one."""
+) -> tuple[Case, Chosen]:
+    """Return a workload's case with its size scale, and the time dilation, as given or chosen."""
     case = unsized_case(workload, spec.kind)
     job, scale = work_of(case, spec), spec.bandwidth_scale
-    if workload.time_dilation == "auto":
-        chosen = auto_time_dilation(job, scale, machine)
-        return replace(case, size_scale=scale / chosen.value), chosen
-    if workload.time_dilation is not None:
-        return replace(case, size_scale=scale / workload.time_dilation), None
-    given = workload.size_scale
-    size_scale = auto_size_scale(job, scale) if given == "auto" else given
-    return replace(case, size_scale=size_scale), None
+    if workload.time_dilation is None:
+        given = workload.size_scale
+        size_scale = auto_size_scale(job, scale) if given == "auto" else given
+        return replace(case, size_scale=size_scale), Chosen(scale / size_scale)
+    dilation = (
+        auto_time_dilation(job, scale, machine)
+        if workload.time_dilation == "auto"
+        else Chosen(workload.time_dilation)
+    )
+    return replace(case, size_scale=scale / dilation.value), dilation

@@ -71,13 +71,13 @@ def resolve(
         cases=cases,
         repeats=AUTO if file.repeats == "auto" else Repeats.exactly(file.repeats),
         warmup=file.warmup,
-        verify=file.verify,
+        check_data=file.check_data,
         check_paths=file.check_paths,
         expect=file.expect,
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=file.job,
         probed_pairs=file.probed_pairs,
-        chosen=_chosen(file, scale, depth, cases, [chosen for _, (_, chosen) in sized]),
+        chosen=_chosen(scale, depth, cases, [dilation for _, (_, dilation) in sized]),
     )
     return (None if issues else scenario), issues
 
@@ -147,17 +147,13 @@ def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
 
 
 def _chosen(
-    file: ScenarioFile,
-    scale: Chosen,
-    depth: Chosen,
-    cases: tuple[Case, ...],
-    dilations: list[Chosen | None],
+    scale: Chosen, depth: Chosen, cases: tuple[Case, ...], dilations: list[Chosen]
 ) -> dict[str, Chosen]:
     """Values chosen for `auto`, by key."""
-    asked = {"bandwidth_scale": scale, "bucket_depth": depth}
-    found = {key: chosen for key, chosen in asked.items() if getattr(file.fabric, key) == "auto"}
-    named = zip(cases, dilations, strict=True)
-    return found | {f"time_dilation of {case.name}": chosen for case, chosen in named if chosen}
+    values = {"bandwidth_scale": scale, "bucket_depth": depth}
+    for case, dilation in zip(cases, dilations, strict=True):
+        values[f"time_dilation of {case.name}"] = dilation
+    return {key: value for key, value in values.items() if value.why}
 
 
 def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:

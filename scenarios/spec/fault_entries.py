@@ -62,7 +62,7 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
         found += _missing(number, entry, spec, known)
         if not found:
             faults += [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
-    if file.job.reaction in STAYING:
+    if file.job.strategy in STAYING:
         found += _cut_off(topology, faults)
     return tuple(faults), found
 
@@ -125,23 +125,23 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues if the recovery strategy does not fit the fabric or the faults."""
     job, fabric = file.job, file.fabric
-    if job.reaction in STAYING:
+    if job.strategy in STAYING:
         yield from _nobody_instead(file)
-    if job.reaction is RecoveryStrategy.REROUTE:
+    if job.strategy is RecoveryStrategy.REROUTE:
         return
     for number, entry in enumerate(file.faults):
         if entry.for_ is not None or entry.how is FaultMode.FLAP:
-            what = f"goes with reroute alone: with {job.reaction}, a fault stays until the end"
+            what = f"goes with reroute alone: with {job.strategy}, a fault stays until the end"
             yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
     if len(file.faults) != 1:
-        yield Issue(("job", "reaction"), f"is about one fault, got {len(file.faults)}")
+        yield Issue(("job", "strategy"), f"is about one fault, got {len(file.faults)}")
         return
-    if (wanted := FOR.get(job.reaction)) and file.faults[0].what not in wanted:
+    if (wanted := FOR.get(job.strategy)) and file.faults[0].what not in wanted:
         whats = " or ".join(wanted)
-        yield Issue(("job", "reaction"), f"is for a {whats}, got {file.faults[0].what}")
-    if (key := SPARES.get(job.reaction)) and getattr(fabric, key) < 1:
-        yield Issue(("fabric", key), f"must be at least 1 for {job.reaction}")
-    if job.reaction is RecoveryStrategy.SWAP_GROUP:
+        yield Issue(("job", "strategy"), f"is for a {whats}, got {file.faults[0].what}")
+    if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
+        yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
+    if job.strategy is RecoveryStrategy.SWAP_GROUP:
         yield from _group_issues(file)
 
 
@@ -149,9 +149,9 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
             what = (
-                f"nobody would do the work of a {entry.what}: job.reaction is {file.job.reaction}"
+                f"nobody would do the work of a {entry.what}: job.strategy is {file.job.strategy}"
             )
-            others = ", ".join(reaction for reaction in RecoveryStrategy if reaction not in STAYING)
+            others = ", ".join(strategy for strategy in RecoveryStrategy if strategy not in STAYING)
             yield Issue(("faults", number, "what"), what, f"choose one of {others}")
 
 

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+# The keys that lead to a value in a scenario file, and numbers of list entries.
+Place = tuple[str | int, ...]
+
 
 @dataclass(frozen=True)
 class Issue:
     """An invalid value, or values that do not fit together."""
 
-    place: tuple[str | int, ...]
+    place: Place
     what: str
     hint: str = ""

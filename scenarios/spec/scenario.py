@@ -35,10 +35,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A value chosen for `auto`, and the reason for it."""
+    """A value and why it was chosen for `auto`; no reason if the scenario gives the value."""
 
     value: float
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Scenario:
     cases: tuple[Case, ...]
     repeats: Repeats
     warmup: int
-    verify: bool
+    check_data: bool
     check_paths: bool
     expect: Expect = field(default_factory=Expect)
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)

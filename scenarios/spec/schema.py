@@ -247,7 +247,7 @@ class FaultEntry(Strict):
 class Job(Strict):
     """What the job does about the faults of its scenario."""
 
-    reaction: RecoveryStrategy = Field(
+    strategy: RecoveryStrategy = Field(
         default=RecoveryStrategy.REROUTE,
         description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
         "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
@@ -291,7 +291,7 @@ class ScenarioFile(Strict):
     seed: int = Field(
         default=0, ge=0, strict=True, description="turns the choice of spines; chooses what breaks"
     )
-    verify: bool = Field(
+    check_data: bool = Field(
         default=False, strict=True, description="send real numbers and check the result"
     )
     check_paths: bool = Field(

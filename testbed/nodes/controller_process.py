@@ -51,7 +51,7 @@ class ControllerProcess:
         self._proxies.write_text(json.dumps(self._process_ids))
         arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
         arguments += ["--journal", self.journal]
-        command = [sys.executable, "-m", "controller", *map(str, arguments)]
+        command = [sys.executable, "-P", "-m", "controller", *map(str, arguments)]
         self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
         self._watch.add(NAME, self._process.pid, self._log)
 

@@ -7,7 +7,8 @@ from statistics import median
 
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
-from results.verdicts.fidelity import Fidelity, machine_reasons, summarized
+from results.verdicts.fidelity import Fidelity, machine_reasons
+from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import observing
@@ -34,7 +35,7 @@ def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> A
     done = Executions(1, Repeats.exactly(REPEATS))
     depth_s = fabric.topology.least_depth_s
     with tempfile.TemporaryDirectory() as folder, observing(fabric, Path(folder)) as observer:
-        for repeat in fabric.repeats(schedule, prediction, done.most, verify=False):
+        for repeat in fabric.repeats(schedule, prediction, done.most, check_data=False):
             done.add(repeat, disturbed=is_disturbed(observer.note(repeat), depth_s))
             if done.are_enough:
                 break
@@ -44,7 +45,7 @@ def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> A
         ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
         fidelity=Fidelity(tuple(machine_reasons(headroom)), headroom),
         disturbed=len(done.disturbed),
-        lost=headroom.lost,
+        lost=headroom.pauses.lost,
     )
 
 

@@ -89,7 +89,7 @@ class Bench:
         files["fabric"].write_text(json.dumps(asdict(fabric)))
         files["proxies"].write_text(json.dumps(process_ids))
         options = [f"--{what}={path}" for what, path in files.items()]
-        command = ["prlimit", *limits.split(), sys.executable, "-m", "controller", *options]
+        command = ["prlimit", *limits.split(), sys.executable, "-P", "-m", "controller", *options]
         log = self.folder / f"{name}.log"
         process = self.stack.enter_context(running(command, log, {"PYTHONPATH": str(ROOT)}))
         return Controller(process, files["journal"], log)

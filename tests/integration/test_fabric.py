@@ -42,7 +42,7 @@ def test_every_collective_is_right_element_by_element(kind: FabricKind, proxies:
     with fabric_up(small_spec(kind, 2, 3), proxies) as fabric:
         for collective, algorithm in ALGORITHMS:
             schedule, prediction = planned(fabric, collective, algorithm, 40_000)
-            (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+            (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
             assert repeat.complete
             assert repeat.errors == ()
 
@@ -61,7 +61,7 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "direct", 600_000)
         before = fabric.counters()
-        (repeat,) = fabric.repeats(schedule, prediction, 1, verify=False)
+        (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False)
         after = fabric.counters()
         expected = dict.fromkeys(after, 0)
         for transfer in schedule.transfers:
@@ -113,7 +113,7 @@ def test_what_dies_is_named_and_the_records_are_kept(what: str, proxies: ProxyKi
                 os.kill(victim.pop(), signal.SIGKILL)
             return inf
 
-        repeats = fabric.repeats(schedule, prediction, 1, verify=False, on_tick=kill)
+        repeats = fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=kill)
         with pytest.raises(Incomplete) as caught:
             next(repeats)
     assert what in str(caught.value)
@@ -127,7 +127,7 @@ def test_two_fabrics_at_once() -> None:
     with fabric_up(spec, ProxyKind.PROCESS) as one, fabric_up(spec, ProxyKind.PROCESS) as other:
         for fabric in (one, other):
             schedule, prediction = planned(fabric, Collective.ALL_REDUCE, "hierarchical", 40_000)
-            (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+            (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
             assert repeat.complete
             assert not repeat.errors
 

@@ -17,7 +17,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
 from model.workload.schedule import Collective
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
-from results.verdicts.fidelity import Fidelity, machine_reasons, summarized
+from results.verdicts.fidelity import Fidelity, machine_reasons
+from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import carried, observing
@@ -66,7 +67,7 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
     )
     prediction = fabric.predict(schedule)
     with observing(fabric, folder) as observer:
-        done = list(fabric.repeats(schedule, prediction, 2, verify=False))
+        done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         for repeat in done:
             observer.note(repeat)
     headroom = summarized(observer.observations(done), 0)
@@ -79,7 +80,7 @@ def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
         found = observed(fabric, tmp_path, 5_000_000)
     assert found.verdict is not Verdict.PASS
     assert found.headroom is not None
-    assert found.headroom.idle_mean < 0.1
+    assert found.headroom.processors.idle_mean < 0.1
 
 
 def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:
@@ -89,8 +90,9 @@ def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None
     assert header[:3] == ["execution", "begin_ns", "end_ns"]
     assert {row[0] for row in rows} == {"", "0", "1"}
     assert found.headroom is not None
-    assert found.headroom.windows <= len([row for row in rows if row[0]])
-    assert 0 < found.headroom.switch_share_mean <= found.headroom.switch_share_max <= 1
+    assert found.headroom.coverage.windows <= len([row for row in rows if row[0]])
+    switch = found.headroom.switch
+    assert 0 < switch.switch_share_mean <= switch.switch_share_max <= 1
 
 
 @KINDS
@@ -99,7 +101,7 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
         prediction = fabric.predict(schedule)
         before, begun_s = fabric.counters(), time.monotonic()
-        done = list(fabric.repeats(schedule, prediction, 2, verify=False))
+        done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         found = carried(fabric, before, fabric.counters(), time.monotonic() - begun_s)
         epoch, gpus = fabric.layout.epoch, fabric.layout.placement
         left = fabric.bed.wires.longest_queue_bytes()

@@ -28,7 +28,7 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
         fabric.rearrange(layout)
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
         prediction = fabric.predict(schedule)
-        (repeat,) = fabric.repeats(schedule, prediction, 1, verify=True)
+        (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
         counters = fabric.bed.counters()
     assert repeat.complete
     assert not repeat.errors

@@ -204,7 +204,7 @@ def test_a_run_whose_packets_go_astray_fails(
 
     monkeypatch.setattr("scenarios.execution.run.check_fabric", tampered)
     changes = ["check_paths=true", "fabric.kinds=rail-only", "fabric.domains=2"]
-    result = run(load(LIBRARY / "verify.yaml", changes), ProxyKind.PROCESS, tmp_path, Silent())
+    result = run(load(LIBRARY / "check-data.yaml", changes), ProxyKind.PROCESS, tmp_path, Silent())
     assert_right(result)
     assert result["verdict"] == "fail"
     (fabric,) = result["paths"]["fabrics"]

@@ -99,7 +99,7 @@ def test_a_run_gives_one_json_object_and_a_folder(folder: Path) -> None:
 
 def test_every_element_of_every_collective_is_right(folder: Path) -> None:
     rail_only = ("--set", "fabric.kinds=rail-only")
-    result = printed(railbed("run", "verify", "--json", "--proxies", "process", *rail_only))
+    result = printed(railbed("run", "check-data", "--json", "--proxies", "process", *rail_only))
     assert len(result["cases"]) == 8
     assert_right(result)
 

@@ -94,3 +94,11 @@ def test_a_fault_that_cannot_be_is_bad_input(folder: Path) -> None:
         assert done.returncode == 2
         assert "the rail-only fabric has no nic-link 'd9g0--rail0'" in done.stderr
     assert not (folder / "runs").exists()
+
+
+def test_modules_of_the_users_folder_are_not_executed(folder: Path) -> None:
+    for room in ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen"):
+        (folder / room).mkdir()
+        (folder / room / "__init__.py").write_text("raise SystemExit('not the program')\n")
+    (row,) = experiment("nic-link-down", "--set", "fabric.kinds=rail-only")
+    assert row["probed_pairs"] > 0

@@ -84,28 +84,28 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("faults", "job", "extra", "words"),
     [
-        ("[{what: gpu}]", "{reaction: spare-gpu}", "", "fabric.spare_gpus: must be at least 1"),
+        ("[{what: gpu}]", "{strategy: spare-gpu}", "", "fabric.spare_gpus: must be at least 1"),
         (
             "[{what: gpu}]",
-            "{reaction: spare-rail-switch}",
+            "{strategy: spare-rail-switch}",
             "spare_rail_switches: 1",
-            "job.reaction: is for a rail-switch, got gpu",
+            "job.strategy: is for a rail-switch, got gpu",
         ),
         (
             "[{what: gpu}, {what: nic-link}]",
-            "{reaction: spare-gpu}",
+            "{strategy: spare-gpu}",
             "spare_gpus: 1",
-            "job.reaction: is about one fault, got 2",
+            "job.strategy: is about one fault, got 2",
         ),
         (
             "[{what: nic-link, for: 1}]",
-            "{reaction: abort-and-restart}",
+            "{strategy: abort-and-restart}",
             "",
             "faults.0.for: goes with reroute alone",
         ),
         (
             "[{what: gpu}]",
-            "{reaction: swap-group, group_size: 3}",
+            "{strategy: swap-group, group_size: 3}",
             "spare_gpus: 2",
             "job.group_size: must divide domain_size, 4, got 3",
         ),
@@ -164,7 +164,7 @@ def test_the_library_has_an_experiment_for_every_part_way_and_reaction() -> None
     }
     assert {what for _, what, _ in faults} == set(Component)
     assert {how for _, _, how in faults} == set(FaultMode)
-    assert {scenario.job.reaction for scenario in experiments} == set(RecoveryStrategy)
+    assert {scenario.job.strategy for scenario in experiments} == set(RecoveryStrategy)
     both = set(Component) - {Component.SPINE_SWITCH, Component.UPLINK}
     assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
     assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(Component)

@@ -24,16 +24,8 @@ from model.workload.schedule import Collective, Schedule
 from results.tables.executions import executions_table
 from results.tables.fidelity import fidelity_table
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
-from results.verdicts.fidelity import (
-    LIMITS,
-    Fidelity,
-    Limit,
-    MachineHeadroom,
-    Observation,
-    fidelity_of_struck,
-    machine_reasons,
-    summarized,
-)
+from results.verdicts.fidelity import LIMITS, Fidelity, Limit, fidelity_of_struck, machine_reasons
+from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
@@ -147,7 +139,7 @@ def test_one_agent_that_starves_is_enough() -> None:
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
     headroom = summarized([starving], 0)
     assert headroom is not None
-    assert headroom.agents_run_delay_mean < 0.06
+    assert headroom.agents.agents_run_delay_mean < 0.06
     assert verdict_on(starving) is Verdict.FAIL
 
 
@@ -203,11 +195,11 @@ def test_all_limits_warn_before_they_fail() -> None:
 def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
     headroom = summarized([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
     assert isinstance(headroom, MachineHeadroom)
-    assert headroom.idle_min == min(idle)
-    assert headroom.idle_min <= headroom.idle_p5
-    assert headroom.idle_min - 1e-9 <= headroom.idle_mean <= max(idle) + 1e-9
-    assert headroom.windows == len(idle)
-    assert headroom.pressure_mean == pytest.approx(0.05)
+    assert headroom.processors.idle_min == min(idle)
+    assert headroom.processors.idle_min <= headroom.processors.idle_p5
+    assert headroom.processors.idle_min - 1e-9 <= headroom.processors.idle_mean <= max(idle) + 1e-9
+    assert headroom.coverage.windows == len(idle)
+    assert headroom.processors.pressure_mean == pytest.approx(0.05)
 
 
 # Byte conservation

@@ -111,7 +111,7 @@ def test_what_is_not_of_one_thing_is_not_compared() -> None:
 def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     case = result(1.0, collective=Collective.ALL_REDUCE, algorithm="hierarchical")
     real_s = case.measured.median / case.time_dilation
-    real_bytes = case.size_bytes * case.size_scale
+    real_bytes = case.work.size_bytes * case.work.size_scale
     assert case.algbw_gbyte_per_s == pytest.approx(real_bytes / real_s / 1e9)
     assert case.busbw_gbyte_per_s == pytest.approx(case.algbw_gbyte_per_s * 2 * 3 / 4)
     assert result().busbw_gbyte_per_s == pytest.approx(result().algbw_gbyte_per_s * 3 / 4)

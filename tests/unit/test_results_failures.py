@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -10,7 +11,13 @@ from rich.console import Console
 
 from results.documents.fault_impact import FAILURE_KEYS, failure_object, lost_experiment
 from results.tables.fault_impact import print_failures
-from results.verdicts.fault_impact import Failure, FaultTimes
+from results.verdicts.fault_impact import (
+    DuringFault,
+    FaultedCase,
+    FaultImpact,
+    FaultTimes,
+    Probes,
+)
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import result
@@ -18,55 +25,44 @@ from tests.unit.test_results import result
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
 
 
-def failure(**changes: Any) -> Failure:
-    facts: dict[str, Any] = {
-        "case": "rail-only/all-to-all/two-step",
-        "fault": "nic-link down",
-        "where": "d0g0--rail0",
-        "fabric": "rail-only",
-        "reaction": "reroute",
-        "healthy": result(),
-        "struck": Fidelity((), None),
-        "struck_s": 1.5,
-        "faulty": result(1.01),
-        "after": result(),
-        "blackout_ms": 14.2,
-        "probed_pairs": 6,
-        "lost_probes_untouched": 0,
-        "untouched_pairs": 6,
-        "times": (TIMES,),
-        "blackout_limit_ms": 60.0,
-        "struck_complete": True,
-    }
-    return Failure(**{**facts, **changes})
+CASE = FaultedCase(
+    "rail-only/all-to-all/two-step", "rail-only", "nic-link down", "d0g0--rail0", "reroute"
+)
+DURING = DuringFault(1.5, True, Fidelity((), None), (TIMES,))
+PROBES = Probes(6, 6, 0, 14.2, 60.0)
+IMPACT = FaultImpact(CASE, result(), DURING, result(1.01), result(), PROBES)
+
+
+def probes(**changes: Any) -> dict[str, Any]:
+    return {"probes": replace(PROBES, **changes)}
 
 
 @pytest.mark.parametrize(
     ("changes", "verdict", "words"),
     [
         ({}, Verdict.PASS, None),
-        ({"blackout_ms": None}, Verdict.PASS, None),
-        ({"blackout_ms": 61.0}, Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
-        ({"blackout_ms": inf}, Verdict.FAIL, "was not reached again"),
-        ({"lost_probes_untouched": 3}, Verdict.FAIL, "3 probes of pairs that it does not touch"),
-        ({"struck_complete": False}, Verdict.FAIL, "did not complete"),
-        ({"faulty": result(1.03)}, Verdict.WARN, "faulty: 3.0% away from the model"),
-        ({"after": result(1.06)}, Verdict.FAIL, "after: 6.0% away from the model"),
-        ({"faulty": None, "after": None}, Verdict.PASS, None),
+        (probes(blackout_ms=None), Verdict.PASS, None),
+        (probes(blackout_ms=61.0), Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
+        (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
+        (probes(lost_unaffected=3), Verdict.FAIL, "3 probes of pairs that it does not touch"),
+        ({"during": replace(DURING, complete=False)}, Verdict.FAIL, "did not complete"),
+        ({"degraded": result(1.03)}, Verdict.WARN, "faulty: 3.0% away from the model"),
+        ({"recovered": result(1.06)}, Verdict.FAIL, "after: 6.0% away from the model"),
+        ({"degraded": None, "recovered": None}, Verdict.PASS, None),
     ],
 )
 def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) -> None:
-    found = failure(**changes)
+    found = replace(IMPACT, **changes)
     assert found.verdict is verdict
     reasons = [reason for _, reason in found.reasons]
     assert any(words in reason for reason in reasons) if words else not reasons
 
 
 def test_the_object_has_all_keys_in_order_and_is_json() -> None:
-    row = failure_object("nic-link-down", failure())
+    row = failure_object("nic-link-down", IMPACT)
     assert tuple(row) == FAILURE_KEYS
     assert json.loads(json.dumps(row)) == row
-    assert failure_object("x", failure(blackout_ms=inf))["blackout_ms"] is None
+    assert failure_object("x", replace(IMPACT, **probes(blackout_ms=inf)))["blackout_ms"] is None
     assert row["ratio"] == pytest.approx(1.01)
     assert row["times"][0]["confirmed_ms"] == 9.8
 
@@ -78,9 +74,10 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
 
 
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
+    other = replace(IMPACT, case=replace(CASE, fabric="rail-optimized"), recovered=None)
     rows = [
-        failure_object("nic-link-down", failure()),
-        failure_object("nic-link-down", failure(fabric="rail-optimized", after=None)),
+        failure_object("nic-link-down", IMPACT),
+        failure_object("nic-link-down", other),
         lost_experiment("hb-link-down", "no rules today"),
     ]
     text = io.StringIO()

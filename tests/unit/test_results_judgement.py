@@ -3,7 +3,6 @@
 import dataclasses
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,7 +98,7 @@ def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
 
 def test_warmups_are_kept_apart() -> None:
     case = result(repeat(), warmups=(repeat(1.5), repeat(complete=False)))
-    assert case.warmup_s == (PREDICTION.completion_s * 1.5,)
+    assert case.others.warmup_s == (PREDICTION.completion_s * 1.5,)
     assert case.measured.max == PREDICTION.completion_s
 
 
@@ -151,13 +150,13 @@ def printed(cases: list[CaseResult], width: int) -> list[str]:
 
 def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
     """Return the case on rail-optimized, with its modeled time divided by `1 + slower`."""
-    changes: dict[str, Any] = {
-        "name": f"rail-optimized/all-to-all/{algorithm}",
-        "fabric": dataclasses.replace(case.fabric, kind=FabricKind.RAIL_OPTIMIZED),
-        "algorithm": algorithm,
-        "modeled_s": case.modeled_s / (1 + slower),
-    }
-    return dataclasses.replace(case, **changes)
+    fabric = dataclasses.replace(case.work.fabric, kind=FabricKind.RAIL_OPTIMIZED)
+    return dataclasses.replace(
+        case,
+        name=f"rail-optimized/all-to-all/{algorithm}",
+        work=dataclasses.replace(case.work, fabric=fabric, algorithm=algorithm),
+        modeled_s=case.modeled_s / (1 + slower),
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -1,8 +1,6 @@
 """Messages of rtnetlink as bytes, against those of pyroute2."""
 
-import errno
 import socket
-import struct
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -14,6 +12,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from controller.forwarding.planner import Route
 from controller.southbound import route_messages as rtnetlink
+from linux.netlink import HEADER, messages_in
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}
@@ -32,7 +31,7 @@ routes = st.builds(Route, networks) | st.builds(
 
 def message(body: bytes, kind: int = rtnetlink.RTM_NEWROUTE) -> bytes:
     """A body with its header."""
-    return rtnetlink.HEADER.pack(rtnetlink.HEADER.size + len(body), kind, 0, 1, 0) + body
+    return HEADER.pack(HEADER.size + len(body), kind, 0, 1, 0) + body
 
 
 def decoded(body: bytes) -> Any:
@@ -49,7 +48,7 @@ def encoded(fields: dict[str, int], attributes: list[tuple[str, object]]) -> byt
         made[name] = value
     made["attrs"] = attributes
     made.encode()
-    return bytes(made.data[rtnetlink.HEADER.size :])
+    return bytes(made.data[HEADER.size :])
 
 
 def ours(route: Route) -> dict[str, int]:
@@ -101,7 +100,7 @@ def test_routes_of_others_are_not_seen(route: Route, field: str) -> None:
 def test_a_datagram_is_split_into_its_messages(messages: list[tuple[int, bytes]]) -> None:
     parts = [message(body, kind) for kind, body in messages]
     data = b"".join(part + b"\0" * (-len(part) % 4) for part in parts)
-    assert list(rtnetlink.messages_in(data)) == messages
+    assert list(messages_in(data)) == messages
 
 
 @pytest.mark.parametrize("flags", [0, rtnetlink.IFF_UP])
@@ -111,16 +110,9 @@ def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) 
     made["index"], made["flags"] = 7, flags
     made["attrs"] = [("IFLA_IFNAME", "hb0-g12"), ("IFLA_MTU", 9000), ("IFLA_OPERSTATE", state)]
     made.encode()
-    body = bytes(made.data[rtnetlink.HEADER.size :])
+    body = bytes(made.data[HEADER.size :])
     up = state == "UP" and flags == rtnetlink.IFF_UP
     assert rtnetlink.link_of(body) == ("hb0-g12", 7, up)
-
-
-def test_an_acknowledgement_is_no_error_and_a_refusal_is_one() -> None:
-    rtnetlink.check_error(struct.pack("=i", 0) + bytes(16))
-    with pytest.raises(OSError, match="rtnetlink: No such process") as refused:
-        rtnetlink.check_error(struct.pack("=i", -errno.ESRCH) + bytes(16))
-    assert refused.value.errno == errno.ESRCH
 
 
 def test_the_kernel_tells_of_the_loopback() -> None:

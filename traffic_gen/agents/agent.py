@@ -117,13 +117,13 @@ def initial_value(rank: int, chunk: int, element: int) -> float:
     return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
 
 
-class VerifiedPayloads(Payloads):
+class CheckedPayloads(Payloads):
     """Real numbers: the chunks that a rank holds, and the result that it must hold in the end."""
 
-    def __init__(self, rank: int, verify: dict[str, Any]) -> None:
-        self.elements = verify["elements"]
-        self.expected = verify["expected"]
-        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in verify["initial"]}
+    def __init__(self, rank: int, check: dict[str, Any]) -> None:
+        self.elements = check["elements"]
+        self.expected = check["expected"]
+        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in check["initial"]}
 
     def contribution(self, rank: int, chunk: int) -> "array.array[float]":
         """Return the values that a rank contributes to a chunk."""
@@ -297,8 +297,8 @@ class Agent:
         for receive in self.receives.values():
             self.to_clear[receive.clear].append(receive)
         self.open = len(self.sends) + len(self.receives)
-        verify = program.get("verify")
-        self.payloads = VerifiedPayloads(program["rank"], verify) if verify else Payloads()
+        check = program.get("check")
+        self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
 
     def start(self, send: Send) -> None:
         """Queue a transfer on its connection, as everything that it waited for is done."""
@@ -389,7 +389,7 @@ class Agent:
             return
         transfer_id, connection.remaining = HEADER.unpack(connection.header)
         connection.transfer, connection.header = self.receives[transfer_id], b""
-        if isinstance(self.payloads, VerifiedPayloads):
+        if isinstance(self.payloads, CheckedPayloads):
             connection.payload = bytearray(connection.remaining)
         set_batch(connection)
 

@@ -76,10 +76,10 @@ class AgentClient:
         self._dead.add(gpu)
 
     def load(
-        self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
+        self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, check_data: bool
     ) -> None:
         """Send every agent its program, and wait until all connections are open."""
-        self._load(programs(schedule, addresses, verify=verify))
+        self._load(programs(schedule, addresses, check_data=check_data))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         for rank, program in by_rank.items():

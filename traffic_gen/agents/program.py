@@ -10,15 +10,15 @@ Program = dict[str, Any]
 
 
 def programs(
-    schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, verify: bool
+    schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, check_data: bool
 ) -> dict[int, Program]:
     """Return the program of each rank for a schedule (see `programs_of`).
 
-    With `verify`, ranks send real numbers and check the collective's result.
+    With `check_data`, ranks send real numbers and check the collective's result.
     """
-    built = programs_of(range(schedule.gpus), schedule.transfers, addresses, real=verify)
-    for rank, program in built.items() if verify else ():
-        program["verify"] = _verification(schedule, rank)
+    built = programs_of(range(schedule.gpus), schedule.transfers, addresses, real=check_data)
+    for rank, program in built.items() if check_data else ():
+        program["check"] = _data_check(schedule, rank)
     return built
 
 
@@ -57,7 +57,7 @@ def programs_of(
     return built
 
 
-def _verification(schedule: Schedule, rank: int) -> dict[str, Any]:
+def _data_check(schedule: Schedule, rank: int) -> dict[str, Any]:
     """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up."""
     expected = wanted(schedule.collective, schedule.gpus, rank)
     return {

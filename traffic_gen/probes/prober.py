@@ -16,7 +16,7 @@ null if it is lost}]}. A probe that the kernel refuses to send counts as lost.
 After a small delay, missed ticks are sent at once; after a large one they are skipped, as a long
 burst would lose probes without any fault. The kernel timestamps arrivals, so they are read only now
 and then, many with one call. The prober has real-time priority (SCHED_RR) if permitted: without it,
-wake-ups were milliseconds late under load. It needs only the standard library.
+wake-ups were milliseconds late under load.
 """
 
 import array
@@ -37,7 +37,8 @@ from ctypes import Structure, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
-CLONE_NEWNET = 0x40000000  # linux/sched.h
+from linux.namespaces import namespace_of
+
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 TIMER_SLACK_NS = 1000
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h: may exceed net.core.?mem_max
@@ -232,19 +233,9 @@ def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
 
 
 def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
-    """Open a socket in the network namespace of a process (setns(2))."""
-    with open("/proc/self/ns/net") as here, open(f"/proc/{process_id}/ns/net") as there:
-        try:
-            _enter(there.fileno())
-            return socket.socket(socket.AF_INET, kind, protocol)
-        finally:
-            _enter(here.fileno())
-
-
-def _enter(descriptor: int) -> None:
-    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+    """Open a socket in the network namespace of a process."""
+    with namespace_of(process_id):
+        return socket.socket(socket.AF_INET, kind, protocol)
 
 
 def main(plan: Path, records: Path) -> None:

@@ -70,7 +70,7 @@ def probing(
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
     plan.write_text(json.dumps(_plan(process_ids, pairs, interval_ns)))
-    command = [sys.executable, "-m", "traffic_gen.probes.prober", str(plan), str(records)]
+    command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
         probes = Probes(process, records, log)

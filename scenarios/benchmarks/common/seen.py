@@ -23,6 +23,7 @@ def seen(case: dict[str, Any]) -> Row:
         "longest_ms": 1e3 * fidelity["pause_longest_s"],
         "idle": fidelity["idle_mean"],
         "strain": fidelity["strain"],
+        "strain_max": fidelity["strain_max"],
         "switch_never_done": fidelity["switch_never_done"],
         "switch_starved": fidelity["switch_starved"],
         "beside_switch": fidelity["beside_switch"],
