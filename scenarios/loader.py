@@ -150,7 +150,7 @@ def _parse(path: Path, text: str) -> CommentedMap:
     if not isinstance(document, CommentedMap):
         found = "nothing" if document is None else type(document).__name__
         what = f"must be a mapping with the keys of a scenario, got {found}"
-        raise InputError(Problem(f"{path}:1", what, "see docs/scenarios.md"))
+        raise InputError(Problem(f"{path}:1", what, "see docs/reference/scenarios.md"))
     return document
 
 

@@ -13,7 +13,8 @@ ACKNOWLEDGEMENT_BELOW_BYTES = 128
 ACKNOWLEDGEMENT_SHARE = 0.1
 
 # Bucket depths in seconds: a link makes up for that much idleness at once, so a pause of the
-# machine up to that long costs it nothing. Trade-offs: docs/measuring.md, "The bucket".
+# machine up to that long costs it nothing. Trade-offs:
+# docs/explanation/measuring.md, "The bucket".
 DEFAULT_DEPTH_S = 0.01
 LEAST_DEPTH_S, MOST_DEPTH_S = 0.001, 0.02
 MIN_BURST_BYTES = 10_000

@@ -2,8 +2,8 @@
 
 Full frames are sent back to back until the sender's queue is full; a train of more follows. The
 train's arrival times show the effect of the token bucket. Pauses of the machine are excluded, as
-only the link is in question. Tolerances and the measurements behind them: docs/measuring.md,
-"Calibration".
+only the link is in question. Tolerances and the measurements behind them:
+docs/explanation/measuring.md, "Calibration".
 """
 
 import random

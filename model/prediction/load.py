@@ -23,8 +23,8 @@ SLICES = 400
 SHORTEST_S = 1e-6
 # Mean packet size in bytes, acknowledgements included, by the rate of the flow in bit/s. From
 # packet counters of collectives, the smallest that were seen; the first is an assumption
-# (docs/measuring.md). TCP hands down about a millisecond's worth at once, from two packets to
-# 64 KiB (tcp_tso_autosize in net/ipv4/tcp_output.c).
+# (docs/explanation/measuring.md). TCP hands down about a millisecond's worth at once, from two
+# packets to 64 KiB (tcp_tso_autosize in net/ipv4/tcp_output.c).
 PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
 
 Span = tuple[float, float]

@@ -41,7 +41,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class FidelityLimits:
-    """Limits above which an observation is doubtful, from docs/measuring.md, "Fidelity".
+    """Limits above which an observation is doubtful.
+
+    The measurements behind them: docs/explanation/measuring.md, "Fidelity".
 
     A switch that is always busy may still keep up, as it polls for more work continuously. It is
     short of time when it never runs out of work, and more so when it also waits for a processor.

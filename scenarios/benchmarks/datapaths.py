@@ -1,7 +1,7 @@
 """Compare Open vSwitch's two datapaths: start-up, processor time, and the quickstart's ratios.
 
 If the kernel lacks a datapath, its row says so. In an emulated virtual machine, all times are those
-of the guest's clock, which counts instructions (docs/virtual-machine.md).
+of the guest's clock, which counts instructions (docs/guides/virtual-machine.md).
 """
 
 import os

@@ -59,7 +59,8 @@ def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> No
             "\n".join(deviations)
             + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
             "machine held up was left out. Does another program change its traffic "
-            'control? Or try a larger fabric.bandwidth_scale; see docs/measuring.md, "Calibration".'
+            "control? Or try a larger fabric.bandwidth_scale; see "
+            'docs/explanation/measuring.md, "Calibration".'
         )
 
 

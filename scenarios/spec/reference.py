@@ -1,4 +1,4 @@
-"""The reference of scenario keys in docs/scenarios.md, generated from the schema.
+"""The reference of scenario keys in docs/reference/scenarios.md, generated from the schema.
 
 `python -m scenarios.spec.reference` prints it.
 """

@@ -1,6 +1,6 @@
 """The scenario file's keys, types and defaults. Unknown keys are forbidden.
 
-The descriptions are the reference in docs/scenarios.md.
+The descriptions are the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
@@ -178,7 +178,7 @@ class Workload(Strict):
     """A collective to execute."""
 
     collective: Collective = Field(description="what the GPUs want to achieve")
-    algorithm: str = Field(description="how; docs/extending.md lists them")
+    algorithm: str = Field(description="how; docs/guides/extending.md lists them")
     size: Annotated[str, BeforeValidator(_size)] = Field(
         description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
     )

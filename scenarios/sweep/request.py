@@ -41,7 +41,9 @@ class SweepRequest:
 
     def _problems(self) -> Iterator[Problem]:
         if self.scenario is None and self.resume is None:
-            yield Problem("sweep", "needs a scenario, or --resume NAME", "see docs/sweeps.md")
+            yield Problem(
+                "sweep", "needs a scenario, or --resume NAME", "see docs/guides/sweeps.md"
+            )
         given = {
             "SCENARIO": self.scenario,
             "--over": self.over,

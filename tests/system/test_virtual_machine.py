@@ -1,7 +1,7 @@
 """Check Railbed on Debian's own kernel, in both datapaths of Open vSwitch.
 
 One virtual machine executes all checks; the whole integration suite in it is a command of its own
-(docs/virtual-machine.md).
+(docs/guides/virtual-machine.md).
 """
 
 import json

@@ -72,7 +72,7 @@ def test_dependencies_point_down_inside_a_room(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_the_map_names_every_module(path: Path) -> None:
     folder, stem = path.parent.relative_to(ROOT), path.stem
-    rows = (ROOT / "docs" / "architecture.md").read_text().splitlines()
+    rows = (ROOT / "docs" / "explanation" / "architecture.md").read_text().splitlines()
     row = next((row for row in rows if row.startswith(f"| `{folder}/` |")), "")
     assert stem.startswith("__") or f"`{stem}`" in row
 

@@ -287,7 +287,7 @@ def test_a_run_stops_with_all_that_is_out_of_tolerance() -> None:
     carries = "carries 18 Mbit/s instead of 20 (-10.0%, tolerated 1%)"
     assert f"rail-only: nic-link d0g0--rail0, upwards: {carries}\n" in message
     assert f"rail-only: nic-link d0g0--rail0, downwards: {carries}\n" in message
-    assert "docs/measuring.md" in message
+    assert "docs/explanation/measuring.md" in message
 
 
 def test_a_run_keeps_and_shows_its_calibration() -> None:

@@ -10,19 +10,19 @@ from model.workload.schedule import Collective
 from traffic_gen.workloads.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_library_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     pinned = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    text = (ROOT / "docs" / "libraries.md").read_text()
+    text = (ROOT / "docs" / "reference" / "libraries.md").read_text()
     for requirement in pinned:
         assert f"| `{requirement.split('==')[0]}` |" in text
 
 
 def test_every_algorithm_is_listed() -> None:
-    text = (ROOT / "docs" / "extending.md").read_text()
+    text = (ROOT / "docs" / "guides" / "extending.md").read_text()
     for collective in Collective:
         names = ", ".join(f"`{name}`" for name in algorithms_of(collective))
         assert f"| `{collective}` | {names} |" in text

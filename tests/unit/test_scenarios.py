@@ -218,7 +218,8 @@ def test_the_library_is_valid(path: Path) -> None:
 
 
 def test_the_reference_of_all_keys_is_true() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text()
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "reference" / "scenarios.md").read_text()
     for section in SECTIONS:
         assert reference(section) in text, f"{section.__name__}: {reference(section)}"
 
