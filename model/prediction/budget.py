@@ -9,12 +9,12 @@ from model.prediction.machine import HopKind, Machine
 
 # Shares that `auto` may use of all cores, and of one core for the switches' only thread. Sixteen
 # GPUs at 15 to 55 % of two cores are within 1 % of their model
-# (docs/explanation/measuring.md, "Figures").
+# (docs/reference/measurements.md, "Quickstart").
 CPU_BUDGET = 0.5
 THREAD_BUDGET = 0.6
 # Estimates are conservative: 256 GPUs, estimated at 107 % of all cores, were within 3 % of their
-# model (docs/explanation/measuring.md, "Size and speed"). Loads that may still work are
-# not refused.
+# model (docs/reference/measurements.md, "Capacity"). Loads that may still work are not
+# refused.
 REFUSED_ABOVE = 1.5
 # Share of all cores for the agents' own work, which is smaller in longer executions.
 TRANSFER_BUDGET = 0.1

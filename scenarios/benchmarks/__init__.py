@@ -1,4 +1,4 @@
-"""The benchmarks behind the figures of docs/explanation/measuring.md: each yields rows."""
+"""The benchmarks behind the figures of docs/reference/measurements.md: each yields rows."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

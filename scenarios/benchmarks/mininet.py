@@ -47,7 +47,7 @@ class Load:
 
 
 # At the quickstart's rates, plain Mininet carries 0.4 of the HB domains' 2.9 Gbit/s on two cores
-# (docs/explanation/measuring.md); a tenth of these rates is below 0.4 Gbit/s.
+# (docs/reference/measurements.md); a tenth of these rates is below 0.4 Gbit/s.
 SLOW = replace(SIXTEEN, bandwidth_scale=10 * SIXTEEN.bandwidth_scale)
 LOADS = (
     Load(SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
