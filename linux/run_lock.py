@@ -18,8 +18,8 @@ RUN_VARIABLE = "RAILBED_RUN"
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Identity of a run: its id, and the folder of its sockets, logs and databases."""
+class RunLock:
+    """The lock of a run: its id, and the folder of its sockets, logs and databases."""
 
     run_id: str
 
@@ -35,31 +35,31 @@ class Mark:
 
 
 @contextmanager
-def marked_run(run_id: str) -> Iterator[Mark]:
-    """Hold the run lock for as long as the context lasts.
+def run_lock(run_id: str) -> Iterator[RunLock]:
+    """Hold a run lock for as long as the context lasts.
 
     The folder is renamed only once it is locked, or another run would take it for a dead run's.
     """
-    mark = Mark(run_id)
+    lock = RunLock(run_id)
     unlocked = RUNS / f".{run_id}"
     try:
         unlocked.mkdir(parents=True)
-        lock = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(mark.folder)
+        descriptor = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        unlocked.rename(lock.folder)
     except BaseException:
         shutil.rmtree(unlocked, ignore_errors=True)
         raise
     try:
-        yield mark
+        yield lock
     finally:
-        shutil.rmtree(mark.folder)
-        os.close(lock)
+        shutil.rmtree(lock.folder)
+        os.close(descriptor)
 
 
-def dead_runs() -> list[Mark]:
+def dead_runs() -> list[RunLock]:
     """Runs whose process has ended without cleaning up."""
-    return [Mark(folder.name) for folder in _folders() if not _is_alive(folder)]
+    return [RunLock(folder.name) for folder in _folders() if not _is_alive(folder)]
 
 
 def live_run_ids() -> frozenset[str]:
@@ -67,12 +67,12 @@ def live_run_ids() -> frozenset[str]:
     return frozenset(folder.name for folder in _folders() if _is_alive(folder))
 
 
-def process_ids_of(mark: Mark) -> list[int]:
+def process_ids_of(lock: RunLock) -> list[int]:
     """Ids of the processes that belong to a run."""
-    return [process_id for process_id, run_id in marked_processes() if run_id == mark.run_id]
+    return [process_id for process_id, run_id in run_processes() if run_id == lock.run_id]
 
 
-def marked_processes() -> Iterator[tuple[int, str]]:
+def run_processes() -> Iterator[tuple[int, str]]:
     """Yield the id of every process that belongs to a run, with the run id."""
     for entry in Path("/proc").iterdir():
         run_id = _run_of(entry) if entry.name.isdigit() else None
@@ -87,8 +87,10 @@ def _run_of(process: Path) -> str | None:
     except OSError:
         return None  # it has ended meanwhile, or is the kernel's
     prefix = f"{RUN_VARIABLE}=".encode()
-    marks = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
-    return marks[0].decode() if marks else None
+    run_ids = [
+        variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)
+    ]
+    return run_ids[0].decode() if run_ids else None
 
 
 def _folders() -> list[Path]:
@@ -97,13 +99,13 @@ def _folders() -> list[Path]:
 
 def _is_alive(folder: Path) -> bool:
     try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
-        os.close(lock)
+        os.close(descriptor)
     return False

@@ -10,7 +10,7 @@ from mininet.net import Mininet
 
 from linux.namespaces import namespace_of, private_namespace
 from linux.processes import Watch, wait_for
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import Datapath
@@ -59,7 +59,7 @@ class Testbed:
 
 
 @contextmanager
-def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Iterator[Testbed]:
+def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> Iterator[Testbed]:
     """Bring up a fabric; tear it down when the context or this process ends.
 
     Everything is in one unnamed network namespace. Proxies end when their socket closes, other
@@ -69,11 +69,11 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, mark: Mark) -> Ite
     names = [gpu.name for gpu in topology.gpus]
     datapath = datapath_of(topology.spec)
     with (
-        proxies(kind, names, agent, mark) as hosts,
+        proxies(kind, names, agent, lock) as hosts,
         private_namespace(),
         wiring(hosts) as wires,
-        controller_process.controller(topology, wires.process_ids, mark, watch) as controller,
-        open_vswitch(mark, watch, datapath) as switch,
+        controller_process.controller(topology, wires.process_ids, lock, watch) as controller,
+        open_vswitch(lock, watch, datapath) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = b"RAILBED_RUN="
+RUN_VARIABLE = b"RAILBED_RUN="
 SYSCTLS = ("net.core.wmem_default", "net.core.rmem_max", "net.ipv4.ip_forward")
 
 
@@ -34,7 +34,7 @@ def machine_state() -> MachineState:
         addresses=_output("ip", "-brief", "address"),
         switches=_output("ovs-vsctl", "--timeout=1", "show"),
         containers=_output("docker", "ps", "--all", "--quiet"),
-        processes=frozenset(_marked_processes()),
+        processes=frozenset(_run_processes()),
         run_folders=frozenset(entry.name for entry in Path("/run/railbed").glob("*")),
         sysctls=_output("sysctl", *SYSCTLS),
     )
@@ -53,12 +53,12 @@ def _output(*command: str) -> str:
     return done.stdout + done.stderr
 
 
-def _marked_processes() -> list[int]:
+def _run_processes() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if MARK in (entry / "environ").read_bytes():
+                if RUN_VARIABLE in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
             except OSError:
                 continue

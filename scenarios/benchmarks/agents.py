@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.emulation import Experiment, experiment
@@ -16,8 +16,8 @@ from traffic_gen.workloads.collectives import build_schedule
 
 def agents(_store: Path) -> Iterator[Row]:
     """Processor time of the agents and of iperf3, for the same bytes on the same links."""
-    mark_id = f"bench-{os.getpid()}-agents"
-    with marked_run(mark_id) as mark, experiment(SIXTEEN, ProxyKind.PROCESS, mark) as fabric:
+    run_id = f"bench-{os.getpid()}-agents"
+    with run_lock(run_id) as lock, experiment(SIXTEEN, ProxyKind.PROCESS, lock) as fabric:
         for collective, algorithm, size in (
             (Collective.ALL_GATHER, "hierarchical", 24_000_000),
             (Collective.ALL_TO_ALL, "two-step", 12_000_000),

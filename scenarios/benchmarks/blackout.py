@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode, parts
 from model.job.placement import probed_pairs
@@ -100,8 +100,8 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
 def blackout(_store: Path) -> Iterator[Row]:
     """Measure blackouts under load, by link failures, blackholes and controller restarts."""
     for kind in FabricKind:
-        spec, mark_id = replace(SIXTEEN, kind=kind), f"bench-{os.getpid()}-blackout-{kind}"
-        with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        spec, run_id = replace(SIXTEEN, kind=kind), f"bench-{os.getpid()}-blackout-{kind}"
+        with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
             for row in trials(fabric):
                 proxies = ProxyKind.PROCESS.value
                 yield {"gpus": spec.gpus, "proxies": proxies, "fabric": kind.value, **row}

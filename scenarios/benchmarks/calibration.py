@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
 from model.faults import FaultMode
@@ -31,8 +31,8 @@ def calibration(_store: Path) -> Iterator[Row]:
 
 
 def _at(spec: FabricSpec) -> Iterator[Row]:
-    mark_id = f"bench-{os.getpid()}-calibration"
-    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+    run_id = f"bench-{os.getpid()}-calibration"
+    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
         faults = FaultInjector(fabric.bed)
         for percent in SLOWED_PERCENT:
             # Of several such faults on a link, the one with the lowest rate applies.

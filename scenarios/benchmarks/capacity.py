@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.platforms import GBIT
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import LinkKind
@@ -109,10 +109,10 @@ RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
 
 def at_once() -> Iterator[Row]:
     """Run rings in all HB domains and on all rails at once, each link saturated both ways."""
-    mark_id = f"bench-{os.getpid()}-capacity"
+    run_id = f"bench-{os.getpid()}-capacity"
     with (
-        marked_run(mark_id) as mark,
-        experiment(AT_ONCE, ProxyKind.PROCESS, mark) as fabric,
+        run_lock(run_id) as lock,
+        experiment(AT_ONCE, ProxyKind.PROCESS, lock) as fabric,
         cpu_monitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
     ):

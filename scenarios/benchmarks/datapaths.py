@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import Datapath, FabricKind
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.common.seen import seen
@@ -38,8 +38,8 @@ def datapaths(store: Path) -> Iterator[Row]:
 def _costs(datapath: Datapath, kind: FabricKind) -> Iterator[Row]:
     spec = replace(SIXTEEN, kind=kind, datapath=datapath)
     up_s = median(up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS))
-    mark_id = f"bench-{os.getpid()}-datapath"
-    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+    run_id = f"bench-{os.getpid()}-datapath"
+    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
         cpu_s, gbytes = exchange_cost(fabric)
     yield {"gpus": spec.gpus, "up_s": up_s, "cpu_s_per_gbyte": cpu_s / gbytes}
 

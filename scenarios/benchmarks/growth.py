@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from linux.cpu_time import busy_s
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.workload.schedule import Collective
@@ -28,10 +28,10 @@ def growth(_store: Path) -> Iterator[Row]:
         spec = sized(domains, size)
         ups_s = [up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS - 1)]
         before = kernel_bytes()
-        mark_id = f"bench-{os.getpid()}-growth"
-        with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+        run_id = f"bench-{os.getpid()}-growth"
+        with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
             hosts = fabric.bed.proxies.values()
-            spent = run_bytes(mark, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
+            spent = run_bytes(lock, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
             cpu_s, gbytes = exchange_cost(fabric)
             up_s = median([*ups_s, fabric.up_s])
             yield {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.placement import job_layout
@@ -110,14 +110,14 @@ def _run_id(fabric: str) -> str:
 @contextmanager
 def _railbed(spec: FabricSpec) -> Iterator[Experiment]:
     run_id = _run_id(RAILBED)
-    with marked_run(run_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
         yield fabric
 
 
 @contextmanager
 def _plain(spec: FabricSpec) -> Iterator[PlainFabric]:
     topology, run_id = build_topology(spec), _run_id(MININET)
-    with marked_run(run_id) as mark, plain_mininet(topology, mark, UP_DEADLINE_S) as fabric:
+    with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S) as fabric:
         yield fabric
 
 

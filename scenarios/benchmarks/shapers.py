@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import Prediction
@@ -40,12 +40,12 @@ def shapers(_store: Path) -> Iterator[Row]:
 
 
 def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
-    mark_id = f"bench-{os.getpid()}-shapers"
+    run_id = f"bench-{os.getpid()}-shapers"
     x, y = spec.domain_size, spec.domains
     schedule = build_schedule(
         Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec, NIC_BUSY_S)
     )
-    with marked_run(mark_id) as mark, experiment(spec, ProxyKind.PROCESS, mark) as fabric:
+    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
         if name == "HFSC":
             shape_by_hfsc(fabric.bed.wires, fabric.topology.links)
         prediction = fabric.predict(schedule)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.execution.emulation import experiment
@@ -47,11 +47,11 @@ def _row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
 def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
     """Return seconds up and down; bytes of the largest proxy, and of the run and the kernel."""
     before = kernel_bytes()
-    mark_id = f"bench-{os.getpid()}-{spec.kind}"
-    with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:
+    run_id = f"bench-{os.getpid()}-{spec.kind}"
+    with run_lock(run_id) as lock, experiment(spec, proxies, lock) as fabric:
         up_s = fabric.up_s
         hosts = fabric.bed.proxies.values()
-        spent = run_bytes(mark, hosts, proxies) + kernel_bytes() - before
+        spent = run_bytes(lock, hosts, proxies) + kernel_bytes() - before
         ids = [proxy.process_id for proxy in hosts]
         largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
         leaving_s = time.monotonic()

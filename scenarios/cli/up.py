@@ -2,7 +2,7 @@
 
 import os
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from scenarios.execution.emulation import experiment
 from scenarios.spec.scenario import Scenario
 from testbed.fabric.mininet_shell import open_command_line
@@ -12,8 +12,8 @@ from testbed.nodes.gpu_proxies import ProxyKind
 def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
     """Bring the scenario's first fabric up until the user leaves the command line."""
     with (
-        marked_run(f"up-{scenario.name}-{os.getpid()}") as mark,
-        experiment(scenario.fabrics[0], proxies, mark) as fabric,
+        run_lock(f"up-{scenario.name}-{os.getpid()}") as lock,
+        experiment(scenario.fabrics[0], proxies, lock) as fabric,
     ):
         fabric.bed.impair()
         open_command_line(fabric.bed.network)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Layout, job_layout
@@ -89,11 +89,11 @@ class Experiment:
 
 
 @contextmanager
-def experiment(spec: FabricSpec, kind: ProxyKind, mark: Mark) -> Iterator[Experiment]:
+def experiment(spec: FabricSpec, kind: ProxyKind, lock: RunLock) -> Iterator[Experiment]:
     """Bring a fabric up and connect to its agents."""
     begun_s = time.monotonic()
     topology = build_topology(spec)
-    with testbed(topology, kind, AGENT, mark) as bed:
+    with testbed(topology, kind, AGENT, lock) as bed:
         up_s = time.monotonic() - begun_s
         sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
         with fleet(sockets, bed.watch.check) as agents:

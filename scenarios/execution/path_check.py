@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.addressing import rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
@@ -22,8 +22,8 @@ def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterat
     """Bring up each fabric of a scenario, and check it."""
     for spec in scenario.fabrics:
         listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        mark_id = f"verify-{os.getpid()}-{spec.kind}"
-        with marked_run(mark_id) as mark, experiment(spec, proxies, mark) as fabric:
+        run_id = f"verify-{os.getpid()}-{spec.kind}"
+        with run_lock(run_id) as lock, experiment(spec, proxies, lock) as fabric:
             listener.step(f"{spec.kind}: the paths of all pairs")
             yield check_fabric(fabric)
 

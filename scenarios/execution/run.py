@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
@@ -65,8 +65,8 @@ class Run:
     def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
         """Bring up and check a fabric; keep its journal and Open vSwitch log under `name`."""
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        mark_id = f"run-{os.getpid()}-{spec.kind}"
-        with marked_run(mark_id) as mark, experiment(spec, self.proxies, mark) as fabric:
+        run_id = f"run-{os.getpid()}-{spec.kind}"
+        with run_lock(run_id) as lock, experiment(spec, self.proxies, lock) as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:

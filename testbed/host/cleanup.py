@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from docker.models.containers import Container
 
 from linux.processes import kill
-from linux.run_lock import RUN_LABEL, dead_runs, live_run_ids, marked_processes
+from linux.run_lock import RUN_LABEL, dead_runs, live_run_ids, run_processes
 from model.errors import NotReady
 from testbed.nodes.gpu_proxies import docker_client, remove_container
 
@@ -38,14 +38,14 @@ def clean() -> Removed:
     for container in containers:
         remove_container(container)
     folders = dead_runs()
-    for mark in folders:
-        shutil.rmtree(mark.folder, ignore_errors=True)
+    for lock in folders:
+        shutil.rmtree(lock.folder, ignore_errors=True)
     return Removed(len(folders), len(processes), len(containers))
 
 
 def _orphans(alive: frozenset[str]) -> Iterator[int]:
     """Processes that have the id of a dead run in their environment."""
-    for process_id, run_id in marked_processes():
+    for process_id, run_id in run_processes():
         if run_id not in alive and process_id != os.getpid():
             yield process_id
 
@@ -56,5 +56,5 @@ def _stray_containers(alive: frozenset[str]) -> list[Container]:
         client = docker_client()
     except NotReady:
         return []
-    marked = client.containers.list(all=True, filters={"label": RUN_LABEL}, ignore_removed=True)
-    return [container for container in marked if container.labels[RUN_LABEL] not in alive]
+    labeled = client.containers.list(all=True, filters={"label": RUN_LABEL}, ignore_removed=True)
+    return [container for container in labeled if container.labels[RUN_LABEL] not in alive]

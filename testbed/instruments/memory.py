@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from linux.run_lock import Mark, process_ids_of
+from linux.run_lock import RunLock, process_ids_of
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind
 
 MIB = 2**20
@@ -16,10 +16,10 @@ def kernel_bytes() -> int:
     return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
 
 
-def run_bytes(mark: Mark, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
+def run_bytes(lock: RunLock, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
     """Memory of all processes of a run except this one."""
     in_proxies = {proxy.process_id for proxy in proxies}
-    others = set(process_ids_of(mark)) - in_proxies
+    others = set(process_ids_of(lock)) - in_proxies
     return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
 
 

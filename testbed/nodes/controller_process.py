@@ -10,7 +10,7 @@ from pathlib import Path
 
 from linux.borrowed_sockets import closing_together
 from linux.processes import BEFORE_PROXIES, Watch, start, wait_for
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.topology import Topology
 
@@ -22,14 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class ControllerProcess:
     """The controller of a fabric, which can be killed and started again on the same journal."""
 
-    def __init__(self, topology: Topology, process_ids: dict[str, int], mark: Mark, watch: Watch):
-        folder = mark.folder / "controller"
+    def __init__(
+        self, topology: Topology, process_ids: dict[str, int], lock: RunLock, watch: Watch
+    ):
+        folder = lock.folder / "controller"
         folder.mkdir()
         self.journal = folder / "journal.jsonl"
         self._fabric, self._proxies = folder / "fabric.json", folder / "proxies.json"
         self._log = folder / "controller.log"
         self._process_ids, self._watch = process_ids, watch
-        self._environment = {**mark.environment, "PYTHONPATH": str(ROOT)}
+        self._environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
         self._fabric.write_text(json.dumps(asdict(topology.spec)))
@@ -80,10 +82,10 @@ class ControllerProcess:
 
 @contextmanager
 def controller(
-    topology: Topology, process_ids: dict[str, int], mark: Mark, watch: Watch
+    topology: Topology, process_ids: dict[str, int], lock: RunLock, watch: Watch
 ) -> Iterator[ControllerProcess]:
     """Start the controller in the current network namespace; kill it when the context ends."""
-    process = ControllerProcess(topology, process_ids, mark, watch)
+    process = ControllerProcess(topology, process_ids, lock, watch)
     try:
         process.start()
         yield process

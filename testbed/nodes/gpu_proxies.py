@@ -23,7 +23,7 @@ from docker.models.containers import Container
 
 from linux import namespaces as namespace
 from linux.processes import last_words, running, wait_for
-from linux.run_lock import RUN_LABEL, Mark
+from linux.run_lock import RUN_LABEL, RunLock
 from model.errors import EmulationError, NotReady
 from model.fabric.shaping import SEGMENT_PACKETS
 
@@ -74,13 +74,13 @@ class Proxy:
 
 @contextmanager
 def proxies(
-    kind: ProxyKind, gpus: Sequence[str], agent: Path, mark: Mark
+    kind: ProxyKind, gpus: Sequence[str], agent: Path, lock: RunLock
 ) -> Iterator[dict[str, Proxy]]:
     """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name."""
-    folder = mark.folder / "proxies"
+    folder = lock.folder / "proxies"
     folder.mkdir()
     launch = _containers if kind is ProxyKind.CONTAINER else _processes
-    with launch(gpus, agent, mark, folder) as process_ids:
+    with launch(gpus, agent, lock, folder) as process_ids:
         started = {
             gpu: Proxy(gpu, process_ids[gpu], folder / f"{gpu}.sock", folder / f"{gpu}.log")
             for gpu in gpus
@@ -95,7 +95,7 @@ def proxies(
 
 @contextmanager
 def _processes(
-    gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
+    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path
 ) -> Iterator[dict[str, int]]:
     """Run agents in their own network namespaces, forked by one launcher; they end with it."""
     sockets = {gpu: str(folder / f"{gpu}.sock") for gpu in gpus}
@@ -104,7 +104,7 @@ def _processes(
     # The agents' exit is awaited last, after their launcher has ended.
     with (
         ExitStack() as ends,
-        running([*command, *sockets.values()], log, mark.environment) as launcher,
+        running([*command, *sockets.values()], log, lock.environment) as launcher,
     ):
         wait_for(lambda: said.exists() or launcher.poll() is not None, AGENTS, START_DEADLINE_S)
         if not said.exists():
@@ -134,7 +134,7 @@ def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
 
 @contextmanager
 def _containers(
-    gpus: Sequence[str], agent: Path, mark: Mark, folder: Path
+    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path
 ) -> Iterator[dict[str, int]]:
     """Run containers without network, capabilities or a writable root; yield process ids."""
     client = docker_client()
@@ -142,13 +142,13 @@ def _containers(
     try:
         with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
             started = pool.map(
-                lambda gpu: _start_container(client, image, gpu, agent, mark, folder), gpus
+                lambda gpu: _start_container(client, image, gpu, agent, lock, folder), gpus
             )
             with answering():
                 launched = dict(zip(gpus, started, strict=True))
             yield launched
     finally:
-        remove_containers(client, mark)
+        remove_containers(client, lock)
         client.close()
 
 
@@ -164,16 +164,16 @@ def answering() -> Iterator[None]:
 
 
 def _start_container(
-    client: docker.DockerClient, image: str, gpu: str, agent: Path, mark: Mark, folder: Path
+    client: docker.DockerClient, image: str, gpu: str, agent: Path, lock: RunLock, folder: Path
 ) -> int:
     """Start one container and return its process id, as seen from outside of it."""
     program = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{gpu}.sock"
     container = client.containers.create(
         image,
         ["sh", "-c", f"{program} 2>{INSIDE_FOLDER}/{gpu}.log"],
-        name=f"railbed-{mark.run_id}-{gpu}",
+        name=f"railbed-{lock.run_id}-{gpu}",
         hostname=gpu,
-        labels={RUN_LABEL: mark.run_id},
+        labels={RUN_LABEL: lock.run_id},
         network_mode="none",
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
@@ -224,16 +224,16 @@ def proxy_image(client: docker.DockerClient) -> str:
     return name
 
 
-def containers_of(client: docker.DockerClient, mark: Mark) -> list[Container]:
+def containers_of(client: docker.DockerClient, lock: RunLock) -> list[Container]:
     """All containers labeled with the run's id."""
-    label = f"{RUN_LABEL}={mark.run_id}"
+    label = f"{RUN_LABEL}={lock.run_id}"
     return list(client.containers.list(all=True, filters={"label": label}, ignore_removed=True))
 
 
-def remove_containers(client: docker.DockerClient, mark: Mark) -> int:
+def remove_containers(client: docker.DockerClient, lock: RunLock) -> int:
     """Remove all containers labeled with the run's id; return how many there were."""
     with answering(), ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-        found = containers_of(client, mark)
+        found = containers_of(client, lock)
         list(pool.map(remove_container, found))
     return len(found)
 

@@ -24,7 +24,7 @@ from linux.processes import (
     start,
     wait_for,
 )
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.errors import EmulationError, InputError, NotReady, Problem
 from model.fabric.spec import Datapath, FabricSpec
 
@@ -159,13 +159,13 @@ class OpenVSwitch:
 
 
 @contextmanager
-def open_vswitch(mark: Mark, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
+def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
     """Start Open vSwitch with its state in the run's folder, in the current network namespace."""
     require(datapath)
-    folder = mark.folder / "ovs"
+    folder = lock.folder / "ovs"
     folder.mkdir()
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
-    environment = {**mark.environment, **places}
+    environment = {**lock.environment, **places}
     database, remote = folder / "conf.db", folder / "db.sock"
     output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]

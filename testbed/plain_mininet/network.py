@@ -22,7 +22,7 @@ from pyroute2 import IPRoute
 
 from linux.namespaces import private_namespace
 from linux.processes import last_words, wait_for
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
@@ -116,7 +116,7 @@ def _address(link: Link, gpu: Gpu) -> str:
 
 
 @contextmanager
-def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator[PlainFabric]:
+def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Iterator[PlainFabric]:
     """Bring up a rail-only fabric; raise `EmulationError` if it is not built in `deadline_s`.
 
     The clock starts once Open vSwitch and the controller run. Mininet's initialization is
@@ -126,8 +126,8 @@ def plain_mininet(topology: Topology, mark: Mark, deadline_s: float) -> Iterator
     with (
         private_namespace(),
         _loopback(),
-        plain_open_vswitch(mark) as variables,
-        learning_controller(mark) as controller,
+        plain_open_vswitch(lock) as variables,
+        learning_controller(lock) as controller,
         _environment(variables),
         _quiet(),
     ):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from linux.listening import connections, listens
 from linux.processes import last_words, output_of, running, wait_for
-from linux.run_lock import Mark
+from linux.run_lock import RunLock
 from model.errors import EmulationError
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -42,12 +42,12 @@ class LearningController:
 
 
 @contextmanager
-def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
+def plain_open_vswitch(lock: RunLock) -> Iterator[dict[str, str]]:
     """Start Open vSwitch; yield the variables by which `ovs-vsctl` without options finds it."""
-    folder = mark.folder / "plain-ovs"
+    folder = lock.folder / "plain-ovs"
     folder.mkdir()
     places = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
-    variables = {**mark.environment, **dict.fromkeys(places, str(folder))}
+    variables = {**lock.environment, **dict.fromkeys(places, str(folder))}
     database, remote = folder / "conf.db", folder / "db.sock"
     output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
@@ -62,12 +62,12 @@ def plain_open_vswitch(mark: Mark) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def learning_controller(mark: Mark) -> Iterator[LearningController]:
+def learning_controller(lock: RunLock) -> Iterator[LearningController]:
     """Start Ryu with its learning switch, on the loopback."""
-    log = mark.folder / "ryu-manager.log"
+    log = lock.folder / "ryu-manager.log"
     command = [sys.executable, "-c", RYU_MANAGER]
     command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]
-    with running([*command, LEARNING_SWITCH], log, mark.environment) as ryu:
+    with running([*command, LEARNING_SWITCH], log, lock.environment) as ryu:
 
         def listening() -> bool:
             if ryu.poll() is not None:

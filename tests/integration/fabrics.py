@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -23,5 +23,5 @@ def small_spec(kind: FabricKind, domains: int = 2, domain_size: int = 2) -> Fabr
 def fabric_up(fabric: FabricSpec, kind: ProxyKind) -> Iterator[Experiment]:
     """Bring a fabric up, with connected agents."""
     run_id = f"test-{os.getpid()}-{next(_numbers)}"
-    with marked_run(run_id) as mark, experiment(fabric, kind, mark) as running:
+    with run_lock(run_id) as lock, experiment(fabric, kind, lock) as running:
         yield running

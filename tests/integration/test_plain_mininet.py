@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
@@ -30,10 +30,10 @@ TOPOLOGY = build_topology(SPEC)
 DEADLINE_S = 60
 HOLD_A_FABRIC = """
 import signal
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
-with marked_run("test-plain-killed") as mark, plain_mininet(TOPOLOGY, mark, 60):
+with run_lock("test-plain-killed") as lock, plain_mininet(TOPOLOGY, lock, 60):
     print("up", flush=True)
     signal.pause()
 """
@@ -46,8 +46,8 @@ def run_id(name: str) -> str:
 def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -> None:
     variables = dict(os.environ)
     with (
-        marked_run(run_id("works")) as mark,
-        plain_mininet(TOPOLOGY, mark, DEADLINE_S) as fabric,
+        run_lock(run_id("works")) as lock,
+        plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
     ):
         addresses = job_layout(SPEC).addresses()
         for pair in ((0, 1), (0, 2), (0, 3)):
@@ -63,17 +63,17 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
 
 def test_one_that_is_not_up_by_the_deadline_is_an_error_and_leaves_nothing() -> None:
     with (
-        marked_run(run_id("late")) as mark,
+        run_lock(run_id("late")) as lock,
         pytest.raises(EmulationError, match=r"plain Mininet: its network: not within 0\.1 s"),
-        plain_mininet(TOPOLOGY, mark, 0.1),
+        plain_mininet(TOPOLOGY, lock, 0.1),
     ):
         pytest.fail("it cannot be up so soon")
 
 
 def test_a_server_that_nobody_answers_is_an_error_and_leaves_nothing() -> None:
     with (
-        marked_run(run_id("nobody")) as mark,
-        plain_mininet(TOPOLOGY, mark, DEADLINE_S) as fabric,
+        run_lock(run_id("nobody")) as lock,
+        plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
         pytest.raises(EmulationError, match=r"iperf3 \(0, 2\): .*unable to connect"),
     ):
         carry(Hosts(fabric.process_ids, {(0, 2): "127.0.0.1"}), {(0, 2): 1}, no_meter)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from linux.processes import kill
-from linux.run_lock import marked_run
+from linux.run_lock import run_lock
 from model.errors import EmulationError
 from scenarios.execution.emulation import AGENT
 from testbed.nodes.gpu_proxies import ProxyKind, answering, proxies
@@ -27,8 +27,8 @@ def is_alive(process_id: int) -> bool:
 
 def test_each_has_a_network_of_its_own_and_the_name_of_its_gpu() -> None:
     with (
-        marked_run(run_id("own")) as mark,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+        run_lock(run_id("own")) as lock,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
     ):
         places = [Path(f"/proc/{proxy.process_id}") for proxy in started.values()]
         networks = {os.readlink(place / "ns/net") for place in places}
@@ -39,8 +39,8 @@ def test_each_has_a_network_of_its_own_and_the_name_of_its_gpu() -> None:
 
 def test_the_death_of_one_is_no_matter_to_the_others() -> None:
     with (
-        marked_run(run_id("one")) as mark,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+        run_lock(run_id("one")) as lock,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
     ):
         first, *others = (proxy.process_id for proxy in started.values())
         kill(first)
@@ -50,8 +50,8 @@ def test_the_death_of_one_is_no_matter_to_the_others() -> None:
 
 def test_all_end_with_the_one_that_forked_them() -> None:
     with (
-        marked_run(run_id("all")) as mark,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, mark) as started,
+        run_lock(run_id("all")) as lock,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
     ):
         ids = [proxy.process_id for proxy in started.values()]
         status = Path(f"/proc/{ids[0]}/status").read_text()
@@ -61,9 +61,9 @@ def test_all_end_with_the_one_that_forked_them() -> None:
 
 def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with (
-        marked_run(run_id("none")) as mark,
+        run_lock(run_id("none")) as lock,
         pytest.raises(EmulationError, match=r"the agents: died; last words:\n.*No such file"),
-        proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", mark),
+        proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock),
     ):
         pytest.fail("there is no such program")
 

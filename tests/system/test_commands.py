@@ -196,8 +196,8 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(
 def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -> None:
     before = machine_state().processes
     process = started("--proxies", "process")
-    wait_until_an_execution_begins(marked_process("d0g1", before))
-    os.kill(marked_process(victim, before), signal.SIGKILL)
+    wait_until_an_execution_begins(run_process("d0g1", before))
+    os.kill(run_process(victim, before), signal.SIGKILL)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 4
     assert "died; its last words" in said
@@ -228,7 +228,7 @@ def unfinished_records() -> list[dict[str, str]]:
     return [row for row in rows if row["repeat"] == rows[-1]["repeat"] and row["started_ns"] != "0"]
 
 
-def marked_process(name: str, before: frozenset[int]) -> int:
+def run_process(name: str, before: frozenset[int]) -> int:
     """Id of a run's process not in `before`, by its name or a word of its command line."""
     for process_id in machine_state().processes - before:
         process = Path(f"/proc/{process_id}")
