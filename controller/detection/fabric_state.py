@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from controller.detection.liveness import Liveness
 from model.fabric.health import Health
 from model.fabric.topology import (
-    Circuits,
+    CrossConnects,
     Link,
     LinkKind,
     Topology,
     build_topology,
     exchanged,
-    slot_at,
-    straight_circuits,
+    ocs_port_at,
+    straight_cross_connects,
 )
 from model.routing.drain import drain
 
@@ -32,7 +32,7 @@ class ObservedFabric:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._circuits: Circuits = straight_circuits(topology.spec)
+        self._cross_connects: CrossConnects = straight_cross_connects(topology.spec)
         self._liveness = Liveness()
         self._failed: frozenset[str] = frozenset()
         # Rates by link, then by the interface of the sending end.
@@ -58,8 +58,8 @@ class ObservedFabric:
         rail = self.topology.switch_by_name[switch].rail
         if rail is not None:
             gpu = self.topology.gpu_by_name[link.lower.node]
-            self._circuits = exchanged(self._circuits, gpu, slot_at(rail, number))
-            self.topology = build_topology(self.topology.spec, self._circuits)
+            self._cross_connects = exchanged(self._cross_connects, gpu, ocs_port_at(rail, number))
+            self.topology = build_topology(self.topology.spec, self._cross_connects)
 
     def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
         """Record the state of an interface of any switch, as the kernel reports it."""

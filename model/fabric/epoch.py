@@ -1,4 +1,4 @@
-"""Epochs of constant fabric state during an execution, and the placement of ranks."""
+"""Epochs of constant fabric state during an execution, and the GPUs of ranks."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Topology
 
 # The GPU of every rank, in rank order.
-Placement = tuple[Gpu, ...]
+RankGpus = tuple[Gpu, ...]
 
 
 @dataclass(frozen=True)

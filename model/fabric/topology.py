@@ -134,10 +134,10 @@ class OpenFlowSwitch:
     index: int
 
 
-# The rail-switch port of a NIC link: the rail, and the domain that the port is for.
-Slot = tuple[int, int]
-# OCS cross-connects: the slot of each GPU's NIC link, by domain and then by local rank.
-Circuits = tuple[tuple[Slot, ...], ...]
+# A port of the OCS to a rail switch: the rail, and the domain that the port is for.
+OcsPort = tuple[int, int]
+# OCS cross-connects: the port of each GPU's NIC link, by domain and then by local rank.
+CrossConnects = tuple[tuple[OcsPort, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -238,22 +238,22 @@ class Topology:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def straight_circuits(spec: FabricSpec) -> Circuits:
+def straight_cross_connects(spec: FabricSpec) -> CrossConnects:
     """Return the initial cross-connects: each NIC link leads to its GPU's own rail."""
     domains, rails = range(spec.domains), range(spec.domain_size)
     return tuple(tuple((rail, domain) for rail in rails) for domain in domains)
 
 
-def exchanged(circuits: Circuits, gpu: Gpu, slot: Slot) -> Circuits:
-    """Move a GPU's NIC link to a slot, and the link that was there to the GPU's old slot."""
-    before = circuits[gpu.domain][gpu.rail]
-    moved = {slot: before, before: slot}
-    return tuple(tuple(moved.get(old, old) for old in of_domain) for of_domain in circuits)
+def exchanged(cross_connects: CrossConnects, gpu: Gpu, ocs_port: OcsPort) -> CrossConnects:
+    """Move a GPU's NIC link to an OCS port, and the link that was there to the old port."""
+    before = cross_connects[gpu.domain][gpu.rail]
+    moved = {ocs_port: before, before: ocs_port}
+    return tuple(tuple(moved.get(old, old) for old in of_domain) for of_domain in cross_connects)
 
 
-def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topology:
+def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None) -> Topology:
     """Build the fabric of `spec` with these cross-connects, by default the initial ones."""
-    circuits = circuits or straight_circuits(spec)
+    cross_connects = cross_connects or straight_cross_connects(spec)
     gpus = tuple(Gpu(d, r) for d in range(spec.domains) for r in range(spec.domain_size))
     switches = tuple(_switches(spec))
     return Topology(
@@ -263,7 +263,7 @@ def build_topology(spec: FabricSpec, circuits: Circuits | None = None) -> Topolo
         switches=switches,
         links=(
             *(_hb_link(spec, gpu) for gpu in gpus),
-            *(_nic_link(spec, gpu, circuits[gpu.domain][gpu.rail]) for gpu in gpus),
+            *(_nic_link(spec, gpu, cross_connects[gpu.domain][gpu.rail]) for gpu in gpus),
             *_uplinks(spec, switches),
         ),
     )
@@ -291,8 +291,8 @@ def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
     return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
 
 
-def slot_at(rail: int, port: int) -> Slot:
-    """The slot of a port number (from 1) for NIC links at a rail's switch."""
+def ocs_port_at(rail: int, port: int) -> OcsPort:
+    """The OCS port that leads to a port (numbered from 1) of a rail's switch."""
     return rail, port - 1
 
 
@@ -313,9 +313,9 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
     )
 
 
-def _nic_link(spec: FabricSpec, gpu: Gpu, slot: Slot) -> Link:
+def _nic_link(spec: FabricSpec, gpu: Gpu, ocs_port: OcsPort) -> Link:
     """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
-    rail, domain = slot
+    rail, domain = ocs_port
     rate_bps = round(spec.emulated_nic_bps)
     return Link(
         LinkKind.NIC,

@@ -1,4 +1,4 @@
-"""Layouts of a job: the state of the fabric, and the GPU of every rank."""
+"""Placement of a job: the state of the fabric, and the GPU of every rank."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,17 @@ from functools import cached_property
 from itertools import permutations
 
 from model.fabric.addressing import address_of
-from model.fabric.epoch import Epoch, Placement
+from model.fabric.epoch import Epoch, RankGpus
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import Circuits, Gpu, Hop, Topology, build_topology, straight_circuits
+from model.fabric.topology import (
+    CrossConnects,
+    Gpu,
+    Hop,
+    Topology,
+    build_topology,
+    straight_cross_connects,
+)
 from model.faults import Fault, health_under
 from model.routing.paths import Routing, Unreachable
 
@@ -17,18 +24,18 @@ Pair = tuple[Gpu, Gpu]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Placement:
     """The cross-connects of NIC links, the fabric's health, and the GPU of every rank."""
 
     spec: FabricSpec
-    circuits: Circuits
-    placement: Placement
+    cross_connects: CrossConnects
+    gpus: RankGpus
     health: Health = HEALTHY
 
     @cached_property
     def topology(self) -> Topology:
         """The fabric with these cross-connects."""
-        return build_topology(self.spec, self.circuits)
+        return build_topology(self.spec, self.cross_connects)
 
     @property
     def epoch(self) -> Epoch:
@@ -37,30 +44,30 @@ class Layout:
 
     def addresses(self) -> dict[tuple[int, int], str]:
         """Addresses by (source rank, destination rank)."""
-        gpus = list(enumerate(self.placement))
+        gpus = list(enumerate(self.gpus))
         return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
 
     def gpu_numbers(self) -> list[int]:
         """Index of every rank's GPU among all GPUs, in rank order."""
-        return [self.topology.gpus.index(gpu) for gpu in self.placement]
+        return [self.topology.gpus.index(gpu) for gpu in self.gpus]
 
 
-def job_layout(spec: FabricSpec) -> Layout:
+def job_placement(spec: FabricSpec) -> Placement:
     """The job on its initial GPUs, in a fabric without failures."""
-    return Layout(spec, straight_circuits(spec), build_topology(spec).job_gpus)
+    return Placement(spec, straight_cross_connects(spec), build_topology(spec).job_gpus)
 
 
 def probed_pairs(
-    layout: Layout, faults: Iterable[Fault], most: int
+    placement: Placement, faults: Iterable[Fault], most: int
 ) -> tuple[Sequence[Pair], Sequence[Pair]]:
     """Return affected pairs that have another path, and unaffected pairs.
 
     At most `most` of each, evenly spread over all such pairs.
     """
-    health = health_under(layout.topology, faults)
-    before, after = Routing(layout.topology), Routing(layout.topology, health)
+    health = health_under(placement.topology, faults)
+    before, after = Routing(placement.topology), Routing(placement.topology, health)
     hit, untouched = [], []
-    for pair in permutations(layout.placement, 2):
+    for pair in permutations(placement.gpus, 2):
         hops = _path(before, pair)
         if any(hop.link.name in health.failed for hop in hops or ()):
             if _path(after, pair) is not None:

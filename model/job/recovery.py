@@ -1,12 +1,12 @@
-"""Recovery strategies of a job and the layouts they lead to (rail-only paper, section IV-C)."""
+"""Recovery strategies of a job and the placements they lead to (rail-only paper, section IV-C)."""
 
 from dataclasses import replace
 from enum import StrEnum
 
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Circuits, Gpu, exchanged
+from model.fabric.topology import CrossConnects, Gpu, exchanged
 from model.faults import Fault, domain_name
-from model.job.placement import Layout
+from model.job.placement import Placement
 
 
 class RecoveryStrategy(StrEnum):
@@ -21,74 +21,80 @@ class RecoveryStrategy(StrEnum):
     REMOTE_GPU = "remote-gpu"
 
 
-def layout_after(
-    layout: Layout, fault: Fault, reaction: RecoveryStrategy, group_size: int
-) -> Layout:
-    """Return the job's layout after recovery, with the cross-connects that it needs."""
+def placement_after(
+    placement: Placement, fault: Fault, reaction: RecoveryStrategy, group_size: int
+) -> Placement:
+    """Return the job's placement after recovery, with the cross-connects that it needs."""
     match reaction:
         case RecoveryStrategy.REROUTE | RecoveryStrategy.RESTART:
-            return layout
+            return placement
         case RecoveryStrategy.SPARE_DOMAIN:
-            return _to_spare_domain(layout, fault)
+            return _to_spare_domain(placement, fault)
         case RecoveryStrategy.SPARE_GPU:
-            return _to_spare_gpu(layout, _lost_gpu(layout, fault))
+            return _to_spare_gpu(placement, _lost_gpu(placement, fault))
         case RecoveryStrategy.SPARE_RAIL_SWITCH:
-            return _to_spare_rail_switch(layout, fault)
+            return _to_spare_rail_switch(placement, fault)
         case RecoveryStrategy.SWAP_GROUP:
-            return _swap_group(layout, _lost_gpu(layout, fault), group_size)
+            return _swap_group(placement, _lost_gpu(placement, fault), group_size)
         case RecoveryStrategy.REMOTE_GPU:
-            remote = Gpu(layout.spec.job_domains, 0)
-            return _moved(layout, {_lost_gpu(layout, fault): remote})
+            remote = Gpu(placement.spec.job_domains, 0)
+            return _moved(placement, {_lost_gpu(placement, fault): remote})
 
 
-def _lost_gpu(layout: Layout, fault: Fault) -> Gpu:
-    return layout.topology.gpu_by_name[fault.target]
+def _lost_gpu(placement: Placement, fault: Fault) -> Gpu:
+    return placement.topology.gpu_by_name[fault.target]
 
 
-def _moved(layout: Layout, moves: dict[Gpu, Gpu], circuits: Circuits | None = None) -> Layout:
-    placement = tuple(moves.get(gpu, gpu) for gpu in layout.placement)
-    return replace(layout, placement=placement, circuits=circuits or layout.circuits)
+def _moved(
+    placement: Placement, moves: dict[Gpu, Gpu], cross_connects: CrossConnects | None = None
+) -> Placement:
+    gpus = tuple(moves.get(gpu, gpu) for gpu in placement.gpus)
+    return replace(placement, gpus=gpus, cross_connects=cross_connects or placement.cross_connects)
 
 
-def _to_spare_domain(layout: Layout, fault: Fault) -> Layout:
+def _to_spare_domain(placement: Placement, fault: Fault) -> Placement:
     """All ranks of the domain move to the spare domain, each to the same local rank and rail."""
-    spare, gpus = layout.spec.job_domains, layout.topology.gpu_by_name
+    spare, gpus = placement.spec.job_domains, placement.topology.gpu_by_name
     lost = next(
         gpu.domain for gpu in gpus.values() if fault.target in (gpu.name, domain_name(gpu.domain))
     )
-    return _moved(layout, {g: Gpu(spare, g.rail) for g in layout.placement if g.domain == lost})
+    return _moved(placement, {g: Gpu(spare, g.rail) for g in placement.gpus if g.domain == lost})
 
 
-def _to_spare_gpu(layout: Layout, lost: Gpu) -> Layout:
+def _to_spare_gpu(placement: Placement, lost: Gpu) -> Placement:
     """Move the lost GPU's rank to a spare GPU of its domain.
 
-    Rail-optimized reaches it by any rail; rail-only moves its NIC link to the lost GPU's slot.
+    Rail-optimized reaches it by any rail; rail-only moves its NIC link to the lost GPU's OCS port.
     """
-    spare = Gpu(lost.domain, layout.spec.job_size)
-    if layout.spec.kind is FabricKind.RAIL_OPTIMIZED:
-        return _moved(layout, {lost: spare})
-    slot = layout.circuits[lost.domain][lost.rail]
-    return _moved(layout, {lost: spare}, exchanged(layout.circuits, spare, slot))
+    spare = Gpu(lost.domain, placement.spec.job_size)
+    if placement.spec.kind is FabricKind.RAIL_OPTIMIZED:
+        return _moved(placement, {lost: spare})
+    ocs_port = placement.cross_connects[lost.domain][lost.rail]
+    return _moved(placement, {lost: spare}, exchanged(placement.cross_connects, spare, ocs_port))
 
 
-def _to_spare_rail_switch(layout: Layout, fault: Fault) -> Layout:
+def _to_spare_rail_switch(placement: Placement, fault: Fault) -> Placement:
     """All NIC links of the rail move to the first spare switch."""
-    rail, spare = layout.topology.switch_by_name[fault.target].rail, layout.spec.domain_size
-    circuits = tuple(
-        tuple((spare if slot[0] == rail else slot[0], slot[1]) for slot in of_domain)
-        for of_domain in layout.circuits
+    rail, spare = placement.topology.switch_by_name[fault.target].rail, placement.spec.domain_size
+    cross_connects = tuple(
+        tuple(
+            (spare if ocs_port[0] == rail else ocs_port[0], ocs_port[1]) for ocs_port in of_domain
+        )
+        for of_domain in placement.cross_connects
     )
-    return replace(layout, circuits=circuits)
+    return replace(placement, cross_connects=cross_connects)
 
 
-def _swap_group(layout: Layout, lost: Gpu, size: int) -> Layout:
-    """The lost GPU's group moves to spares of the next domain, which get the group's slots."""
-    first, other = lost.rail // size * size, (lost.domain + 1) % layout.spec.job_domains
+def _swap_group(placement: Placement, lost: Gpu, size: int) -> Placement:
+    """The lost GPU's group moves to spares of the next domain, which get the group's OCS ports."""
+    first, other = lost.rail // size * size, (lost.domain + 1) % placement.spec.job_domains
     moves = {
-        Gpu(lost.domain, first + place): Gpu(other, layout.spec.job_size + place)
+        Gpu(lost.domain, first + place): Gpu(other, placement.spec.job_size + place)
         for place in range(size)
     }
-    circuits = layout.circuits
+    cross_connects = placement.cross_connects
     for old, new in moves.items():
-        circuits = exchanged(circuits, new, layout.circuits[old.domain][old.rail])
-    return _moved(layout, moves, circuits)
+        cross_connects = exchanged(
+            cross_connects, new, placement.cross_connects[old.domain][old.rail]
+        )
+    return _moved(placement, moves, cross_connects)

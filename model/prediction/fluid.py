@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from model.fabric.epoch import Epoch, Placement
+from model.fabric.epoch import Epoch, RankGpus
 from model.fabric.health import HEALTHY, Health
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, LinkKind, Topology
@@ -49,38 +49,38 @@ def predict(
     topology: Topology,
     latency_s: Mapping[PathClass, float],
     health: Health = HEALTHY,
-    placement: Placement | None = None,
+    gpus: RankGpus | None = None,
 ) -> Prediction:
     """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
 
     Raises `Unreachable` if a transfer has no path.
     """
-    return predict_through(schedule, [Epoch(topology, health)], latency_s, placement)
+    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus)
 
 
 def predict_through(
     schedule: Schedule,
     epochs: Sequence[Epoch],
     latency_s: Mapping[PathClass, float],
-    placement: Placement | None = None,
+    gpus: RankGpus | None = None,
 ) -> Prediction:
     """Predict on a fabric that changes during the execution. Packets take new paths at once.
 
     A transfer without a path waits for a later epoch; if none has one, raises `Unreachable`.
     """
-    placement = placement or epochs[0].topology.job_gpus
-    arrival_s = _Simulation(schedule, epochs, latency_s, placement).run()
+    gpus = gpus or epochs[0].topology.job_gpus
+    arrival_s = _Simulation(schedule, epochs, latency_s, gpus).run()
     return Prediction(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
         completion_s=max(arrival_s),
-        lower_bound_s=min(lower_bound_s(schedule, epoch, placement) for epoch in epochs),
+        lower_bound_s=min(lower_bound_s(schedule, epoch, gpus) for epoch in epochs),
         arrival_s=tuple(arrival_s),
     )
 
 
 def transfer_paths(
-    schedule: Schedule, epoch: Epoch, placement: Placement
+    schedule: Schedule, epoch: Epoch, gpus: RankGpus
 ) -> list[tuple[Hop, ...] | None]:
     """The path of every transfer; `None` for unreachable destinations."""
     routing = Routing(epoch.topology, epoch.health)
@@ -89,7 +89,7 @@ def transfer_paths(
         pair = transfer.source, transfer.destination
         if pair not in known:
             try:
-                known[pair] = routing.path(placement[pair[0]], placement[pair[1]])
+                known[pair] = routing.path(gpus[pair[0]], gpus[pair[1]])
             except Unreachable:
                 known[pair] = None
     return [known[t.source, t.destination] for t in schedule.transfers]
@@ -104,7 +104,7 @@ def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> d
     return loads
 
 
-def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> float:
+def lower_bound_s(schedule: Schedule, epoch: Epoch, gpus: RankGpus) -> float:
     """The busiest link's load over its rate, in seconds: no measurement may be shorter.
 
     Two parts of the load leave at once and do not count: the burst of the token bucket, and the
@@ -112,7 +112,7 @@ def lower_bound_s(schedule: Schedule, epoch: Epoch, placement: Placement) -> flo
     """
     largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
     last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
-    loads = link_loads(schedule, transfer_paths(schedule, epoch, placement))
+    loads = link_loads(schedule, transfer_paths(schedule, epoch, gpus))
     bounds = [0.0]
     for hop, load in loads.items():
         shaper = epoch.health.shaper(hop)
@@ -142,13 +142,13 @@ class _Simulation:
         schedule: Schedule,
         epochs: Sequence[Epoch],
         latency_s: Mapping[PathClass, float],
-        placement: Placement,
+        gpus: RankGpus,
     ) -> None:
         self.schedule = schedule
         self.transfers = schedule.transfers
         self.epochs = list(epochs)
         self.latency_s = latency_s
-        self.placement = placement
+        self.gpus = gpus
         self.latency: list[float] = []
         self.buckets: dict[Hop, _Bucket] = {}
         self.no_way = _Bucket(0.0, 0.0, 0.0)
@@ -166,7 +166,7 @@ class _Simulation:
         entered = 0
         while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
             epoch = self.epochs.pop(0)
-            paths = transfer_paths(self.schedule, epoch, self.placement)
+            paths = transfer_paths(self.schedule, epoch, self.gpus)
             for bucket in (*self.buckets.values(), self.no_way):
                 bucket.flows.clear()
             self.latency = [self.latency_s[path_class(p)] if p else inf for p in paths]

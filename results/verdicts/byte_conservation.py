@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from model.fabric.epoch import Epoch, Placement
+from model.fabric.epoch import Epoch, RankGpus
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
 from model.fabric.topology import Gpu, Hop
 from model.measurement.records import Repeat
@@ -77,7 +77,7 @@ class Span:
 
 
 def spans(
-    schedule: Schedule, epoch: Epoch, placement: Placement, executions: int, extra_bytes: float
+    schedule: Schedule, epoch: Epoch, gpus: RankGpus, executions: int, extra_bytes: float
 ) -> dict[Hop, Span]:
     """Return for each link direction the least bytes, its payload, and the most, with overhead.
 
@@ -87,7 +87,7 @@ def spans(
     routing = Routing(epoch.topology, epoch.health)
     payload, most = Counter[Hop](), dict[Hop, float]()
     for (source, destination), (size, count) in _pairs(schedule).items():
-        there, back = placement[source], placement[destination]
+        there, back = gpus[source], gpus[destination]
         small = count * TRANSFER_BYTES
         for hop in _path(routing, there, back):
             payload[hop] += executions * size
@@ -119,7 +119,7 @@ def _path(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
 def link_reasons(
     schedule: Schedule,
     epoch: Epoch,
-    placement: Placement,
+    gpus: RankGpus,
     executions: Iterable[Repeat],
     carried: Carried,
 ) -> Iterator[Reason]:
@@ -127,7 +127,7 @@ def link_reasons(
     done = list(executions)
     control = CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds
     again = SEGMENT_BYTES * sum(repeat.retransmits for repeat in done)
-    wanted = spans(schedule, epoch, placement, len(done), control + again)
+    wanted = spans(schedule, epoch, gpus, len(done), control + again)
     wrong = [
         (hop, span, carried.bytes[hop])
         for hop, span in wanted.items()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from model.fabric.epoch import Epoch, Placement
+from model.fabric.epoch import Epoch, RankGpus
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat
@@ -43,7 +43,7 @@ class Measured:
     disturbed: tuple[Repeat, ...] = ()
     carried: Carried | None = None
     epoch: Epoch | None = None
-    placement: Placement = ()
+    gpus: RankGpus = ()
     known: tuple[Reason, ...] = ()
 
     @property
@@ -215,8 +215,8 @@ def _bytes(measured: Measured) -> Iterator[Reason]:
     yield from payload_reasons(schedule, executions)
     whole = all(repeat.complete for repeat in executions)
     if measured.carried is not None and measured.epoch is not None and whole:
-        epoch, placement = measured.epoch, measured.placement
-        yield from link_reasons(schedule, epoch, placement, executions, measured.carried)
+        epoch, gpus = measured.epoch, measured.gpus
+        yield from link_reasons(schedule, epoch, gpus, executions, measured.carried)
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

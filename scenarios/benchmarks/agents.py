@@ -43,7 +43,7 @@ def iperf3_cpu_s(fabric: Experiment, schedule: Schedule) -> float:
     """Processor time of iperf3 clients and servers that carry the schedule's bytes."""
     spec = fabric.topology.spec
     process_ids = [fabric.bed.proxies[gpu.name].process_id for gpu in fabric.topology.gpus]
-    hosts = Hosts(process_ids, fabric.layout.addresses())
+    hosts = Hosts(process_ids, fabric.placement.addresses())
     sizes = bytes_by_pair(schedule)
     return sum(
         flow.cpu_s

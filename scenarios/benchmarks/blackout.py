@@ -76,7 +76,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, SIZE_BYTES)
     prediction = fabric.predict(schedule)
     strike = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
-    hit, untouched = probed_pairs(fabric.layout, [fault], MOST_PAIRS)
+    hit, untouched = probed_pairs(fabric.placement, [fault], MOST_PAIRS)
     with (
         tempfile.TemporaryDirectory() as folder,
         probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,

@@ -127,7 +127,7 @@ def at_once() -> Iterator[Row]:
 
 def _rings_at_once(fabric: Experiment) -> Repeat:
     sent = streams(flow for ring in RINGS for flow in ring.flows(fabric))
-    return fabric.agents.execute(sent, fabric.layout.addresses(), 10 * AT_ONCE_S)
+    return fabric.agents.execute(sent, fabric.placement.addresses(), 10 * AT_ONCE_S)
 
 
 def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reason]) -> Row:

@@ -10,7 +10,7 @@ from statistics import median
 from linux.run_lock import run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
-from model.job.placement import job_layout
+from model.job.placement import job_placement
 from model.measurement.records import Repeat
 from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.common.cpu_meter import CpuMeter, idle_share
@@ -159,7 +159,7 @@ def _execution(repeats: Iterator[Repeat], modeled_s: float, share: float) -> Exe
 
 def _by_mininet(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
     with _plain(spec) as fabric:
-        hosts = Hosts(fabric.process_ids, job_layout(spec).addresses())
+        hosts = Hosts(fabric.process_ids, job_placement(spec).addresses())
         executions = [
             _plain_execution(hosts, spec, schedule, share) for _ in range(WARMUP + REPEATS)
         ]

@@ -40,7 +40,7 @@ class Measuring:
         """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
         self.listener.step(name)
         prediction = fabric.predict(schedule)
-        topology = fabric.layout.topology
+        topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction, schedule.digest)
         before, begun_s = fabric.counters(), time.monotonic()
         done = Executions(warmup, self.scenario.repeats)
@@ -64,8 +64,8 @@ class Measuring:
             # Agents that check data are late because of it, and such a run does not judge times.
             observations=None if self.scenario.check_data else observer.observations(counted),
             carried=carried(fabric, before, after, seconds),
-            epoch=fabric.layout.epoch,
-            placement=fabric.layout.placement,
+            epoch=fabric.placement.epoch,
+            gpus=fabric.placement.gpus,
             known=self.known.get(topology.spec.kind, ()),
         )
         return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
@@ -106,5 +106,5 @@ def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
 
 def _dropped(counters: Mapping[str, Counters], fabric: Experiment) -> int:
     """Packets that queues dropped; not on failed links, which are meant to drop all packets."""
-    failed = fabric.layout.health.failed
+    failed = fabric.placement.health.failed
     return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

@@ -7,7 +7,7 @@ from typing import Any
 from linux.processes import wait_for
 from model.fabric.epoch import Epoch
 from model.fabric.health import Health
-from model.job.placement import Layout
+from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal
@@ -50,16 +50,16 @@ def has_detected(journal: Path, since_ns: int) -> bool:
     )
 
 
-def epochs_of(events: Events, start_ns: int, layout: Layout) -> list[Epoch]:
+def epochs_of(events: Events, start_ns: int, placement: Placement) -> list[Epoch]:
     """Intervals of constant fabric state since the start, from `confirmed` events."""
-    epochs = [Epoch(layout.topology)]
+    epochs = [Epoch(placement.topology)]
     failed: frozenset[str] = frozenset()
     for event in (event for event in events if event["ns"] > start_ns):
         if event["event"] == "computed":
             failed = frozenset(event["failed"])
         elif event["event"] == "confirmed":
             begin_s = (event["ns"] - start_ns) / 1e9
-            epochs.append(Epoch(layout.topology, Health(failed), begin_s))
+            epochs.append(Epoch(placement.topology, Health(failed), begin_s))
     return epochs
 
 

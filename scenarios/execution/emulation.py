@@ -13,7 +13,7 @@ from statistics import median
 from linux.run_lock import RunLock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.job.placement import Layout, job_layout
+from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
@@ -41,17 +41,17 @@ class Experiment:
     bed: Testbed
     agents: AgentClient
     up_s: float
-    layout: Layout
+    placement: Placement
 
-    def rearrange(self, layout: Layout) -> None:
-        """Close all connections and place the job in this layout."""
-        self.layout = layout
-        self.agents.place(layout.gpu_numbers())
+    def rearrange(self, placement: Placement) -> None:
+        """Close all connections and place the job."""
+        self.placement = placement
+        self.agents.place(placement.gpu_numbers())
 
     def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        paths = transfer_paths(schedule, self.layout.epoch, self.layout.placement)
+        paths = transfer_paths(schedule, self.placement.epoch, self.placement.gpus)
         for transfer, hops in zip(schedule.transfers, paths, strict=True):
             if hops is not None:
                 pair = transfer.source, transfer.destination
@@ -60,13 +60,13 @@ class Experiment:
 
     def _latency_s(self, source: int, destination: int) -> float:
         exchange = ping_pong(source, destination, LATENCY_ROUNDS)
-        done = self.agents.execute(exchange, self.layout.addresses(), LATENCY_AT_MOST_S)
+        done = self.agents.execute(exchange, self.placement.addresses(), LATENCY_AT_MOST_S)
         return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """Predict the schedule in the present layout, with latencies measured now."""
-        layout, latency_s = self.layout, self.path_latencies_s(schedule)
-        return predict(schedule, layout.topology, latency_s, layout.health, layout.placement)
+        """Predict the schedule with the present placement, with latencies measured now."""
+        placement, latency_s = self.placement, self.path_latencies_s(schedule)
+        return predict(schedule, placement.topology, latency_s, placement.health, placement.gpus)
 
     def repeats(
         self,
@@ -78,7 +78,7 @@ class Experiment:
         on_tick: OnTick = no_ticks,
     ) -> Iterator[Repeat]:
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks."""
-        self.agents.load(schedule, self.layout.addresses(), check_data=check_data)
+        self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
             yield self.agents.run(schedule, number, at_most_s, on_tick)
@@ -97,8 +97,8 @@ def experiment(spec: FabricSpec, kind: ProxyKind, lock: RunLock) -> Iterator[Exp
         up_s = time.monotonic() - begun_s
         sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
         with fleet(sockets, bed.watch.check) as agents:
-            fabric = Experiment(topology, bed, agents, up_s, job_layout(spec))
-            fabric.rearrange(fabric.layout)
+            fabric = Experiment(topology, bed, agents, up_s, job_placement(spec))
+            fabric.rearrange(fabric.placement)
             yield fabric
 
 

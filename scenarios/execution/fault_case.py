@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Health
 from model.faults import Fault, FaultMode, health_under
-from model.job.placement import Layout, probed_pairs
-from model.job.recovery import RecoveryStrategy, layout_after
+from model.job.placement import Placement, probed_pairs
+from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
@@ -23,7 +23,7 @@ from scenarios.execution.fault_timeline import FaultTimeline, break_part, moment
 from scenarios.execution.observer import observing
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
-from testbed.faults.optical_switch import set_circuits
+from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import OnTick, no_ticks
 from traffic_gen.probes.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
@@ -54,7 +54,7 @@ class FailingCase:
         self.job = self.scenario.job
         self.injector = FaultInjector(fabric.bed)
         self.schedule = case_schedule(case, fabric.topology)
-        self.home = fabric.layout
+        self.home = fabric.placement
 
     def execute(self) -> FaultImpact:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
@@ -137,25 +137,27 @@ class FailingCase:
         if self.job.strategy is RecoveryStrategy.REROUTE:
             return None
         back_s = time.monotonic() + self.job.restart_time
-        layout = layout_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
-        if layout.circuits != self.home.circuits:
-            before, after = self.home.topology, layout.topology
-            set_circuits(self.fabric.bed, before, after, self.job.reconfiguration_time)
-        self._settle(layout)
+        placement = placement_after(
+            self.home, self.faults[0], self.job.strategy, self.job.group_size
+        )
+        if placement.cross_connects != self.home.cross_connects:
+            before, after = self.home.topology, placement.topology
+            set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
+        self._settle(placement)
         time.sleep(max(0.0, back_s - time.monotonic()))
         lost_s = time.monotonic() - strike.started_ns / 1e9
         return lost_s + self._run(prediction).completion_s
 
     # Phases degraded and recovered
 
-    def _settle(self, layout: Layout, *, broken: bool = True) -> None:
-        """Wait until the controller has converged; place the job in `layout` with that health."""
-        health = self._wait_until_answered(layout, broken=broken)
-        self.fabric.rearrange(replace(layout, health=health))
+    def _settle(self, placement: Placement, *, broken: bool = True) -> None:
+        """Wait until the controller has converged; place the job, with that health."""
+        health = self._wait_until_answered(placement, broken=broken)
+        self.fabric.rearrange(replace(placement, health=health))
 
-    def _wait_until_answered(self, layout: Layout, *, broken: bool = True) -> Health:
+    def _wait_until_answered(self, placement: Placement, *, broken: bool = True) -> Health:
         """Wait until the controller, if it runs, has converged; return the expected health."""
-        health = health_under(layout.topology, self.faults) if broken else HEALTHY
+        health = health_under(placement.topology, self.faults) if broken else HEALTHY
         if self.fabric.bed.controller.is_running:
             wait_until_settled(self.fabric.bed.journal, health.failed)
         return health
@@ -180,7 +182,7 @@ class FailingCase:
         latency_s = self.fabric.path_latencies_s(self.schedule)
         self._break(undos)
         latency_s |= self.fabric.path_latencies_s(self.schedule)
-        prediction = predict_through(self.schedule, epochs, latency_s, self.home.placement)
+        prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0, None)
         name = f"{self.case.name}/struck"
         return compare(name, measured, prediction, self.case.size_scale, self.scenario.thresholds)

@@ -131,7 +131,7 @@ class Bench:
             for link in self.fabric.topology.links_of(gpu.name):
                 index = wires.index_of(link.lower)
                 wires.proxies[gpu.name].link("set", index=index, gso_max_segs=full_packets)
-        self.fabric.rearrange(self.fabric.layout)
+        self.fabric.rearrange(self.fabric.placement)
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:
         """Send between all pairs at full rate; return the trial with the least processor time."""
@@ -149,7 +149,7 @@ class Bench:
         sent = streams([(*pair, size) for pair in pairs.items()], rounds)
         before = self._sent()
         begun_s, cpu_s, thread_s = time.monotonic(), busy_s(), self.threads_s()
-        done = self.fabric.agents.execute(sent, self.fabric.layout.addresses(), 10 * LOAD_S)
+        done = self.fabric.agents.execute(sent, self.fabric.placement.addresses(), 10 * LOAD_S)
         cpu_s, thread_s = busy_s() - cpu_s, self.threads_s() - thread_s
         elapsed_s, after = time.monotonic() - begun_s, self._sent()
         return Sample(

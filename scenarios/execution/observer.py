@@ -116,13 +116,13 @@ def carried(
     after: Mapping[str, Counters],
     seconds: float,
 ) -> Carried:
-    """Return the bytes that each direction of each link of the present layout has carried.
+    """Return the bytes that each direction of each link of the present placement has carried.
 
     Counters have the link names of start-up; an optical switch may have moved upper ends since.
     """
     names = {link.lower: link.name for link in fabric.bed.topology.links}
     found: dict[Hop, int] = {}
-    for link in fabric.layout.topology.links:
+    for link in fabric.placement.topology.links:
         old, new = before[names[link.lower]], after[names[link.lower]]
         found[Hop(link, link.lower.node)] = new.received_bytes - old.received_bytes
         found[Hop(link, link.upper.node)] = new.sent_bytes - old.sent_bytes

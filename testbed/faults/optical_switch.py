@@ -8,7 +8,9 @@ from testbed.fabric.shaping import check_shaped, shape
 from testbed.testbed import Testbed
 
 
-def set_circuits(bed: Testbed, before: Topology, after: Topology, reconfiguration_s: float) -> None:
+def set_cross_connects(
+    bed: Testbed, before: Topology, after: Topology, reconfiguration_s: float
+) -> None:
     """Move the NIC links whose rail switch port differs in `after`.
 
     They lose carrier for at least `reconfiguration_s`, the time that a real switch would take;

@@ -103,7 +103,7 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
         before, begun_s = fabric.counters(), time.monotonic()
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         found = carried(fabric, before, fabric.counters(), time.monotonic() - begun_s)
-        epoch, gpus = fabric.layout.epoch, fabric.layout.placement
+        epoch, gpus = fabric.placement.epoch, fabric.placement.gpus
         left = fabric.bed.wires.longest_queue_bytes()
     assert list(payload_reasons(schedule, done)) == []
     assert list(link_reasons(schedule, epoch, gpus, done, found)) == []

@@ -6,10 +6,10 @@ import pytest
 
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
-from model.job.recovery import RecoveryStrategy, layout_after
+from model.job.recovery import RecoveryStrategy, placement_after
 from model.workload.schedule import Collective
 from scenarios.execution.convergence import wait_until_settled
-from testbed.faults.optical_switch import set_circuits
+from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.workloads.collectives import build_schedule
@@ -22,15 +22,15 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
     spec = replace(small_spec(kind), spare_rail_switches=1)
     fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
-        layout = layout_after(fabric.layout, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
-        set_circuits(fabric.bed, fabric.topology, layout.topology, 0.025)
+        placement = placement_after(fabric.placement, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
+        set_cross_connects(fabric.bed, fabric.topology, placement.topology, 0.025)
         wait_until_settled(fabric.bed.journal, frozenset())
-        fabric.rearrange(layout)
+        fabric.rearrange(placement)
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
         prediction = fabric.predict(schedule)
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
         counters = fabric.bed.counters()
     assert repeat.complete
     assert not repeat.errors
-    assert not {link.name for link in layout.topology.links_of("d0g0")} & {"d0g0--rail0"}
+    assert not {link.name for link in placement.topology.links_of("d0g0")} & {"d0g0--rail0"}
     assert counters["d0g0--rail0"].received_bytes > 0

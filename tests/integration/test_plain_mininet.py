@@ -11,7 +11,7 @@ from linux.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.job.placement import job_layout
+from model.job.placement import job_placement
 from testbed.host.cleanup import clean
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
@@ -49,7 +49,7 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
         run_lock(run_id("works")) as lock,
         plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
     ):
-        addresses = job_layout(SPEC).addresses()
+        addresses = job_placement(SPEC).addresses()
         for pair in ((0, 1), (0, 2), (0, 3)):
             said = fabric.network["d0g0"].cmd(f"ping -c 1 -W 5 {addresses[pair]}")
             assert "1 received" in said, said

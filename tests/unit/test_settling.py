@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind
-from model.job.placement import job_layout
+from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
 from scenarios.execution.convergence import epochs_of, fault_times, is_settled
 from tests.unit.fabrics import spec
@@ -57,8 +57,8 @@ def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
 
 
 def test_epochs_begin_when_they_are_confirmed() -> None:
-    layout = job_layout(spec(FabricKind.RAIL_ONLY, 2, 2))
-    epochs = epochs_of(EVENTS, round(100e6), layout)
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    epochs = epochs_of(EVENTS, round(100e6), placement)
     assert [(epoch.begin_s, epoch.health.failed) for epoch in epochs] == [
         (0.0, frozenset()),
         (0.018, frozenset({LINK})),

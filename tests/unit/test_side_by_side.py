@@ -8,7 +8,7 @@ from model.errors import EmulationError
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.job.placement import job_layout
+from model.job.placement import job_placement
 from model.prediction.fluid import lower_bound_s
 from model.workload.schedule import Collective
 from scenarios.benchmarks.common.side_by_side import (
@@ -64,7 +64,7 @@ def test_the_model_of_the_rounds_is_not_below_the_bound_of_the_schedule(
         [Flow(pair, sizes[pair], sizes[pair], 1.0) for pair in pairs]
         for pairs in rounds(sizes, domains, domain_size)
     ]
-    bound_s = lower_bound_s(schedule, job_layout(fabric).epoch, build_topology(fabric).job_gpus)
+    bound_s = lower_bound_s(schedule, job_placement(fabric).epoch, build_topology(fabric).job_gpus)
     assert rounds_execution(flows, fabric, cpu_s=0.0).modeled_s >= bound_s
 
 

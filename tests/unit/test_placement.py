@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Gpu, LinkKind, build_topology
 from model.faults import POSSIBLE, Component, Fault, FaultMode, broken_links, health_under, parts
-from model.job.placement import Layout, job_layout, probed_pairs
-from model.job.recovery import RecoveryStrategy, layout_after
+from model.job.placement import Placement, job_placement, probed_pairs
+from model.job.recovery import RecoveryStrategy, placement_after
 from model.routing.paths import path
 from tests.unit.fabrics import spec
 
@@ -23,87 +23,87 @@ def spared(kind: FabricKind) -> FabricSpec:
     return replace(full, spare_domains=1, spare_gpus=2, spare_rail_switches=1)
 
 
-def after(kind: FabricKind, reaction: RecoveryStrategy, what: Component, target: str) -> Layout:
+def after(kind: FabricKind, reaction: RecoveryStrategy, what: Component, target: str) -> Placement:
     fault = Fault(what, FaultMode.DOWN, target)
-    return layout_after(job_layout(spared(kind)), fault, reaction, group_size=1)
+    return placement_after(job_placement(spared(kind)), fault, reaction, group_size=1)
 
 
-def rail_of(layout: Layout, gpu: Gpu) -> str:
-    return layout.topology.link_of(gpu, LinkKind.NIC).upper.node
+def rail_of(placement: Placement, gpu: Gpu) -> str:
+    return placement.topology.link_of(gpu, LinkKind.NIC).upper.node
 
 
 @KINDS
 def test_a_domain_moves_to_a_spare_one_on_the_same_rails(kind: FabricKind) -> None:
-    layout = after(kind, RecoveryStrategy.SPARE_DOMAIN, Component.DOMAIN, "d1")
+    placement = after(kind, RecoveryStrategy.SPARE_DOMAIN, Component.DOMAIN, "d1")
     moved = {Gpu(2, rail) for rail in range(3)}
-    assert set(layout.placement) == {Gpu(0, rail) for rail in range(3)} | moved
-    assert [gpu.rail for gpu in layout.placement] == [0, 1, 2] * 2
-    assert layout.circuits == job_layout(spared(kind)).circuits
+    assert set(placement.gpus) == {Gpu(0, rail) for rail in range(3)} | moved
+    assert [gpu.rail for gpu in placement.gpus] == [0, 1, 2] * 2
+    assert placement.cross_connects == job_placement(spared(kind)).cross_connects
 
 
 @KINDS
 def test_a_spare_gpu_is_on_the_lost_ones_rail_or_reaches_all(kind: FabricKind) -> None:
-    layout = after(kind, RecoveryStrategy.SPARE_GPU, Component.GPU, "d0g1")
-    assert layout.placement[1] == Gpu(0, 3)
+    placement = after(kind, RecoveryStrategy.SPARE_GPU, Component.GPU, "d0g1")
+    assert placement.gpus[1] == Gpu(0, 3)
     moved = kind is FabricKind.RAIL_ONLY
-    assert rail_of(layout, Gpu(0, 3)) == ("rail1" if moved else "rail3")
-    assert rail_of(layout, Gpu(0, 1)) == ("rail3" if moved else "rail1")
+    assert rail_of(placement, Gpu(0, 3)) == ("rail1" if moved else "rail3")
+    assert rail_of(placement, Gpu(0, 1)) == ("rail3" if moved else "rail1")
 
 
 def test_a_spare_rail_switch_takes_all_nic_links_of_its_rail() -> None:
-    layout = after(
+    placement = after(
         FabricKind.RAIL_ONLY, RecoveryStrategy.SPARE_RAIL_SWITCH, Component.RAIL_SWITCH, "rail1"
     )
-    for gpu in layout.topology.gpus:
+    for gpu in placement.topology.gpus:
         expected = "rail5" if gpu.rail == 1 else f"rail{gpu.rail}"
-        assert rail_of(layout, gpu) == expected
+        assert rail_of(placement, gpu) == expected
 
 
 def test_a_group_moves_with_its_rails() -> None:
-    home = job_layout(replace(spec(FabricKind.RAIL_ONLY, 3, 6), spare_gpus=2))
+    home = job_placement(replace(spec(FabricKind.RAIL_ONLY, 3, 6), spare_gpus=2))
     fault = Fault(Component.GPU, FaultMode.KILL, "d0g3")
-    layout = layout_after(home, fault, RecoveryStrategy.SWAP_GROUP, group_size=2)
-    assert layout.placement[2:4] == (Gpu(1, 4), Gpu(1, 5))
-    assert [rail_of(layout, gpu) for gpu in layout.placement[2:4]] == ["rail2", "rail3"]
-    assert len(set(layout.placement)) == len(home.placement)
+    placement = placement_after(home, fault, RecoveryStrategy.SWAP_GROUP, group_size=2)
+    assert placement.gpus[2:4] == (Gpu(1, 4), Gpu(1, 5))
+    assert [rail_of(placement, gpu) for gpu in placement.gpus[2:4]] == ["rail2", "rail3"]
+    assert len(set(placement.gpus)) == len(home.gpus)
 
 
 def test_a_remote_gpu_is_in_another_domain() -> None:
-    layout = after(FabricKind.RAIL_OPTIMIZED, RecoveryStrategy.REMOTE_GPU, Component.GPU, "d0g1")
-    assert layout.placement[1] == Gpu(2, 0)
+    placement = after(FabricKind.RAIL_OPTIMIZED, RecoveryStrategy.REMOTE_GPU, Component.GPU, "d0g1")
+    assert placement.gpus[1] == Gpu(2, 0)
 
 
 @KINDS
 @pytest.mark.parametrize("reaction", RecoveryStrategy)
-def test_every_slot_has_one_nic_link_and_every_rank_one_gpu(
+def test_every_ocs_port_has_one_nic_link_and_every_rank_one_gpu(
     kind: FabricKind, reaction: RecoveryStrategy
 ) -> None:
     switch = reaction is RecoveryStrategy.SPARE_RAIL_SWITCH
     what, target = (Component.RAIL_SWITCH, "rail1") if switch else (Component.GPU, "d0g1")
-    layout = after(kind, reaction, what, target)
-    slots = [slot for of_domain in layout.circuits for slot in of_domain]
-    assert len(set(slots)) == len(slots)
-    assert len(set(layout.placement)) == 6
+    placement = after(kind, reaction, what, target)
+    ocs_ports = [ocs_port for of_domain in placement.cross_connects for ocs_port in of_domain]
+    assert len(set(ocs_ports)) == len(ocs_ports)
+    assert len(set(placement.gpus)) == 6
 
 
 @given(st.sampled_from(FabricKind), st.sampled_from(Component), st.data())
 def test_probed_pairs_are_hit_and_have_another_way_or_are_not_touched(
     kind: FabricKind, what: Component, data: st.DataObject
 ) -> None:
-    layout = job_layout(spec(kind, 3, 3, 3))
-    names = parts(layout.topology, what)
+    placement = job_placement(spec(kind, 3, 3, 3))
+    names = parts(placement.topology, what)
     if not names:
         return
     how = data.draw(st.sampled_from(sorted(POSSIBLE[what] - {FaultMode.DEGRADE})))
     fault = Fault(what, how, data.draw(st.sampled_from(names)))
-    hit, untouched = probed_pairs(layout, [fault], 4)
-    failed = broken_links(layout.topology, fault)
-    health = health_under(layout.topology, [fault])
+    hit, untouched = probed_pairs(placement, [fault], 4)
+    failed = broken_links(placement.topology, fault)
+    health = health_under(placement.topology, [fault])
     for pair in hit:
-        assert {hop.link.name for hop in path(layout.topology, *pair)} & failed
-        assert not {hop.link.name for hop in path(layout.topology, *pair, health)} & failed
+        assert {hop.link.name for hop in path(placement.topology, *pair)} & failed
+        assert not {hop.link.name for hop in path(placement.topology, *pair, health)} & failed
     for pair in untouched:
-        assert not {hop.link.name for hop in path(layout.topology, *pair)} & failed
+        assert not {hop.link.name for hop in path(placement.topology, *pair)} & failed
     assert max(len(hit), len(untouched)) <= 4
 
 
