@@ -15,7 +15,7 @@ from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
-from testbed.fabric.links import Counters, Wiring, wiring
+from testbed.fabric.links import Counters, Links, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
@@ -32,7 +32,7 @@ class Testbed:
     topology: Topology
     proxies: dict[str, Proxy]
     network: Mininet
-    wires: Wiring
+    links: Links
     open_vswitch: OpenVSwitch
     controller: ControllerProcess
     watch: Watch
@@ -51,11 +51,11 @@ class Testbed:
         """Apply the fabric's delay and loss to its links; called after calibration."""
         for link in self.topology.links:
             for end in (link.lower, link.upper):
-                self.wires.impair(link, end)
+                self.links.impair(link, end)
 
     def counters(self) -> dict[str, Counters]:
         """Return the counters of every link, by link name."""
-        return self.wires.counters(self.topology.links)
+        return self.links.counters(self.topology.links)
 
 
 @contextmanager
@@ -71,20 +71,20 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     with (
         proxies(kind, names, agent, lock) as hosts,
         private_namespace(),
-        wiring(hosts) as wires,
-        controller_process.controller(topology, wires.process_ids, lock, watch) as controller,
+        open_links(hosts) as links,
+        controller_process.controller(topology, links.process_ids, lock, watch) as controller,
         open_vswitch(lock, watch, datapath) as switch,
     ):
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
         with explained_by(switch):
-            network = build_network(topology, hosts, wires, switch)
+            network = build_network(topology, hosts, links, switch)
             controller_process.wait_until_listening(controller)
-            start_network(network, topology, wires)
+            start_network(network, topology, links)
             controller_process.wait_until_ready(controller)
         widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
-            yield Testbed(topology, hosts, network, wires, switch, controller, watch)
+            yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:
             watch.close()
             for node in network.hosts + network.switches:

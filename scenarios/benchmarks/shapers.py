@@ -47,7 +47,7 @@ def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
     )
     with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
         if name == "HFSC":
-            shape_by_hfsc(fabric.bed.wires, fabric.topology.links)
+            shape_by_hfsc(fabric.bed.links, fabric.topology.links)
         prediction = fabric.predict(schedule)
         for share in SHARES:
             yield {"asked": share, **_under(share, fabric, schedule, prediction)}

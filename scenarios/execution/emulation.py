@@ -22,7 +22,7 @@ from testbed.fabric.links import Counters
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from traffic_gen.agents import agent
-from traffic_gen.agents.client import AgentClient, OnTick, fleet, no_ticks
+from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_ticks
 from traffic_gen.workloads.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import ping_pong
 
@@ -96,7 +96,7 @@ def experiment(spec: FabricSpec, kind: ProxyKind, lock: RunLock) -> Iterator[Exp
     with testbed(topology, kind, AGENT, lock) as bed:
         up_s = time.monotonic() - begun_s
         sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
-        with fleet(sockets, bed.watch.check) as agents:
+        with agent_client(sockets, bed.watch.check) as agents:
             fabric = Experiment(topology, bed, agents, up_s, job_placement(spec))
             fabric.rearrange(fabric.placement)
             yield fabric

@@ -126,11 +126,11 @@ class Bench:
 
     def limit_segments(self, full_packets: int) -> None:
         """Limit TCP's GSO segments to this many full packets; close all connections."""
-        wires = self.fabric.bed.wires
+        links = self.fabric.bed.links
         for gpu in self.fabric.topology.gpus:
             for link in self.fabric.topology.links_of(gpu.name):
-                index = wires.index_of(link.lower)
-                wires.proxies[gpu.name].link("set", index=index, gso_max_segs=full_packets)
+                index = links.index_of(link.lower)
+                links.proxies[gpu.name].link("set", index=index, gso_max_segs=full_packets)
         self.fabric.rearrange(self.fabric.placement)
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:

@@ -40,14 +40,14 @@ class Observer:
         self._ends: list[_End] = []
 
     def _agents_delays_ns(self) -> dict[int, int]:
-        pids = tuple(self._bed.wires.process_ids.values())
+        pids = tuple(self._bed.links.process_ids.values())
         return {pid: times.delay_ns for pid, times in thread_times(pids).items()}
 
     def note(self, repeat: Repeat) -> PauseLog:
         """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
         before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
         waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
-        left_bytes = self._bed.wires.longest_queue_bytes()
+        left_bytes = self._bed.links.longest_queue_bytes()
         log = self._watch.log_until(repeat.end_ns)
         watched = log.covers(repeat.start_ns, repeat.end_ns)
         pauses = log.during(repeat.start_ns, repeat.end_ns) if watched else NOT_WATCHED

@@ -11,7 +11,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from model.errors import NotReady
 from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
 from model.fabric.topology import Link
-from testbed.fabric.links import Wiring
+from testbed.fabric.links import Links
 from testbed.fabric.shaping import (
     ACKNOWLEDGEMENT_CLASS,
     DATA_CLASS,
@@ -21,11 +21,11 @@ from testbed.fabric.shaping import (
 )
 
 
-def shape_by_hfsc(wires: Wiring, links: Sequence[Link]) -> None:
+def shape_by_hfsc(links: Links, shaped: Sequence[Link]) -> None:
     """Replace the shapers of these links; raises `NotReady` on a kernel without HFSC."""
-    for link in links:
+    for link in shaped:
         for end in (link.lower, link.upper):
-            _replace(wires.netlink_of(end), wires.index_of(end), link.shaper)
+            _replace(links.netlink_of(end), links.index_of(end), link.shaper)
 
 
 def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:

@@ -43,7 +43,7 @@ class Counters:
 
 
 @dataclass
-class Wiring:
+class Links:
     """Netlink sockets: one for the switches' namespace, one for each proxy's.
 
     `sockets` is a second, faster set for bulk requests and dumps; the switches' key is "".
@@ -274,7 +274,7 @@ def keep_bridges_from_netfilter() -> None:
         setting.write_text("0")
 
 
-def keep_ends_silent() -> None:
+def disable_ipv6() -> None:
     """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
     if IPV6_SETTINGS.exists():
         for interfaces in ("all", "default"):
@@ -282,13 +282,13 @@ def keep_ends_silent() -> None:
 
 
 @contextmanager
-def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
+def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
     """Open the netlink sockets; call this in the switches' namespace."""
     with ExitStack() as stack:
         switches = stack.enter_context(IPRoute())
         switches.link("set", index=1, state="up")
         keep_bridges_from_netfilter()
-        keep_ends_silent()
+        disable_ipv6()
         proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):
@@ -296,4 +296,4 @@ def wiring(proxies: Mapping[str, Proxy]) -> Iterator[Wiring]:
                 sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
         compiler = stack.enter_context(IPBatch())
-        yield Wiring(switches, proxy_routes, process_ids, sockets, compiler)
+        yield Links(switches, proxy_routes, process_ids, sockets, compiler)

@@ -14,7 +14,7 @@ from mininet.topo import Topo
 
 from model.fabric import addressing
 from model.fabric import topology as fabric
-from testbed.fabric.links import Wiring
+from testbed.fabric.links import Links
 from testbed.nodes.gpu_proxies import Proxy
 from testbed.nodes.openvswitch import Bridge, OpenVSwitch
 
@@ -26,7 +26,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
         self,
         topology: fabric.Topology,
         proxies: dict[str, Proxy],
-        wires: Wiring,
+        links: Links,
         switch: OpenVSwitch,
     ) -> None:
         """Add the nodes and links; Mininet calls this with the constructor's arguments."""
@@ -35,7 +35,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
             domain = topology.domain(gpu.domain)
             self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
         for name in topology.hb_switches:
-            self.addSwitch(name, cls=HbSwitch, wires=wires, dpid="0")
+            self.addSwitch(name, cls=HbSwitch, links=links, dpid="0")
         for name in topology.openflow_switches:
             dpid = f"{topology.datapath_id(name):x}"
             self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=dpid)
@@ -47,7 +47,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
                 port2=link.upper.number,
                 cls=FabricLink,
                 link=link,
-                wires=wires,
+                links=links,
                 gpus=topology.gpu_by_name,
             )
 
@@ -85,7 +85,7 @@ class GpuProxyNode(ShellOnDemand):
         """Give the proxy its addresses."""
         hb, nic = self.intfs[1], self.intfs[2]
         peers = [gpu for gpu in self.domain if gpu != self.gpu]
-        hb.link.wires.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower, peers)
+        hb.link.links.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower, peers)
 
 
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
@@ -98,15 +98,15 @@ class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
 class HbSwitch(FabricSwitch):
     """An HB domain's switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
 
-    def __init__(self, name: str, wires: Wiring, **params: Any) -> None:
+    def __init__(self, name: str, links: Links, **params: Any) -> None:
         super().__init__(name, **params)
-        self.wires = wires
+        self.links = links
 
     def start(self, controllers: list[Any]) -> None:
         """Make the bridge with its ports."""
         links = [interface.link for interface in self.intfs.values() if interface.link]
         ports = {link.link.upper: addressing.hb_mac(link.intf1.node.gpu) for link in links}
-        self.wires.make_bridge(self.name, ports)
+        self.links.make_bridge(self.name, ports)
 
 
 class OpenFlowSwitch(FabricSwitch):
@@ -135,7 +135,7 @@ class FabricIntf(Intf):  # type: ignore[misc]
     """An interface that is configured over netlink."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Do nothing: `Wiring` configures interfaces."""
+        """Do nothing: `Links` configures interfaces."""
         return {}
 
 
@@ -149,45 +149,45 @@ class FabricLink(Link):  # type: ignore[misc]
         port1: int,
         port2: int,
         link: fabric.Link,
-        wires: Wiring,
+        links: Links,
         gpus: dict[str, fabric.Gpu],
         **params: Any,
     ) -> None:
         self.link = link
-        self.wires = wires
-        wires.connect(link, gpus)
+        self.links = links
+        links.connect(link, gpus)
         names = {"intfName1": link.lower.interface, "intfName2": link.upper.interface}
         super().__init__(node1, node2, port1, port2, intf=FabricIntf, **names)
 
     @classmethod
     def makeIntfPair(cls, *names: Any, **params: Any) -> None:
-        """Do nothing: `Wiring` makes the veth pair."""
+        """Do nothing: `Links` makes the veth pair."""
 
 
 def build_network(
-    topology: fabric.Topology, proxies: dict[str, Proxy], wires: Wiring, switch: OpenVSwitch
+    topology: fabric.Topology, proxies: dict[str, Proxy], links: Links, switch: OpenVSwitch
 ) -> Mininet:
     """Make nodes and links.
 
     Mininet's initialization is skipped: it would raise limits of the whole machine.
     """
     Mininet.inited = True
-    topo = FabricTopo(topology, proxies, wires, switch)
+    topo = FabricTopo(topology, proxies, links, switch)
     network = Mininet(topo, controller=None, link=FabricLink)
-    wires.flush()
+    links.flush()
     return network
 
 
-def start_network(network: Mininet, topology: fabric.Topology, wires: Wiring) -> None:
+def start_network(network: Mininet, topology: fabric.Topology, links: Links) -> None:
     """Start the switches and shape the links.
 
     Links must be up first: bridges and the controller treat all others as failed. Shapers come
     last: Open vSwitch removes the queues of a port that is added to it.
     """
-    wires.wait_until_up(topology.links)
+    links.wait_until_up(topology.links)
     network.start()
     for link in topology.links:
-        wires.shape(link)
-    wires.flush()
+        links.shape(link)
+    links.flush()
     for link in topology.links:
-        wires.check_shaped(link)
+        links.check_shaped(link)

@@ -46,7 +46,7 @@ class FaultInjector:
 
     def __init__(self, bed: Testbed) -> None:
         self._bed = bed
-        self._breakage = Breakage(bed.wires)
+        self._breakage = Breakage(bed.links)
         self._killed: Counter[str] = Counter()
 
     def break_link(
@@ -136,13 +136,13 @@ class FaultInjector:
     def _kill_gpu(self, gpu: str) -> None:
         """Kill a GPU proxy; take carrier at once, as open sockets keep its namespace alive."""
         bed = self._bed
-        if gpu in bed.wires.lost:
+        if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
         links = self._links_of(gpu)
-        bed.wires.counters(links)
+        bed.links.counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
         kill(bed.proxies[gpu].process_id)
-        bed.wires.lose_proxy(gpu)
+        bed.links.lose_proxy(gpu)
         for link in links:
             with suppress(Gone):
                 self._breakage.take_carrier([link])
@@ -182,7 +182,7 @@ class FaultInjector:
 
     def _is_whole(self, gpu: Gpu) -> bool:
         links = self._links_of(gpu.name)
-        return gpu.name not in self._bed.wires.lost and all(map(self._breakage.is_whole, links))
+        return gpu.name not in self._bed.links.lost and all(map(self._breakage.is_whole, links))
 
 
 def _sending_end(link: Link, sender: str) -> Port:

@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Link, LinkKind, Port
-from testbed.fabric.links import Wiring
+from testbed.fabric.links import Links
 from testbed.fabric.shaping import (
     LEAVES,
     ROOT,
@@ -74,8 +74,8 @@ def check_dropping(netlink: IPRoute, interface: int) -> None:
 class Breakage:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone."""
 
-    def __init__(self, wires: Wiring) -> None:
-        self._wires = wires
+    def __init__(self, links: Links) -> None:
+        self._links = links
         self._down: Counter[Port] = Counter()
         self._dropping: Counter[Port] = Counter()
         self._rates: defaultdict[str, list[int]] = defaultdict(list)
@@ -113,7 +113,7 @@ class Breakage:
             if self._dropping[end] <= 0:
                 with suppress(Gone), _explained(end, "cannot be made to send again"):
                     drop_no_more(*self._place(end))
-                    self._wires.impair_again(end)
+                    self._links.impair_again(end)
 
     def slow_down(self, link: Link, rate_bps: int) -> None:
         """Give both directions of a link a lower rate, and read it back."""
@@ -142,7 +142,7 @@ class Breakage:
                 netlink.tc("del", "htb", index, ROOT)
             shape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
-            self._wires.impair_again(end)
+            self._links.impair_again(end)
             if self._dropping[end] > 0:
                 drop_all(netlink, index)
 
@@ -155,9 +155,9 @@ class Breakage:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
 
     def _place(self, end: Port) -> tuple[IPRoute, int]:
-        if end.node in self._wires.lost:
+        if end.node in self._links.lost:
             raise Gone(f"{_name(end)} is gone: this GPU proxy is dead")
-        return self._wires.netlink_of(end), self._wires.index_of(end)
+        return self._links.netlink_of(end), self._links.index_of(end)
 
 
 def _name(end: Port) -> str:

@@ -18,7 +18,7 @@ def set_cross_connects(
     """
     begun_s = time.monotonic()
     moved = _moved(before, after)
-    lasting = [link for link in moved if link.lower.node not in bed.wires.lost]
+    lasting = [link for link in moved if link.lower.node not in bed.links.lost]
     for link in lasting:
         _set_link(bed, link, "down")
     bed.open_vswitch.move_ports(
@@ -40,12 +40,12 @@ def _moved(before: Topology, after: Topology) -> Sequence[Link]:
 
 
 def _set_link(bed: Testbed, link: Link, state: str) -> None:
-    bed.wires.switches.link("set", index=bed.wires.index_of(link.upper), state=state)
+    bed.links.switches.link("set", index=bed.links.index_of(link.upper), state=state)
 
 
 def _shape_again(bed: Testbed, link: Link) -> None:
     """Restore a link's shaper and impairment, which Open vSwitch wipes from an added port."""
-    index, shaper = bed.wires.index_of(link.upper), link.shaper
-    shape(bed.wires.switches, index, shaper)
-    check_shaped(bed.wires.switches, index, link.name, shaper)
-    bed.wires.impair(link, link.upper)
+    index, shaper = bed.links.index_of(link.upper), link.shaper
+    shape(bed.links.switches, index, shaper)
+    check_shaped(bed.links.switches, index, link.name, shaper)
+    bed.links.impair(link, link.upper)

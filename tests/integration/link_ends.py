@@ -60,8 +60,8 @@ def receives(receiver: socket.socket, frame: bytes) -> bool:
 
 def carrier(fabric: Experiment, port: Port) -> bool:
     """Whether an end of a link has carrier."""
-    wires = fabric.bed.wires
-    (message,) = wires.netlink_of(port).get_links(wires.index_of(port))
+    links = fabric.bed.links
+    (message,) = links.netlink_of(port).get_links(links.index_of(port))
     return bool(message.get_attr("IFLA_CARRIER"))
 
 

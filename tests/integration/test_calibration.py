@@ -35,9 +35,9 @@ A_FEW_PROBES_BYTES = 50_000
 
 def slow_down(fabric: Experiment, link: Link, percent: int) -> None:
     """Change the shaper at a link's upper end, without the testbed's knowledge."""
-    wires = fabric.bed.wires
+    links = fabric.bed.links
     slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
-    reshape(wires.netlink_of(link.upper), wires.index_of(link.upper), slower)
+    reshape(links.netlink_of(link.upper), links.index_of(link.upper), slower)
 
 
 def by_direction(

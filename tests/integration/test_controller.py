@@ -305,7 +305,7 @@ def test_a_dead_proxy_is_let_go_and_the_others_keep_working(
     namespace = os.stat(f"/proc/{fabric.bed.proxies['d1g0'].process_id}/ns/net").st_ino
     faults.break_gpu("d1g0", FaultMode.KILL)
     upper_ends = [link.upper.interface for link in fabric.topology.links_of("d1g0")]
-    there = fabric.bed.wires.switches.link_lookup
+    there = fabric.bed.links.switches.link_lookup
     for interface in upper_ends:
         wait_until(lambda name=interface: not there(ifname=name), f"{interface} goes")  # type: ignore[misc]
     assert namespace not in namespaces_of_processes()

@@ -39,7 +39,7 @@ def faults(fabric: Experiment) -> Iterator[FaultInjector]:
     yield FaultInjector(fabric.bed)
     wait_until(lambda: last_computed(fabric)["drained"] == [], "nothing is drained any more")
     for link in fabric.topology.links:
-        fabric.bed.wires.check_shaped(link)
+        fabric.bed.links.check_shaped(link)
     fabric.bed.watch.check()
 
 
@@ -74,7 +74,7 @@ def wait_for(fabric: Experiment, line: int, event: str, **facts: object) -> None
 def leaves_by(fabric: Experiment, gpu: str, destination: str) -> set[str]:
     """Names of the interfaces by which a GPU sends to another."""
     address = str(addressing.nic_address(fabric.topology.gpu_by_name[destination]))
-    netlink = fabric.bed.wires.proxies[gpu]
+    netlink = fabric.bed.links.proxies[gpu]
     names = {message["index"]: message.get_attr("IFLA_IFNAME") for message in netlink.get_links()}
     return {
         names[message.get_attr("RTA_OIF")]

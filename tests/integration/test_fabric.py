@@ -135,10 +135,10 @@ def test_two_fabrics_at_once() -> None:
 def test_a_shaper_that_is_not_as_asked_is_noticed() -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         link = fabric.topology.links[0]
-        index = fabric.bed.wires.index_of(link.upper)
-        fabric.bed.wires.switches.tc("del", "htb", index, 0x1_0000)
+        index = fabric.bed.links.index_of(link.upper)
+        fabric.bed.links.switches.tc("del", "htb", index, 0x1_0000)
         with pytest.raises(EmulationError, match=f"{link.name}, hb0's end: not shaped as asked"):
-            fabric.bed.wires.check_shaped(link)
+            fabric.bed.links.check_shaped(link)
 
 
 def test_a_fabric_that_cannot_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def faults(fabric: Experiment) -> Iterator[FaultInjector]:
             lambda link=link: works(fabric, link) == (True, True),  # type: ignore[misc]
             f"{link.name} carries again, soon after it has carrier (dev_activate in the kernel)",
         )
-        fabric.bed.wires.check_shaped(link)
+        fabric.bed.links.check_shaped(link)
     fabric.bed.watch.check()
 
 
@@ -111,10 +111,10 @@ def test_a_degraded_link_has_the_rate_that_was_asked_for(
     link = link_of_kind(fabric, kind)
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=SLOW_BPS)
     with pytest.raises(EmulationError, match="not shaped as asked"):
-        fabric.bed.wires.check_shaped(link)
+        fabric.bed.links.check_shaped(link)
     assert works(fabric, link) == (True, True)
     undo()
-    fabric.bed.wires.check_shaped(link)
+    fabric.bed.links.check_shaped(link)
     undo()
 
 

@@ -104,7 +104,7 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         found = carried(fabric, before, fabric.counters(), time.monotonic() - begun_s)
         epoch, gpus = fabric.placement.epoch, fabric.placement.gpus
-        left = fabric.bed.wires.longest_queue_bytes()
+        left = fabric.bed.links.longest_queue_bytes()
     assert list(payload_reasons(schedule, done)) == []
     assert list(link_reasons(schedule, epoch, gpus, done, found)) == []
     assert left == 0
@@ -121,4 +121,4 @@ def test_all_queues_of_the_switches_are_read_at_once() -> None:
         found = {queue.interface for queue in read_queues(netlink)}
         netlink.close()
         links = fabric.topology.links
-        assert found == {fabric.bed.wires.index_of(link.upper) for link in links}
+        assert found == {fabric.bed.links.index_of(link.upper) for link in links}

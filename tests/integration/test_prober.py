@@ -58,10 +58,10 @@ def reaches(fabric: Experiment, source: Gpu, destination: Gpu) -> bool:
 
 def set_nic_link(fabric: Experiment, gpu: Gpu, state: str) -> int:
     """Set the switch's end of a GPU's NIC link up or down; return when, in nanoseconds."""
-    wires = fabric.bed.wires
+    links = fabric.bed.links
     port = fabric.topology.link_of(gpu, LinkKind.NIC).upper
     begun_ns = time.monotonic_ns()
-    wires.switches.link("set", index=wires.index_of(port), state=state)
+    links.switches.link("set", index=links.index_of(port), state=state)
     return begun_ns
 
 

@@ -82,11 +82,11 @@ def from_to(source: Gpu, destination: Gpu) -> str:
 
 def add_route(fabric: Experiment, at: Gpu, to: Gpu, **how: Any) -> None:
     """Add a route for one address; it takes precedence over the route for the whole rail."""
-    fabric.bed.wires.proxies[at.name].route("add", dst=f"{nic_address(to)}/32", **how)
+    fabric.bed.links.proxies[at.name].route("add", dst=f"{nic_address(to)}/32", **how)
 
 
 def interface(fabric: Experiment, gpu: Gpu, kind: LinkKind) -> int:
-    return fabric.bed.wires.index_of(fabric.topology.link_of(gpu, kind).lower)
+    return fabric.bed.links.index_of(fabric.topology.link_of(gpu, kind).lower)
 
 
 def only_mismatch(found: FabricCheck) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def test_bytes_crossed_earlier_are_not_forgotten() -> None:
         send_across_rails(fabric)
         assert datagram_arrives(fabric, SOURCE.name, OTHER_RAIL.name)
         out = interface(fabric, SOURCE, LinkKind.NIC)
-        fabric.bed.wires.proxies[SOURCE.name].route(
+        fabric.bed.links.proxies[SOURCE.name].route(
             "del", dst=f"{nic_address(OTHER_RAIL)}/32", oif=out
         )
         found = check_fabric(fabric)

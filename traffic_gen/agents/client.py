@@ -229,7 +229,7 @@ def _seconds_since(start_ns: int) -> float:
 
 
 @contextmanager
-def fleet(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[AgentClient]:
+def agent_client(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[AgentClient]:
     """Connect to the agents at `sockets`. The agents end when the context does."""
     with ExitStack() as stack:
         connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]

@@ -2,7 +2,7 @@
 
 Every algorithm generates transfers over the grid of `domains` x `domain_size` GPUs, with rank
 `domain * domain_size + rail`. The builder numbers the transfers and serializes those of a GPU on
-the same channel (`lane`): one at a time on its HB link, and one at a time on its NIC.
+the same channel: one at a time on its HB link, and one at a time on its NIC.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must ha
 
 @dataclass
 class Builder:
-    """Collects transfers. A channel (`lane`) is a sequence of a GPU's transfers, one at a time."""
+    """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time."""
 
     domains: int
     domain_size: int
@@ -43,14 +43,14 @@ class Builder:
         destination: int,
         chunks: Iterable[int],
         *,
-        lane: str,
+        channel: str,
         after: Iterable[int] = (),
         clear: int | None = None,
         reduce: bool = False,
     ) -> int:
         """Add a transfer that waits for its channel's last one and `after`; return its number."""
         chunks = tuple(chunks)
-        before = self._last.get((source, lane))
+        before = self._last.get((source, channel))
         dependencies = set(after) if before is None else {before, *after}
         transfer = Transfer(
             id=len(self.transfers),
@@ -63,7 +63,7 @@ class Builder:
             reduce=reduce,
         )
         self.transfers.append(transfer)
-        self._last[source, lane] = transfer.id
+        self._last[source, channel] = transfer.id
         return transfer.id
 
     def exchange(
@@ -72,7 +72,7 @@ class Builder:
         rails: int,
         chunks: Chunks,
         *,
-        lane: str,
+        channel: str,
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
@@ -87,18 +87,18 @@ class Builder:
             domain, rail = divmod(source, self.domain_size)
             destination = self.rank(domain + domains, rail + rails)
             waits = list((after or {}).get(source, ()))
-            if (source, lane) in self._received:
-                waits.append(self._received[source, lane])
+            if (source, channel) in self._received:
+                waits.append(self._received[source, channel])
             arrived[destination] = self.send(
                 source,
                 destination,
                 chunks(source, destination),
-                lane=lane,
+                channel=channel,
                 after=waits,
-                clear=self._received.get((destination, lane)),
+                clear=self._received.get((destination, channel)),
                 reduce=reduce,
             )
-        self._received |= {(rank, lane): transfer for rank, transfer in arrived.items()}
+        self._received |= {(rank, channel): transfer for rank, transfer in arrived.items()}
         return {rank: [transfer] for rank, transfer in arrived.items()}
 
 
@@ -179,7 +179,7 @@ def direct_all_to_all(build: Builder) -> None:
     for domains in range(build.domains):
         for rails in range(build.domain_size):
             if domains or rails:
-                build.exchange(domains, rails, pair, lane="nic" if domains else "hb")
+                build.exchange(domains, rails, pair, channel="nic" if domains else "hb")
 
 
 def two_step_all_to_all(build: Builder) -> None:
@@ -197,7 +197,7 @@ def two_step_all_to_all(build: Builder) -> None:
 
     arrived = _within_domains(build, for_rail, {})
     for domains in range(1, build.domains):
-        build.exchange(domains, 0, of_domain, lane="nic", after=arrived)
+        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
 
 
 ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
@@ -238,22 +238,22 @@ def _whole_ring(build: Builder) -> Ring:
     return Ring(ranks, tuple((rank,) for rank in ranks))
 
 
-def _ring_reduce_scatter(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+def _ring_reduce_scatter(build: Builder, ring: Ring, channel: str, ready: Arrivals) -> Arrivals:
     """Add a ring ReduceScatter, which leaves the sum of shard i at position i.
 
     `ready` has the transfers that each rank must have received before it starts. Return those that
     it must have received to hold its sum.
     """
-    return _around(build, ring, lane, ready, first_shard=-1, reduce=True)
+    return _around(build, ring, channel, ready, first_shard=-1, reduce=True)
 
 
-def _ring_all_gather(build: Builder, ring: Ring, lane: str, ready: Arrivals) -> Arrivals:
+def _ring_all_gather(build: Builder, ring: Ring, channel: str, ready: Arrivals) -> Arrivals:
     """Add a ring AllGather, which brings the shard of every position to all others."""
-    return _around(build, ring, lane, ready, first_shard=0, reduce=False)
+    return _around(build, ring, channel, ready, first_shard=0, reduce=False)
 
 
 def _around(
-    build: Builder, ring: Ring, lane: str, ready: Arrivals, *, first_shard: int, reduce: bool
+    build: Builder, ring: Ring, channel: str, ready: Arrivals, *, first_shard: int, reduce: bool
 ) -> Arrivals:
     """Add n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
     n = len(ring.ranks)
@@ -265,7 +265,7 @@ def _around(
             destination = ring.ranks[(position + 1) % n]
             shard = ring.shards[(position + first_shard - step) % n]
             transfer = build.send(
-                source, destination, shard, lane=lane, after=arrived[source], reduce=reduce
+                source, destination, shard, channel=channel, after=arrived[source], reduce=reduce
             )
             sent[destination] = [transfer]
             everything[destination].append(transfer)
@@ -311,7 +311,7 @@ def _within_domains(
     """Add pairwise exchanges until every GPU has sent to all others of its domain."""
     arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in range(build.gpus)}
     for rails in range(1, build.domain_size):
-        exchanged = build.exchange(0, rails, chunks, lane="hb", after=ready, reduce=reduce)
+        exchanged = build.exchange(0, rails, chunks, channel="hb", after=ready, reduce=reduce)
         for rank, transfers in exchanged.items():
             arrived[rank] += transfers
     return arrived
