@@ -16,7 +16,7 @@ from controller.forwarding.memo import Memory
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
-from model.routing.ecmp import EcmpSelection, Exits, Ports, Step
+from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
 
 
@@ -93,7 +93,7 @@ class ForwardingAction(NamedTuple):
 
 # Routing of a GPU for a rail: egress GPUs for each set of destination domains (bit d for domain d);
 # and egress GPUs to the rail's GPU in the own domain, `None` if that is the GPU itself.
-HostInputs = tuple[tuple[tuple[Exits, int], ...], Exits | None]
+HostInputs = tuple[tuple[tuple[Egress, int], ...], Egress | None]
 # Routing of a switch for a rail: ports for each set of domains that the switch needs rules for.
 SwitchInputs = tuple[tuple[Ports, int], ...]
 # By switch and rail: the set of destination domains that the switch needs rules for.
@@ -128,7 +128,7 @@ class Planner:
         self.topology = topology
         self._rails = range(topology.spec.domain_size)
         self._domains = topology.spec.domains
-        self._choice = EcmpSelection(topology)
+        self._selection = EcmpSelection(topology)
         self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
         self._host_part = Memory(self._plan_host)
         self._switch_part = Memory(self._plan_switch)
@@ -163,8 +163,8 @@ class Planner:
         parts = []
         for rail in self._rails:
             peer = self.topology.gpu(gpu.domain, rail)
-            within = None if peer is gpu else routing.exits(gpu, peer)
-            parts.append(self._host_part((gpu, rail), (routing.exits_to_rail(gpu, rail), within)))
+            within = None if peer is gpu else routing.egress(gpu, peer)
+            parts.append(self._host_part((gpu, rail), (routing.egress_to_rail(gpu, rail), within)))
         return parts
 
     def _plan_host(self, place: tuple[Gpu, int], inputs: HostInputs) -> HostPart:
@@ -187,14 +187,16 @@ class Planner:
         """Destination domains of each selected egress GPU; those under `None` are unreachable."""
         outside, within = inputs
         own = 1 << gpu.domain
-        sets = [(exits, domains & ~own) for exits, domains in outside]
+        sets = [(egress, domains & ~own) for egress, domains in outside]
         dealt: defaultdict[int | None, int] = defaultdict(int)
-        for exits, domains in sets if within is None else [*sets, (within, own)]:
-            if len(exits) < 2 and domains:
-                dealt[exits[0] if exits else None] |= domains
+        for egress, domains in sets if within is None else [*sets, (within, own)]:
+            if len(egress) < 2 and domains:
+                dealt[egress[0] if egress else None] |= domains
                 continue
             for domain in bits(domains):
-                dealt[self._choice.exit(gpu, self.topology.gpu(domain, rail), exits)] |= 1 << domain
+                dealt[self._selection.egress_gpu(gpu, self.topology.gpu(domain, rail), egress)] |= (
+                    1 << domain
+                )
         return dealt
 
     def _route(self, gpu: Gpu, destination: IPv4Network, chosen: int | None) -> Route:
@@ -247,28 +249,28 @@ class Planner:
     def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
         """Choose a forwarding action for each domain, and for each origin where it matters."""
         switch, rail = place
-        ways: defaultdict[ForwardingAction, int] = defaultdict(int)
+        actions: defaultdict[ForwardingAction, int] = defaultdict(int)
         onward: defaultdict[str, int] = defaultdict(int)
         for ports, domains in inputs:
             for some in _dealt(ports, domains):
                 gpu = self.topology.gpu(next(bits(some)), rail)
                 for origin in (None, *self._origins(switch, gpu, ports)):
-                    steps = self._steps(switch, gpu, ports, origin)
-                    ways[self._action(steps, origin)] |= some
-                    for (hop,) in steps:
+                    next_hops = self._next_hops(switch, gpu, ports, origin)
+                    actions[self._action(next_hops, origin)] |= some
+                    for (hop,) in next_hops:
                         onward[hop.receiver] |= some
         handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
-        return SwitchPart(frozenset(self._rules_of_rail(rail, ways)), handed)
+        return SwitchPart(frozenset(self._rules_of_rail(rail, actions)), handed)
 
-    def _rules_of_rail(self, rail: int, ways: dict[ForwardingAction, int]) -> Iterator[Rule]:
+    def _rules_of_rail(self, rail: int, actions: dict[ForwardingAction, int]) -> Iterator[Rule]:
         """One rule for each GPU; or one for the whole rail, if most share it, and exceptions."""
-        most = max(ways, key=lambda way: ways[way].bit_count(), default=None)
-        for way, domains in ways.items():
-            if way is most and way.suits_many and 2 * domains.bit_count() > self._domains:
-                yield way.rule(addressing.rail_network(rail))
+        most = max(actions, key=lambda action: actions[action].bit_count(), default=None)
+        for action, domains in actions.items():
+            if action is most and action.suits_many and 2 * domains.bit_count() > self._domains:
+                yield action.rule(addressing.rail_network(rail))
                 continue
             for domain in bits(domains):
-                yield way.rule(self._networks[self.topology.gpu(domain, rail)])
+                yield action.rule(self._networks[self.topology.gpu(domain, rail)])
 
     def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
         """NIC links of the other GPUs, if the ECMP selection depends on the origin; else none."""
@@ -277,18 +279,20 @@ class Planner:
         nics = (link for link in self.topology.links_of(switch) if link.kind is LinkKind.NIC)
         return [link for link in nics if link.lower.node != gpu.name]
 
-    def _steps(self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None) -> tuple[Step, ...]:
-        """The chosen step, and its backup if both next hops are switches (no address rewrite)."""
+    def _next_hops(
+        self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None
+    ) -> tuple[NextHop, ...]:
+        """The selected next hop, and its backup if both are switches (no address rewrite)."""
         came_from = origin.lower.node if origin else ""
-        chosen = self._choice.port(switch, gpu, ports, came_from)
-        backup = self._choice.backup(switch, gpu, ports, came_from)
-        steps = tuple(step for step in (chosen, backup) if step is not None)
-        to_gpu = any(step[0].receiver in self.topology.gpu_by_name for step in steps)
-        return steps[:1] if to_gpu else steps
+        chosen = self._selection.port(switch, gpu, ports, came_from)
+        backup = self._selection.backup(switch, gpu, ports, came_from)
+        next_hops = tuple(next_hop for next_hop in (chosen, backup) if next_hop is not None)
+        to_gpu = any(next_hop[0].receiver in self.topology.gpu_by_name for next_hop in next_hops)
+        return next_hops[:1] if to_gpu else next_hops
 
-    def _action(self, steps: tuple[Step, ...], origin: Link | None) -> ForwardingAction:
-        port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in steps)
-        last = self.topology.gpu_by_name.get(steps[0][0].receiver)
+    def _action(self, next_hops: tuple[NextHop, ...], origin: Link | None) -> ForwardingAction:
+        port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in next_hops)
+        last = self.topology.gpu_by_name.get(next_hops[0][0].receiver)
         return ForwardingAction(
             port,
             addressing.nic_mac(last) if last else None,
@@ -310,7 +314,9 @@ class Planner:
                     rule = self._detour_rule(routing, node, came_from, destination)
                     rules[node].append(frozenset({rule}))
                 elif not self._is_direct(routing, gpu, destination):
-                    chosen = self._choice.exit(gpu, destination, routing.exits(gpu, destination))
+                    chosen = self._selection.egress_gpu(
+                        gpu, destination, routing.egress(gpu, destination)
+                    )
                     route = self._route(gpu, IPv4Network(address), chosen)
                     routes[gpu.name].append(frozenset({route}))
         return rules, routes
@@ -333,15 +339,15 @@ class Planner:
         ports = routing.ports(switch, destination)
         origins = self._origins(switch, destination, ports)
         origin = next((link for link in origins if link.lower.node == came_from), None)
-        steps = self._steps(switch, destination, ports, origin)
-        return self._action(steps, origin).rule(IPv4Network(addressing.hb_address(destination)))
+        next_hops = self._next_hops(switch, destination, ports, origin)
+        return self._action(next_hops, origin).rule(IPv4Network(addressing.hb_address(destination)))
 
 
 def _dealt(ports: Ports, domains: int) -> Iterator[int]:
     """Sets of domains with a common next hop: all if there is one port, else each by itself."""
-    if len(ports.steps) == 1:
+    if len(ports.next_hops) == 1:
         yield domains
-    elif ports.steps:
+    elif ports.next_hops:
         yield from (1 << domain for domain in bits(domains))
 
 

@@ -151,7 +151,7 @@ class _Simulation:
         self.gpus = gpus
         self.latency: list[float] = []
         self.buckets: dict[Hop, _Bucket] = {}
-        self.no_way = _Bucket(0.0, 0.0, 0.0)
+        self.no_path = _Bucket(0.0, 0.0, 0.0)
         self.route: list[tuple[_Bucket, ...]] = []
         self.missing = [len(t.after) + (t.clear is not None) for t in self.transfers]
         self.waiting, self.cleared = _dependents(self.transfers)
@@ -167,11 +167,11 @@ class _Simulation:
         while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
             epoch = self.epochs.pop(0)
             paths = transfer_paths(self.schedule, epoch, self.gpus)
-            for bucket in (*self.buckets.values(), self.no_way):
+            for bucket in (*self.buckets.values(), self.no_path):
                 bucket.flows.clear()
             self.latency = [self.latency_s[path_class(p)] if p else inf for p in paths]
             self.route = [
-                tuple(self._bucket(hop, epoch.health) for hop in p) if p else (self.no_way,)
+                tuple(self._bucket(hop, epoch.health) for hop in p) if p else (self.no_path,)
                 for p in paths
             ]
             for flow in self.remaining:
@@ -211,7 +211,7 @@ class _Simulation:
         if self.epochs:
             moments.append(self.epochs[0].begin_s)
         if not moments or min(moments) == inf:
-            raise Unreachable(f"transfers have no way: {sorted(self.remaining)[:3]}")
+            raise Unreachable(f"transfers have no path: {sorted(self.remaining)[:3]}")
         return max(self.now_s, min(moments))
 
     def _advance(self, moment_s: float) -> None:

@@ -131,7 +131,7 @@ def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
 
 def _kind_of(node: str, topology: Topology) -> HopKind:
     if node in topology.gpu_by_name:
-        return HopKind.FORWARDING
+        return HopKind.TRANSIT
     return HopKind.SWITCH if node in topology.switch_by_name else HopKind.HB_SWITCH
 
 

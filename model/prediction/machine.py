@@ -21,7 +21,7 @@ class HopKind(StrEnum):
     ENDS = "sender and receiver"
     HB_SWITCH = "HB switch"
     SWITCH = "rail or spine switch"
-    FORWARDING = "forwarding GPU"
+    TRANSIT = "forwarding GPU"
 
 
 @dataclass(frozen=True)

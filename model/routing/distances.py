@@ -14,7 +14,7 @@ UNREACHABLE = 1 << 30
 
 
 class LiveLinks:
-    """Live links of a fabric by the GPU or switch that uses them, and domains alike in them."""
+    """Live links of a fabric by the GPU or switch that uses them, and equivalent domains."""
 
     def __init__(self, topology: Topology, health: Health) -> None:
         self.topology = topology
@@ -35,7 +35,7 @@ class LiveLinks:
         return link if self.health.is_live(link) else None
 
     @cached_property
-    def forwarders(self) -> dict[str, dict[int, list[Gpu]]]:
+    def transit_gpus(self) -> dict[str, dict[int, list[Gpu]]]:
         """Possible transit GPUs (both links live), by the switch of their NIC and by domain."""
         found: dict[str, dict[int, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
         for gpu, nic in self.nic.items():
@@ -44,19 +44,19 @@ class LiveLinks:
         return found
 
     def representative(self, gpu: Gpu) -> Gpu:
-        """The GPU of the same rail in the first domain alike (see `alike`)."""
-        return self.topology.gpu(self.alike[gpu.domain], gpu.rail)
+        """The GPU of the same rail in the first equivalent domain (see `equivalent`)."""
+        return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail)
 
     @cached_property
-    def domains_alike(self) -> list[int]:
+    def equivalent_domains(self) -> list[int]:
         """Sets of domains with the same live links, bit d for domain d."""
         sets: dict[int, int] = defaultdict(int)
-        for number, first in enumerate(self.alike):
+        for number, first in enumerate(self.equivalent):
             sets[first] |= 1 << number
         return list(sets.values())
 
     @cached_property
-    def alike(self) -> list[int]:
+    def equivalent(self) -> list[int]:
         """For every domain, the first domain with the same live links to the same switches."""
         first: dict[tuple[object, ...], int] = {}
         return [
@@ -72,7 +72,7 @@ class LiveLinks:
 
 
 class Distances:
-    """Distances in links from switches to GPUs; domains alike share a representative's."""
+    """Distances in links from switches to GPUs; equivalent domains share a representative's."""
 
     def __init__(self, live: LiveLinks) -> None:
         self.topology = live.topology
@@ -81,17 +81,17 @@ class Distances:
 
     def from_openflow_switches(self, destination: Gpu) -> dict[str, int]:
         """Distances to `destination` by switch; switches without a path are missing."""
-        alike = self._live.representative(destination)
-        if alike not in self._known:
-            self._known[alike] = self._measured(alike)
-        return self._known[alike]
+        equivalent = self._live.representative(destination)
+        if equivalent not in self._known:
+            self._known[equivalent] = self._measured(equivalent)
+        return self._known[equivalent]
 
     def from_hb_switch(self, domain: int, destination: Gpu) -> int:
         """Distance from an HB switch to `destination`; `UNREACHABLE` if there is no path.
 
         Distances are cached for a representative domain; if asked about that one, swap the two.
         """
-        here, there = destination.domain, self._live.alike[destination.domain]
+        here, there = destination.domain, self._live.equivalent[destination.domain]
         domain = {here: there, there: here}.get(domain, domain)
         switch = self.topology.hb_switches[domain]
         return self.from_openflow_switches(destination).get(switch, UNREACHABLE)
@@ -120,7 +120,7 @@ class Distances:
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for switch, hops in self._live.uplinks.items():
             found[switch] += [(1, hop.receiver) for hop in hops]
-        for switch, domains in self._live.forwarders.items():
+        for switch, domains in self._live.transit_gpus.items():
             for domain, gpus in domains.items():
                 hb_switch = self.topology.hb_switches[domain]
                 found[hb_switch] += [(GPU_TRANSIT + 2, switch)] * len(gpus)

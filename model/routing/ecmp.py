@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, leaf_of_domain
 
-# The hops to the next node: one link, or two links by way of an HB switch.
-Step = tuple[Hop, ...]
+# The hops to the next node: one link, or two links over an HB switch.
+NextHop = tuple[Hop, ...]
 
 # Local ranks of the egress GPUs by whose NICs packets leave a domain, or of the destination there.
-Exits = tuple[int, ...]
+Egress = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class Ports:
     alone would keep them on one link.
     """
 
-    steps: tuple[Step, ...]
+    next_hops: tuple[NextHop, ...]
     spines: tuple[int, ...]
     by_origin: bool = False
 
     def without(self, place: int) -> "Ports":
         """Return the ports without the one at index `place`, whose link has failed."""
-        steps, spines = self.steps, self.spines
+        next_hops, spines = self.next_hops, self.spines
         return Ports(
-            steps[:place] + steps[place + 1 :],
+            next_hops[:place] + next_hops[place + 1 :],
             spines[:place] + spines[place + 1 :],
             self.by_origin,
         )
@@ -43,30 +43,32 @@ class EcmpSelection:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
-    def exit(self, gpu: Gpu, destination: Gpu, exits: Exits) -> int | None:
-        """Choose an egress GPU, dealing out all detours of a domain in turn; `None` if no exits."""
-        if len(exits) < 2:
-            return exits[0] if exits else None
-        lost = [rail for rail in range(self._topology.spec.domain_size) if rail not in exits]
+    def egress_gpu(self, gpu: Gpu, destination: Gpu, egress: Egress) -> int | None:
+        """Choose an egress GPU, dealing out all detours of a domain in turn; `None` if empty."""
+        if len(egress) < 2:
+            return egress[0] if egress else None
+        lost = [rail for rail in range(self._topology.spec.domain_size) if rail not in egress]
         own, wanted = (lost.index(r) if r in lost else 0 for r in (gpu.rail, destination.rail))
         dealt = (self._domains_on(gpu, destination) * len(lost) + own) * len(lost) + wanted
-        return exits[dealt % len(exits)]
+        return egress[dealt % len(egress)]
 
     def _domains_on(self, gpu: Gpu, destination: Gpu) -> int:
         """Number of domains from the GPU's to the destination's, cyclic, less 1."""
         return (destination.domain - gpu.domain - 1) % self._topology.spec.domains
 
-    def port(self, switch: str, destination: Gpu, ports: Ports, came_from: str = "") -> Step | None:
+    def port(
+        self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
+    ) -> NextHop | None:
         """Choose one of these ports; `None` if there are none."""
-        if not ports.steps:
+        if not ports.next_hops:
             return None
-        return ports.steps[self._place(switch, destination, ports, came_from)]
+        return ports.next_hops[self._place(switch, destination, ports, came_from)]
 
     def backup(
         self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
-    ) -> Step | None:
+    ) -> NextHop | None:
         """Choose the equal-cost port to use if the chosen one's link fails; `None` without one."""
-        if len(ports.steps) < 2:
+        if len(ports.next_hops) < 2:
             return None
         others = ports.without(self._place(switch, destination, ports, came_from))
         return self.port(switch, destination, others, came_from)
@@ -74,7 +76,7 @@ class EcmpSelection:
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
         """Index of the port to the destination's own spine switch, or else of others in turn."""
         here = self._topology.switch_by_name[switch]
-        if len(ports.steps) < 2:
+        if len(ports.next_hops) < 2:
             return 0
         if here.kind is NodeKind.SPINE_SWITCH:
             turn = here.index + destination.domain + destination.rail
@@ -84,7 +86,7 @@ class EcmpSelection:
             return ports.spines.index(own)
         else:
             turn = self._displaced(here, destination)
-        return turn % len(ports.steps)
+        return turn % len(ports.next_hops)
 
     def spine_for(self, destination: Gpu) -> int:
         """Index of the spine switch for packets to `destination` while no spine switch has failed.

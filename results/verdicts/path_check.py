@@ -26,8 +26,8 @@ class PairCheck:
     @property
     def found(self) -> tuple[Hop, ...]:
         """The most common path of stray probes; the intended path if there are none."""
-        ways = Counter(trace.hops for trace in self.stray)
-        return ways.most_common(1)[0][0] if ways else self.intended
+        paths = Counter(trace.hops for trace in self.stray)
+        return paths.most_common(1)[0][0] if paths else self.intended
 
 
 @dataclass(frozen=True)

@@ -78,5 +78,5 @@ def undecided(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason
 
 def _named(fabric: str, found: DirectionCalibration) -> str:
     link = found.counted
-    way = "up" if link.direction is Direction.UP else "down"
-    return f"{fabric}: {link.kind} {link.link}, {way}wards"
+    direction = "up" if link.direction is Direction.UP else "down"
+    return f"{fabric}: {link.kind} {link.link}, {direction}wards"

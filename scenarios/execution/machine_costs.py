@@ -5,7 +5,7 @@ The real agents send over four kinds of paths of one fabric, with small and with
     ends + switch                        two domains on one leaf switch
     ends + 3 switches                    two domains on different leaf switches
     ends + HB switch                     two GPUs of one domain
-    ends + HB switch + forwarding + switch   two rails
+    ends + HB switch + transit + switch  two rails
 
 so that each hop's cost is a difference of two paths. A second fabric, with many idle ports, gives
 the cost of a port. About 20 s.
@@ -223,9 +223,9 @@ def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[Hop
     bridge = minus(hb, ends)
     # Forwarded packets were counted twice: at the source GPU and at the transit GPU.
     across = HopCost(across.packet_s * 2, across.byte_s * 2)
-    forwarding = minus(minus(minus(across, ends), bridge), switch)
-    kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.FORWARDING
-    return dict(zip(kinds, (ends, bridge, switch, forwarding), strict=True))
+    transit = minus(minus(minus(across, ends), bridge), switch)
+    kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.TRANSIT
+    return dict(zip(kinds, (ends, bridge, switch, transit), strict=True))
 
 
 def minus(whole: HopCost, part: HopCost) -> HopCost:

@@ -65,8 +65,12 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
         after = fabric.counters()
         require_calibrated(kind, found)
         news = read_journal(fabric.bed.journal)[begin:]
-    both_ways = [(link.name, way) for link in representatives(fabric.topology) for way in Direction]
-    assert list(by_direction(found)) == both_ways
+    directions = [
+        (link.name, direction)
+        for link in representatives(fabric.topology)
+        for direction in Direction
+    ]
+    assert list(by_direction(found)) == directions
     assert Outcome.WRONG not in {each.outcome for each in found}
     for each in found:
         assert [trial.trial for trial in each.trials] == list(range(1, len(each.trials) + 1))
@@ -74,7 +78,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
     for name in after:
         assert after[name].dropped_packets == before[name].dropped_packets
         flooded_bytes = after[name].sent_bytes - before[name].sent_bytes
-        assert (name, Direction.UP) in both_ways or flooded_bytes < A_FEW_PROBES_BYTES
+        assert (name, Direction.UP) in directions or flooded_bytes < A_FEW_PROBES_BYTES
 
 
 def test_shapers_that_are_changed_are_found() -> None:

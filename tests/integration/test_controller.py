@@ -323,7 +323,7 @@ def namespaces_of_processes() -> set[int]:
     return found
 
 
-def test_pairs_without_any_way_are_reported_by_name_and_told_so(
+def test_pairs_without_any_path_are_reported_by_name_and_told_so(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     """Without the error, packets would be lost unnoticed, and a sender would wait for an answer."""

@@ -11,7 +11,7 @@ TWO_CORES = Machine(
         HopKind.ENDS: HopCost(8e-6, 0.6e-9),
         HopKind.HB_SWITCH: HopCost(4e-6, 0.3e-9),
         HopKind.SWITCH: HopCost(2e-6, 0.2e-9),
-        HopKind.FORWARDING: HopCost(5e-6, 0.3e-9),
+        HopKind.TRANSIT: HopCost(5e-6, 0.3e-9),
     },
     threads=SwitchThreads(HopCost(12e-6, 0.4e-9), 36e-6, 0.25e-6),
     transfer_s=100e-6,

@@ -71,7 +71,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ),
         (
             "[{what: nic-link}, {what: hb-link}]",
-            "faults: on the rail-only fabric d0g0 has no way to d0g1",
+            "faults: on the rail-only fabric d0g0 has no path to d0g1",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: is not for a link that flaps"),
     ],

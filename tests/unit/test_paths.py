@@ -68,7 +68,7 @@ def test_one_stray_probe_is_enough(trace: Trace) -> None:
     assert found.found == trace.hops
 
 
-def test_the_way_of_most_stray_probes_is_reported() -> None:
+def test_the_path_of_most_stray_probes_is_reported() -> None:
     assert pair(Trace((), False), *[Trace(ASTRAY, True)] * 2, *[AS_INTENDED] * 5).found == ASTRAY
 
 
@@ -100,7 +100,7 @@ def test_the_object_of_what_is_as_intended() -> None:
     }
 
 
-def test_a_mismatch_is_named_with_both_ways() -> None:
+def test_a_mismatch_is_named_with_both_paths() -> None:
     result = verify_object("x", [checked(pair(AS_INTENDED, Trace(ASTRAY, False))), checked()])
     assert result["verdict"] == "fail"
     assert [fabric["verdict"] for fabric in result["fabrics"]] == ["fail", "pass"]

@@ -189,7 +189,7 @@ def test_what_is_cut_off_for_a_while_waits_for_as_long(part: float, for_s: float
 def test_what_is_cut_off_for_good_never_arrives() -> None:
     schedule, topology = one_pair()
     cut_off = Epoch(topology, without(topology, ["rail0"]), 0.1)
-    with pytest.raises(Unreachable, match="transfers have no way"):
+    with pytest.raises(Unreachable, match="transfers have no path"):
         through(schedule, Epoch(topology), cut_off)
 
 
@@ -212,8 +212,8 @@ def shared_links(draw: st.DrawFn) -> list[tuple[_Bucket, ...]]:
     links = [_Bucket(rate, 0.0, 0.0) for rate in rates]
     numbers = st.lists(st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True)
     route = [tuple(links[n] for n in chosen) for chosen in draw(st.lists(numbers, max_size=8))]
-    for flow, way in enumerate(route):
-        for link in way:
+    for flow, path in enumerate(route):
+        for link in path:
             link.flows.add(flow)
     return route
 
@@ -223,11 +223,11 @@ def test_rates_are_fair(route: list[tuple[_Bucket, ...]]) -> None:
     """Max-min: every flow has a saturated link on which no other flow has a higher rate."""
     rates = _fair_rates(dict.fromkeys(range(len(route)), 1.0), route)
     assert rates.keys() == set(range(len(route)))
-    for flow, way in enumerate(route):
-        used = [sum(rates[other] for other in link.flows) for link in way]
-        assert all(sum_ <= link.rate * (1 + 1e-9) for sum_, link in zip(used, way, strict=True))
+    for flow, path in enumerate(route):
+        used = [sum(rates[other] for other in link.flows) for link in path]
+        assert all(sum_ <= link.rate * (1 + 1e-9) for sum_, link in zip(used, path, strict=True))
         assert any(
             sum_ >= link.rate * (1 - 1e-9)
             and rates[flow] >= max(rates[other] for other in link.flows) * (1 - 1e-9)
-            for sum_, link in zip(used, way, strict=True)
+            for sum_, link in zip(used, path, strict=True)
         )

@@ -38,15 +38,15 @@ def reached(topology: Topology, health: Health, source: Gpu) -> set[str]:
 
 
 @given(fabrics_with_failures())
-def test_whoever_has_a_way_is_reached_and_nobody_else(case: Case) -> None:
+def test_whoever_has_a_path_is_reached_and_nobody_else(case: Case) -> None:
     topology, health = case
     routing = Routing(topology, health)
     for source in topology.gpus:
         there = reached(topology, health, source)
         for destination in topology.gpus:
             if destination != source:
-                has_way = path_or_none(routing, source, destination) is not None
-                assert has_way == (destination.name in there)
+                has_path = path_or_none(routing, source, destination) is not None
+                assert has_path == (destination.name in there)
 
 
 @given(fabrics_with_failures())
@@ -79,12 +79,12 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
     routing = Routing(topology, health)
     for switch, destination in product(topology.openflow_switches, topology.gpus):
         ports = routing.ports(switch, destination)
-        step = routing.choice.port(switch, destination, ports)
-        backup = routing.choice.backup(switch, destination, ports)
-        if step is not None and backup is not None:
-            assert backup[0].link != step[0].link
+        next_hop = routing.selection.port(switch, destination, ports)
+        backup = routing.selection.backup(switch, destination, ports)
+        if next_hop is not None and backup is not None:
+            assert backup[0].link != next_hop[0].link
             assert health.is_live(backup[0].link)
-            assert backup in ports.steps
+            assert backup in ports.next_hops
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
@@ -106,7 +106,7 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
 
 @given(fabrics_with_failures(5, 4))
 def test_distances_are_those_of_a_plain_search(case: Case) -> None:
-    """Distances are computed for representative domains only; domains alike share them."""
+    """Distances are computed for representative domains only; equivalent domains share them."""
     topology, health = case
     asked = Distances(LiveLinks(topology, health))
     for destination in topology.gpus:
