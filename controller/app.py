@@ -162,12 +162,12 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _watch_rates(self) -> None:
         """Watch the rates of the ports' shapers by netlink."""
         rates = LinkRates()
-        news = rates.present()
+        changes = rates.present()
         while True:
-            for interface, rate_bps in news:
+            for interface, rate_bps in changes:
                 self.reconciler.note(self.fabric.rate(interface, rate_bps))
             trampoline(rates.sock, read=True)
-            news = rates.changed()
+            changes = rates.changed()
 
     @fatal_errors
     def _watch_links(self) -> None:

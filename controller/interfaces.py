@@ -68,7 +68,7 @@ class Probes(Protocol):
     """The probes of all links."""
 
     @property
-    def settled(self) -> bool:
+    def converged(self) -> bool:
         """Whether enough rounds have passed to detect a gray failure."""
 
     def watch(self, topology: Topology) -> None:

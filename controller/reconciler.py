@@ -37,7 +37,7 @@ START_PATIENCE_S = 0.005
 GATHERING_S = 0.002
 # Open vSwitch answers a barrier before its flow cache has the new rules. While the old paths work,
 # there is time to wait for that.
-SETTLING_S = 0.1
+PROPAGATION_S = 0.1
 # Packets in flight on the old path still need the old rules, until they have left all queues.
 DRAINING_S = 0.5
 
@@ -145,7 +145,7 @@ class Reconciler:
             return passed_s < CONNECT_DEADLINE_S
         if self.fabric.health(now_s).failed:
             return passed_s < LINKS_DEADLINE_S
-        return not self._probes.settled
+        return not self._probes.converged
 
     def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
         """Update switches and host routes in an order that loses no packet in flight."""
@@ -164,7 +164,7 @@ class Reconciler:
             distances = Distances(LiveLinks(topology, health))
             done = self._improve(switches, make_before_break(distances, installed, wanted), state)
         if done:
-            self._settle(switches, state)
+            self._finish(switches, state)
 
     def _journal_computed(self, health: Health, state: DesiredState) -> None:
         self._journal.write(
@@ -182,31 +182,31 @@ class Reconciler:
             self._journal.write("sent", switch=name, **facts)
 
     def _repair(
-        self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
+        self, switches: Mapping[str, Switch], rounds: UpdateRounds, state: DesiredState
     ) -> bool:
         """Update everything at once after a failure; return whether the update was completed."""
-        for stage in stages.before_routes:
-            self._install(switches, stage, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
+        for rules in rounds.before_routes:
+            self._install(switches, rules, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
         self._reconcile_routes(state)
         if self._begun and self._is_interrupted(DRAINING_S):
             return False
-        for stage in stages.behind_routes:
-            self._install(switches, stage, BARRIER_DEADLINE_S)
+        for rules in rounds.behind_routes:
+            self._install(switches, rules, BARRIER_DEADLINE_S)
         return True
 
     def _improve(
-        self, switches: Mapping[str, Switch], stages: UpdateRounds, state: DesiredState
+        self, switches: Mapping[str, Switch], rounds: UpdateRounds, state: DesiredState
     ) -> bool:
         """Update round by round while all paths work; return whether the update was completed."""
-        for stage in stages.before_routes:
-            self._install(switches, stage, BARRIER_DEADLINE_S)
-            if self._is_interrupted(SETTLING_S):
+        for rules in rounds.before_routes:
+            self._install(switches, rules, BARRIER_DEADLINE_S)
+            if self._is_interrupted(PROPAGATION_S):
                 return False
         self._reconcile_routes(state)
-        for stage in stages.behind_routes:
+        for rules in rounds.behind_routes:
             if self._is_interrupted(DRAINING_S):
                 return False
-            self._install(switches, stage, BARRIER_DEADLINE_S)
+            self._install(switches, rules, BARRIER_DEADLINE_S)
         return True
 
     def _is_interrupted(self, pause_s: float) -> bool:
@@ -216,9 +216,9 @@ class Reconciler:
             return True
         return False
 
-    def _install(self, switches: Mapping[str, Switch], stage: Rules, patience_s: float) -> None:
+    def _install(self, switches: Mapping[str, Switch], rules: Rules, patience_s: float) -> None:
         for name, switch in switches.items():
-            switch.install(stage[name], self.generation)
+            switch.install(rules[name], self.generation)
         self._wait_until_confirmed(switches, patience_s)
 
     def _wait_until_confirmed(self, switches: Mapping[str, Switch], patience_s: float) -> None:
@@ -247,7 +247,7 @@ class Reconciler:
         self._journal.write("routes", added=added, removed=removed)
         self._journal.write("confirmed", generation=self.generation)
 
-    def _settle(self, switches: Mapping[str, Switch], state: DesiredState) -> None:
+    def _finish(self, switches: Mapping[str, Switch], state: DesiredState) -> None:
         """Remove the last old routes; write `ready` once all switches have their desired state."""
         for name, routes in self._routes.items():
             routes.reconcile(state.routes[name])

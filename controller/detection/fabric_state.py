@@ -106,12 +106,12 @@ class ObservedFabric:
         failed = self._liveness.failed(now_s)
         if failed == self._failed:
             return []
-        news = [*self._news(failed - self._failed, "failed")]
-        news += self._news(self._failed - failed, "usable")
+        changes = [*self._changes(failed - self._failed, "failed")]
+        changes += self._changes(self._failed - failed, "usable")
         self._failed = failed
-        return news
+        return changes
 
-    def _news(self, links: frozenset[str], state: str) -> Iterator[Facts]:
+    def _changes(self, links: frozenset[str], state: str) -> Iterator[Facts]:
         for interface in sorted(links):
             how = "probes" if self._liveness.silent(interface) else "carrier"
             yield {"link": self.topology.link_by_interface[interface].name, state: how}

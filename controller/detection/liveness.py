@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 # An occasional lost probe is no failure; BFD's usual multiplier (RFC 5880, section 6.8.1).
 LOST_PROBES = 3
-HOLD_S = 0.1
-LONGEST_HOLD_S = 2.0
+HOLD_DOWN_S = 0.1
+LONGEST_HOLD_DOWN_S = 2.0
 FLAP_WINDOW_S = 10.0
 
 
@@ -44,8 +44,8 @@ class LinkState:
             return float("inf")
         if not self.failures_s:
             return self.good_since_s
-        hold_s = HOLD_S * 2.0 ** (len(self.failures_s) - 1)
-        return self.good_since_s + min(hold_s, LONGEST_HOLD_S)
+        hold_down_s = HOLD_DOWN_S * 2.0 ** (len(self.failures_s) - 1)
+        return self.good_since_s + min(hold_down_s, LONGEST_HOLD_DOWN_S)
 
 
 class Liveness:

@@ -61,7 +61,7 @@ class LinkProbes:
         }
 
     @property
-    def settled(self) -> bool:
+    def converged(self) -> bool:
         """Whether enough rounds have passed to detect a gray failure."""
         return self._round > LOST_PROBES + 1
 

@@ -32,7 +32,7 @@ class RuleChange:
     distance: Distance
 
     @cached_property
-    def turns(self) -> dict[IPv4Network, int]:
+    def rounds(self) -> dict[IPv4Network, int]:
         """Update round of each host whose rules change: its distance from the switch.
 
         A host new to the switch is first (0), as no packet for it arrives yet; a host whose rules
@@ -40,9 +40,9 @@ class RuleChange:
         """
         if self.before == self.after:
             return {}
-        return dict(self._turns())
+        return dict(self._rounds())
 
-    def _turns(self) -> Iterator[tuple[IPv4Network, int]]:
+    def _rounds(self) -> Iterator[tuple[IPv4Network, int]]:
         for host in self.hosts:
             old, new = self._met(self.before, host), self._met(self.after, host)
             if new and not old:
@@ -52,13 +52,13 @@ class RuleChange:
             elif old != new:
                 yield host, self.distance(host.network_address)
 
-    def until(self, turn: int) -> frozenset[Rule]:
-        """The rule set after round `turn`: hosts up to it have their new rules, the rest the old.
+    def until(self, number: int) -> frozenset[Rule]:
+        """The rule set after round `number`: hosts up to it have their new rules, the rest the old.
 
         Where one rail rule covers both, each updated host gets new rules of its own.
         """
-        changed = [host for host, its_turn in self.turns.items() if its_turn <= turn]
-        if len(changed) == len(self.turns):
+        changed = [host for host, its_round in self.rounds.items() if its_round <= number]
+        if len(changed) == len(self.rounds):
             return frozenset(chain.from_iterable(self.after.values()))
         mixed = dict(self.before)
         for host in changed:

@@ -52,18 +52,20 @@ def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> 
     GPU are updated after the host routes, without the same guarantee.
     """
     changes = {name: _changes(distances, name, installed[name], wanted[name]) for name in wanted}
-    turns = {turn for of_one in changes.values() for c in of_one for turn in c.turns.values()}
-    stages = [(turn, _stage(changes, turn)) for turn in sorted(turns | {UNREACHABLE})]
+    rounds = {number for of_one in changes.values() for c in of_one for number in c.rounds.values()}
+    rule_sets = [
+        (number, _rules_after(changes, number)) for number in sorted(rounds | {UNREACHABLE})
+    ]
     return UpdateRounds(
-        tuple(stage for turn, stage in stages if turn < GPU_TRANSIT),
-        tuple(stage for turn, stage in stages if turn >= GPU_TRANSIT),
+        tuple(rules for number, rules in rule_sets if number < GPU_TRANSIT),
+        tuple(rules for number, rules in rule_sets if number >= GPU_TRANSIT),
     )
 
 
-def _stage(changes: Mapping[str, list[RuleChange]], turn: int) -> Rules:
-    """The rules of every switch after round `turn`."""
+def _rules_after(changes: Mapping[str, list[RuleChange]], number: int) -> Rules:
+    """The rules of every switch after round `number`."""
     return {
-        name: frozenset(chain.from_iterable(change.until(turn) for change in of_switch))
+        name: frozenset(chain.from_iterable(change.until(number) for change in of_switch))
         for name, of_switch in changes.items()
     }
 

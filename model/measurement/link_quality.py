@@ -33,7 +33,7 @@ MOST_DEPTHS = 8
 # above it, the measured rate is the sender's, not the link's.
 FILLS_UP_TO = 0.7
 # After a pause, delayed frames arrive all at once: arrivals are ignored for this long.
-SETTLING_S = 0.002
+CATCH_UP_S = 0.002
 # A trial is conclusive if at least this share of its train was undisturbed by pauses.
 ENOUGH_UNDISTURBED = 0.4
 
@@ -143,9 +143,9 @@ def undisturbed(
     """
     points = [(n, a.at_ns) for n, a in enumerate(one for one in arrivals if one.ours)]
     begin_ns, end_ns = points[0][1], points[-1][1]
-    on_time = list(pauses.stretches(begin_ns, end_ns, 0.0, SETTLING_S))
+    on_time = list(pauses.stretches(begin_ns, end_ns, 0.0, CATCH_UP_S))
     found: list[Sequence[Point]] = []
-    for first_ns, last_ns in pauses.stretches(begin_ns, end_ns, train.forgiven_s, SETTLING_S):
+    for first_ns, last_ns in pauses.stretches(begin_ns, end_ns, train.forgiven_s, CATCH_UP_S):
         spans = [(a, b) for a, b in on_time if first_ns <= a and b <= last_ns]
         inside = [point for a, b in spans for point in points if a <= point[1] <= b]
         if len(inside) > 1:

@@ -85,14 +85,14 @@ class PauseLog:
         return max((pause.length_s for pause in self.pauses), default=0.0)
 
     def stretches(
-        self, begin_ns: int, end_ns: int, longer_than_s: float, settling_s: float
+        self, begin_ns: int, end_ns: int, longer_than_s: float, catch_up_s: float
     ) -> Iterator[tuple[int, int]]:
         """Yield the parts of a span between pauses longer than `longer_than_s`, in order.
 
-        Each pause is extended by `settling_s`, in which delayed frames catch up.
+        Each pause is extended by `catch_up_s`, in which delayed frames catch up.
         """
         for pause in self.pauses:
-            over_ns = pause.end_ns + round(settling_s * NS_PER_S)
+            over_ns = pause.end_ns + round(catch_up_s * NS_PER_S)
             if pause.length_s > longer_than_s and over_ns > begin_ns:
                 if pause.begin_ns > begin_ns:
                     yield begin_ns, min(pause.begin_ns, end_ns)

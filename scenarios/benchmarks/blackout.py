@@ -15,7 +15,7 @@ from model.job.placement import probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
-from scenarios.execution.convergence import fault_times, wait_until_settled
+from scenarios.execution.convergence import fault_times, wait_until_converged
 from scenarios.execution.emulation import Experiment, experiment
 from scenarios.execution.fault_timeline import FaultTimeline
 from testbed.faults.injector import FaultInjector
@@ -83,7 +83,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     ):
         list(fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=strike))
         strike.finish()
-        wait_until_settled(fabric.bed.journal, frozenset())
+        wait_until_converged(fabric.bed.journal, frozenset())
         records = probes.stop()
     (broken,) = strike.records
     blackout = longest(records[: len(hit)], broken.begun_ns)

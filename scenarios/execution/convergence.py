@@ -16,18 +16,18 @@ DEADLINE_S = 15.0
 Events = Sequence[dict[str, Any]]
 
 
-def wait_until_settled(journal: Path, failed: frozenset[str]) -> None:
-    """Wait until the controller has settled on exactly these failed links.
+def wait_until_converged(journal: Path, failed: frozenset[str]) -> None:
+    """Wait until the controller has converged on exactly these failed links.
 
     Raises `EmulationError` after `DEADLINE_S`.
     """
     links = ", ".join(sorted(failed)) or "none"
-    what = f"the controller answers that these links have failed: {links}"
-    wait_for(lambda: is_settled(read_journal(journal), failed), what, DEADLINE_S)
+    what = f"the controller converges on these failed links: {links}"
+    wait_for(lambda: is_converged(read_journal(journal), failed), what, DEADLINE_S)
 
 
-def is_settled(events: Events, failed: frozenset[str]) -> bool:
-    """Whether the last computed state has exactly these failed links, and is settled."""
+def is_converged(events: Events, failed: frozenset[str]) -> bool:
+    """Whether the last computed state has exactly these failed links, and is installed."""
     for event in reversed(events):
         if event["event"] == "computed":
             return False

@@ -17,7 +17,12 @@ from results.verdicts.fault_impact import DuringFault, FaultedCase, FaultImpact,
 from results.verdicts.fidelity import Fidelity, fidelity_of_struck
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
-from scenarios.execution.convergence import epochs_of, fault_times, has_detected, wait_until_settled
+from scenarios.execution.convergence import (
+    epochs_of,
+    fault_times,
+    has_detected,
+    wait_until_converged,
+)
 from scenarios.execution.emulation import Experiment, case_schedule
 from scenarios.execution.fault_timeline import FaultTimeline, break_part, moment_s
 from scenarios.execution.observer import observing
@@ -106,7 +111,7 @@ class FailingCase:
                 observer.note(repeat)
             strike.finish()
             if not repeat.complete:
-                self._wait_until_answered(self.home)
+                self._wait_until_converged(self.home)
             # Stop the probes: effects of the job's recovery are no failure of the fabric.
             records = probes.stop()
             took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
@@ -143,23 +148,23 @@ class FailingCase:
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
             set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
-        self._settle(placement)
+        self._converge(placement)
         time.sleep(max(0.0, back_s - time.monotonic()))
         lost_s = time.monotonic() - strike.started_ns / 1e9
         return lost_s + self._run(prediction).completion_s
 
     # Phases degraded and recovered
 
-    def _settle(self, placement: Placement, *, broken: bool = True) -> None:
+    def _converge(self, placement: Placement, *, broken: bool = True) -> None:
         """Wait until the controller has converged; place the job, with that health."""
-        health = self._wait_until_answered(placement, broken=broken)
+        health = self._wait_until_converged(placement, broken=broken)
         self.fabric.rearrange(replace(placement, health=health))
 
-    def _wait_until_answered(self, placement: Placement, *, broken: bool = True) -> Health:
+    def _wait_until_converged(self, placement: Placement, *, broken: bool = True) -> Health:
         """Wait until the controller, if it runs, has converged; return the expected health."""
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         if self.fabric.bed.controller.is_running:
-            wait_until_settled(self.fabric.bed.journal, health.failed)
+            wait_until_converged(self.fabric.bed.journal, health.failed)
         return health
 
     def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
@@ -174,7 +179,7 @@ class FailingCase:
         for fault in self.faults:
             if fault.for_s is not None:
                 undos.callback(break_part(self.injector, self.home.topology, fault))
-        self._settle(self.home)
+        self._converge(self.home)
 
     def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
         """Compare the execution during the fault with a model of the confirmed fabric states."""
@@ -192,7 +197,7 @@ class FailingCase:
         moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
             return None
-        self._settle(self.home, broken=False)
+        self._converge(self.home, broken=False)
         return self._measure("after")
 
     def _failure(

@@ -64,7 +64,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
         found = calibrate(fabric)
         after = fabric.counters()
         require_calibrated(kind, found)
-        news = read_journal(fabric.bed.journal)[begin:]
+        events = read_journal(fabric.bed.journal)[begin:]
     directions = [
         (link.name, direction)
         for link in representatives(fabric.topology)
@@ -74,7 +74,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
     assert Outcome.WRONG not in {each.outcome for each in found}
     for each in found:
         assert [trial.trial for trial in each.trials] == list(range(1, len(each.trials) + 1))
-    assert [line for line in news if line["event"] == "detected"] == []
+    assert [line for line in events if line["event"] == "detected"] == []
     for name in after:
         assert after[name].dropped_packets == before[name].dropped_packets
         flooded_bytes = after[name].sent_bytes - before[name].sent_bytes

@@ -184,7 +184,7 @@ def test_a_controller_started_anew_knows_of_slow_links(
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
 
 
-def test_a_switch_that_is_shaped_again_is_no_news_of_rates(
+def test_a_switch_that_is_shaped_again_is_no_change_of_rates(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)

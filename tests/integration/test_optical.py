@@ -8,7 +8,7 @@ from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.workload.schedule import Collective
-from scenarios.execution.convergence import wait_until_settled
+from scenarios.execution.convergence import wait_until_converged
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
@@ -24,7 +24,7 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         placement = placement_after(fabric.placement, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
         set_cross_connects(fabric.bed, fabric.topology, placement.topology, 0.025)
-        wait_until_settled(fabric.bed.journal, frozenset())
+        wait_until_converged(fabric.bed.journal, frozenset())
         fabric.rearrange(placement)
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
         prediction = fabric.predict(schedule)

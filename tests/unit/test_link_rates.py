@@ -54,7 +54,7 @@ def fabric(topology: Topology) -> ObservedFabric:
     return ObservedFabric(topology)
 
 
-def test_rates_that_are_nominal_are_no_news(topology: Topology, fabric: ObservedFabric) -> None:
+def test_rates_that_are_nominal_are_no_change(topology: Topology, fabric: ObservedFabric) -> None:
     for interface, link in topology.link_by_interface.items():
         for rate_bps in (link.rate_bps, link.rate_bps // 8 * 8, round(0.995 * link.rate_bps)):
             assert fabric.rate(interface, rate_bps) == []
@@ -90,8 +90,8 @@ def test_an_uplink_is_as_slow_as_the_slower_of_its_ends(fabric: ObservedFabric) 
     assert fabric.rate("spine0-r0", 2_000_000) == []
     assert fabric.rate("rail0-s0", 20_000_000) == []
     assert fabric.health(0).drained == {"rail0--spine0"}
-    (news,) = fabric.rate("spine0-r0", 20_000_000)
-    assert news["usable"] == "rate"
+    (change,) = fabric.rate("spine0-r0", 20_000_000)
+    assert change["usable"] == "rate"
 
 
 def test_a_drained_link_that_fails_is_no_longer_drained(fabric: ObservedFabric) -> None:

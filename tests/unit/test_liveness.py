@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from controller.detection.liveness import (
     FLAP_WINDOW_S,
-    HOLD_S,
-    LONGEST_HOLD_S,
+    HOLD_DOWN_S,
+    LONGEST_HOLD_DOWN_S,
     LOST_PROBES,
     Liveness,
 )
@@ -26,7 +26,7 @@ def flap(liveness: Liveness, now_s: float) -> None:
 
 def held_s(liveness: Liveness, now_s: float) -> float:
     """Return for how many seconds from now a link is held down, found by bisection."""
-    low, high = 0.0, 2 * LONGEST_HOLD_S
+    low, high = 0.0, 2 * LONGEST_HOLD_DOWN_S
     assert not liveness.failed(now_s + high)
     while high - low > SOON_S:
         middle = (low + high) / 2
@@ -102,7 +102,7 @@ def test_carrier_alone_does_not_end_a_silent_failure_nor_probes_a_loss_of_carrie
     liveness.probed(LINK, "lower", True, 102)
     assert liveness.failed(200) == {LINK}
     liveness.carrier(LINK, "upper", True, 201)
-    assert held_s(liveness, 201) == pytest.approx(HOLD_S, abs=2 * SOON_S)
+    assert held_s(liveness, 201) == pytest.approx(HOLD_DOWN_S, abs=2 * SOON_S)
 
 
 def test_a_failure_seen_by_both_means_counts_once() -> None:
@@ -111,7 +111,7 @@ def test_a_failure_seen_by_both_means_counts_once() -> None:
     miss(liveness, LOST_PROBES, 1)
     liveness.carrier(LINK, "upper", True, 2)
     liveness.probed(LINK, "lower", True, 3)
-    assert held_s(liveness, 3) == pytest.approx(HOLD_S, abs=2 * SOON_S)
+    assert held_s(liveness, 3) == pytest.approx(HOLD_DOWN_S, abs=2 * SOON_S)
 
 
 def test_each_failure_doubles_the_time_a_link_is_held_down_up_to_a_cap() -> None:
@@ -119,17 +119,17 @@ def test_each_failure_doubles_the_time_a_link_is_held_down_up_to_a_cap() -> None
     for number in range(8):
         flap(liveness, number / 10)
         held.append(held_s(liveness, number / 10))
-    expected = [min(HOLD_S * 2**number, LONGEST_HOLD_S) for number in range(8)]
+    expected = [min(HOLD_DOWN_S * 2**number, LONGEST_HOLD_DOWN_S) for number in range(8)]
     assert held == pytest.approx(expected, abs=2 * SOON_S)
-    assert held[-1] == pytest.approx(LONGEST_HOLD_S, abs=2 * SOON_S)
+    assert held[-1] == pytest.approx(LONGEST_HOLD_DOWN_S, abs=2 * SOON_S)
 
 
 def test_a_failure_while_held_down_begins_the_wait_anew() -> None:
     liveness = Liveness()
     flap(liveness, 0)
-    flap(liveness, HOLD_S / 2)
-    assert liveness.failed(HOLD_S / 2 + 1.99 * HOLD_S) == {LINK}
-    assert liveness.failed(HOLD_S / 2 + 2.01 * HOLD_S) == frozenset()
+    flap(liveness, HOLD_DOWN_S / 2)
+    assert liveness.failed(HOLD_DOWN_S / 2 + 1.99 * HOLD_DOWN_S) == {LINK}
+    assert liveness.failed(HOLD_DOWN_S / 2 + 2.01 * HOLD_DOWN_S) == frozenset()
 
 
 def test_failures_of_long_ago_are_forgotten() -> None:
@@ -138,7 +138,7 @@ def test_failures_of_long_ago_are_forgotten() -> None:
         flap(liveness, moment_s)
     later_s = 2 + FLAP_WINDOW_S
     flap(liveness, later_s)
-    assert held_s(liveness, later_s) == pytest.approx(HOLD_S, abs=2 * SOON_S)
+    assert held_s(liveness, later_s) == pytest.approx(HOLD_DOWN_S, abs=2 * SOON_S)
 
 
 def test_links_know_nothing_of_each_other() -> None:
@@ -149,13 +149,13 @@ def test_links_know_nothing_of_each_other() -> None:
 
 
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=12).map(sorted))
-def test_a_link_is_used_after_a_quiet_time_but_never_sooner_than_the_hold(
+def test_a_link_is_used_after_a_quiet_time_but_never_sooner_than_the_hold_down(
     moments_s: list[float],
 ) -> None:
     liveness = Liveness()
-    for moment_s, following_s in pairwise([*moments_s, moments_s[-1] + 2 * LONGEST_HOLD_S]):
+    for moment_s, following_s in pairwise([*moments_s, moments_s[-1] + 2 * LONGEST_HOLD_DOWN_S]):
         flap(liveness, moment_s)
         if following_s > moment_s:
-            almost_s = min(moment_s + 0.99 * HOLD_S, following_s)
+            almost_s = min(moment_s + 0.99 * HOLD_DOWN_S, following_s)
             assert liveness.failed(almost_s) == {LINK}
-    assert liveness.failed(moments_s[-1] + 1.01 * LONGEST_HOLD_S) == frozenset()
+    assert liveness.failed(moments_s[-1] + 1.01 * LONGEST_HOLD_DOWN_S) == frozenset()

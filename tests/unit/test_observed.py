@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.detection.fabric_state import ObservedFabric
-from controller.detection.liveness import HOLD_S, LOST_PROBES
+from controller.detection.liveness import HOLD_DOWN_S, LOST_PROBES
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind, build_topology
@@ -32,7 +32,7 @@ def test_a_port_that_loses_carrier_and_has_it_again(fabric: ObservedFabric) -> N
     assert fabric.port("rail0", "to-d0g0", 1, False, 1) == []
     assert fabric.port("rail0", "to-d0g0", 1, True, 2) == []
     assert fabric.health(2).failed == {link}
-    assert fabric.look(2 + 1.01 * HOLD_S) == [{"link": link, "usable": "carrier"}]
+    assert fabric.look(2 + 1.01 * HOLD_DOWN_S) == [{"link": link, "usable": "carrier"}]
     assert fabric.health(3) == HEALTHY
 
 

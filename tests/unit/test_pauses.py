@@ -44,9 +44,9 @@ def test_a_part_and_its_rest_are_the_whole(log: PauseLog, span: list[int]) -> No
 
 @given(logs(), spans, st.floats(0, 0.1), st.floats(0, 0.01))
 def test_stretches_lie_between_pauses(
-    log: PauseLog, span: list[int], longer_than_s: float, settling_s: float
+    log: PauseLog, span: list[int], longer_than_s: float, catch_up_s: float
 ) -> None:
-    found = list(log.stretches(span[0], span[1], longer_than_s, settling_s))
+    found = list(log.stretches(span[0], span[1], longer_than_s, catch_up_s))
     edges = [moment for stretch in found for moment in stretch]
     assert edges == sorted(edges)
     assert all(span[0] <= moment <= span[1] for moment in edges)

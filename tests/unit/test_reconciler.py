@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.detection.liveness import HOLD_S
+from controller.detection.liveness import HOLD_DOWN_S
 from controller.forwarding.planner import Planner, Route, Rule
 from controller.interfaces import Clock
 from controller.reconciler import (
@@ -123,7 +123,7 @@ class FakeRoutes:
 
 
 class FakeProbes:
-    settled = True
+    converged = True
 
     def watch(self, topology: Topology) -> None:
         pass
@@ -260,7 +260,7 @@ def test_a_link_that_returns_is_used_when_it_has_held(topology: Topology) -> Non
     control.world.at(3.0, lambda: control.carrier(link, up=False))
     control.world.at(5.0, lambda: control.carrier(link, up=True))
     control.run_until(10.0)
-    assert control.told.times("computed")[-1] >= 5.0 + HOLD_S
+    assert control.told.times("computed")[-1] >= 5.0 + HOLD_DOWN_S
     control.assert_is(HEALTHY)
 
 
@@ -268,7 +268,7 @@ def test_a_link_that_returns_is_used_when_it_has_held(topology: Topology) -> Non
 def test_a_loss_during_a_return_is_answered_at_once(topology: Topology) -> None:
     control = Control(topology).started()
     one, other = nic_links(topology)
-    lost_s = 5.0 + HOLD_S + 2 * LOOK_S
+    lost_s = 5.0 + HOLD_DOWN_S + 2 * LOOK_S
     control.world.at(3.0, lambda: control.carrier(one, up=False))
     control.world.at(5.0, lambda: control.carrier(one, up=True))
     control.world.at(lost_s, lambda: control.carrier(other, up=False))
@@ -285,7 +285,7 @@ def test_one_failure_that_takes_anothers_place_is_answered_at_once(topology: Top
     one, other = nic_links(topology)
     control.world.at(3.0, lambda: control.carrier(one, up=False))
     control.world.at(5.0, lambda: control.carrier(one, up=True))
-    usable_s = 5.0 + HOLD_S
+    usable_s = 5.0 + HOLD_DOWN_S
     control.world.at(usable_s, lambda: control.carrier(other, up=False))
     control.run_until(10.0)
     assert [s for s in control.told.times("confirmed") if usable_s < s <= usable_s + AT_ONCE_S]

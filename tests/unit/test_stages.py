@@ -69,18 +69,18 @@ def assert_nobody_is_lost(
     """
     old, new = desired_state(topology, before), desired_state(topology, after)
     distances = Distances(LiveLinks(topology, after))
-    stages = make_before_break(distances, old.rules, new.rules)
+    rounds = make_before_break(distances, old.rules, new.rules)
     pairs = {*by_switches(Routing(topology, before))} & {*by_switches(Routing(topology, after))}
-    first = (old.rules, *stages.before_routes)
+    first = (old.rules, *rounds.before_routes)
     for hosts, sequence in (
         (old, first),
-        (forwarding(topology, old, new), (first[-1], *stages.behind_routes)),
+        (forwarding(topology, old, new), (first[-1], *rounds.behind_routes)),
     ):
         for one, following in pairwise(sequence):
             early = ahead()
             mixed = {name: (following if name in early else one)[name] for name in one}
             assert_all_arrive(Pipeline(topology, real, replace(hosts, rules=mixed)), pairs)
-    assert dict(stages.behind_routes[-1]) == new.rules
+    assert dict(rounds.behind_routes[-1]) == new.rules
 
 
 def some_switches(topology: Topology) -> st.SearchStrategy[set[str]]:
@@ -134,9 +134,9 @@ def test_nobody_is_lost_where_gpus_of_a_rail_are_not_equally_far(
 def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> None:
     topology, health = case
     old, new = desired_state(topology), desired_state(topology, health)
-    stages = immediate(old.rules, new.rules)
+    rounds = immediate(old.rules, new.rules)
     pairs = {*permutations(topology.gpus, 2)}
     connected = [(a, b) for a, b in pairs if (a.name, b.name) not in new.cut_off]
-    rules = dict(stages.before_routes[-1])
+    rules = dict(rounds.before_routes[-1])
     assert_all_arrive(Pipeline(topology, health, replace(new, rules=rules)), connected)
-    assert dict(stages.behind_routes[-1]) == new.rules
+    assert dict(rounds.behind_routes[-1]) == new.rules

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from model.fabric.spec import FabricKind
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
-from scenarios.execution.convergence import epochs_of, fault_times, is_settled
+from scenarios.execution.convergence import epochs_of, fault_times, is_converged
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"
@@ -30,17 +30,17 @@ EVENTS = [
 ]
 
 
-def test_it_is_settled_when_the_last_answer_is_done_and_is_for_this() -> None:
-    assert is_settled(EVENTS, frozenset({LINK}))
-    assert not is_settled(EVENTS, frozenset())
-    assert is_settled(EVENTS[:3], frozenset())
-    assert is_settled(EVENTS[:4], frozenset())
-    assert not is_settled([], frozenset())
+def test_it_has_converged_when_the_last_answer_is_done_and_is_for_this() -> None:
+    assert is_converged(EVENTS, frozenset({LINK}))
+    assert not is_converged(EVENTS, frozenset())
+    assert is_converged(EVENTS[:3], frozenset())
+    assert is_converged(EVENTS[:4], frozenset())
+    assert not is_converged([], frozenset())
 
 
 @given(st.integers(5, 7))
-def test_what_is_under_way_is_not_settled(until: int) -> None:
-    assert not is_settled(EVENTS[:until], frozenset({LINK}))
+def test_an_update_under_way_has_not_converged(until: int) -> None:
+    assert not is_converged(EVENTS[:until], frozenset({LINK}))
 
 
 def test_times_count_from_the_fault() -> None:
