@@ -25,7 +25,7 @@ class Component(StrEnum):
 
 
 class FaultMode(StrEnum):
-    """The ways in which a component can fail."""
+    """How a component can fail."""
 
     DOWN = "down"
     BLACKHOLE = "blackhole"
@@ -62,8 +62,8 @@ class Fault:
     periods. `rate_bps` is the emulated rate of a degraded link.
     """
 
-    what: Component
-    how: FaultMode
+    component: Component
+    mode: FaultMode
     target: str
     at_s: float = 0.0
     at_step: int | None = None
@@ -75,12 +75,12 @@ class Fault:
     @property
     def name(self) -> str:
         """The target and the fault mode."""
-        return f"{self.target} {self.how}"
+        return f"{self.target} {self.mode}"
 
     @property
     def can_be_undone(self) -> bool:
         """Whether the component can be repaired."""
-        return (self.what, self.how) not in FINAL
+        return (self.component, self.mode) not in FINAL
 
 
 def domain_name(domain: int) -> str:
@@ -88,16 +88,16 @@ def domain_name(domain: int) -> str:
     return f"d{domain}"
 
 
-def parts(topology: Topology, what: Component) -> tuple[str, ...]:
+def components(topology: Topology, component: Component) -> tuple[str, ...]:
     """Names of all components of a kind, without spare GPUs and domains and their links."""
     job = {gpu.name for gpu in topology.job_gpus}
-    match what:
+    match component:
         case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
-            kind = LinkKind(what.value)
+            kind = LinkKind(component.value)
             links = (link for link in topology.links if link.kind is kind)
             return tuple(k.name for k in links if k.lower.node in job or kind is LinkKind.UPLINK)
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH:
-            kinds = NodeKind(what.value)
+            kinds = NodeKind(component.value)
             return tuple(s.name for s in topology.switches if s.kind is kinds)
         case Component.HB_SWITCH:
             return topology.hb_switches[: topology.spec.job_domains]
@@ -109,14 +109,14 @@ def parts(topology: Topology, what: Component) -> tuple[str, ...]:
             return (CONTROLLER,)
 
 
-def chosen(topology: Topology, what: Component, count: int, seed: int) -> tuple[str, ...]:
+def chosen(topology: Topology, component: Component, count: int, seed: int) -> tuple[str, ...]:
     """Choose `count` components of a kind at random; the same for the same seed."""
-    return tuple(random.Random(seed).sample(parts(topology, what), count))
+    return tuple(random.Random(seed).sample(components(topology, component), count))
 
 
 def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
     """Names of the links that a fault affects."""
-    if fault.what is Component.CONTROLLER:
+    if fault.component is Component.CONTROLLER:
         return frozenset()
     if fault.target in topology.link_by_name:
         return frozenset({fault.target})
@@ -127,7 +127,7 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
     """Names of the switches or GPUs that a fault affects; empty for a fault of a link."""
-    if fault.what is Component.DOMAIN:
+    if fault.component is Component.DOMAIN:
         domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
         return tuple(gpu.name for gpu in topology.domain(domain))
     return () if fault.target in topology.link_by_name else (fault.target,)

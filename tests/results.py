@@ -20,6 +20,6 @@ def assert_right(result: Any) -> None:
     """Assert that every execution is complete and its data right, however long it took."""
     reasons = [reason for case in result["cases"] for reason in case["reasons"]]
     outcome = ("wrong result", "did not complete", "below the lower bound")
-    accounting = ("bytes of payload", "carried", "lost bytes", "made bytes")
-    wrong = (*outcome, *accounting)
+    byte_conservation = ("bytes of payload", "carried", "lost bytes", "made bytes")
+    wrong = (*outcome, *byte_conservation)
     assert not [reason for reason in reasons if any(word in reason for word in wrong)]

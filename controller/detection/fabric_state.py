@@ -113,7 +113,7 @@ class ObservedFabric:
 
     def _changes(self, links: frozenset[str], state: str) -> Iterator[Facts]:
         for interface in sorted(links):
-            how = "probes" if self._liveness.silent(interface) else "carrier"
+            how = "probes" if self._liveness.has_gray_failure(interface) else "carrier"
             yield {"link": self.topology.link_by_interface[interface].name, state: how}
 
     def health(self, now_s: float) -> Health:

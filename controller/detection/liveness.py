@@ -75,7 +75,7 @@ class Liveness:
             link for link, state in self._links.items() if state.usable_from_s() > now_s
         )
 
-    def silent(self, link: str) -> bool:
+    def has_gray_failure(self, link: str) -> bool:
         """Whether a link has a gray failure: it fails although its ends have carrier."""
         state = self._links[link]
         return not state.lost_carrier and not state.works()

@@ -66,15 +66,15 @@ def probed_pairs(
     """
     health = health_under(placement.topology, faults)
     before, after = Routing(placement.topology), Routing(placement.topology, health)
-    hit, untouched = [], []
+    affected, unaffected = [], []
     for pair in permutations(placement.gpus, 2):
         hops = _path(before, pair)
         if any(hop.link.name in health.failed for hop in hops or ()):
             if _path(after, pair) is not None:
-                hit.append(pair)
+                affected.append(pair)
         else:
-            untouched.append(pair)
-    return _spread(hit, most), _spread(untouched, most)
+            unaffected.append(pair)
+    return _spread(affected, most), _spread(unaffected, most)
 
 
 def _path(routing: Routing, pair: Pair) -> tuple[Hop, ...] | None:

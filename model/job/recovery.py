@@ -22,10 +22,10 @@ class RecoveryStrategy(StrEnum):
 
 
 def placement_after(
-    placement: Placement, fault: Fault, reaction: RecoveryStrategy, group_size: int
+    placement: Placement, fault: Fault, strategy: RecoveryStrategy, group_size: int
 ) -> Placement:
     """Return the job's placement after recovery, with the cross-connects that it needs."""
-    match reaction:
+    match strategy:
         case RecoveryStrategy.REROUTE | RecoveryStrategy.RESTART:
             return placement
         case RecoveryStrategy.SPARE_DOMAIN:

@@ -24,14 +24,14 @@ class CaseOutcome:
 
 def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
     """Return the outcomes of all cases in a run's JSON object."""
-    cases = [_healthy(case) for case in result["cases"]]
+    cases = [_without_fault(case) for case in result["cases"]]
     return (*cases, *(_with_fault(failure) for failure in result["failures"]))
 
 
 WORK = ("fabric", "gpus", "bytes", "bandwidth_scale", "size_scale")
 
 
-def _healthy(case: Mapping[str, Any]) -> CaseOutcome:
+def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
     return CaseOutcome(
         name=case["case"],
         work={key: case[key] for key in WORK},
@@ -45,11 +45,11 @@ def _healthy(case: Mapping[str, Any]) -> CaseOutcome:
 
 
 def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
-    faulty = failure["faulty_s"] is not None
+    degraded = failure["faulty_s"] is not None
     return CaseOutcome(
         name=f"{failure['case']}, {failure['fault']} {failure['reaction']}",
         work={key: failure[key] for key in ("fabric", "where")},
-        measured_s=failure["faulty_s"] if faulty else failure["struck_s"],
+        measured_s=failure["faulty_s"] if degraded else failure["struck_s"],
         values=(),
         modeled_s=failure["modeled_faulty_s"],
         ratio=failure["ratio"],

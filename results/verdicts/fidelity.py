@@ -61,7 +61,7 @@ class FidelityLimits:
 
 LIMITS = FidelityLimits()
 # During a fault, TCP retransmits lost segments, and recovery is work outside any schedule.
-STRUCK_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
+FAULT_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ def _start(agents: Agents, limits: FidelityLimits) -> Iterator[Reason]:
     )
 
 
-def fidelity_of_struck(
+def fidelity_during_fault(
     observations: Sequence[Observation], others: Iterable[Reason] = ()
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
     headroom = summarized(observations, dropped_packets=0)
-    return Fidelity((*machine_reasons(headroom, STRUCK_LIMITS), *others), headroom)
+    return Fidelity((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom)

@@ -10,7 +10,7 @@ from typing import Any
 
 from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind
-from model.faults import Component, Fault, FaultMode, parts
+from model.faults import Component, Fault, FaultMode, components
 from model.job.placement import probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
@@ -39,20 +39,20 @@ class Trial:
     """Figures of one trial: a failure and its end."""
 
     blackout_ms: float
-    lost_untouched: int
-    probes_untouched: int
+    lost_unaffected: int
+    probes_unaffected: int
     times: FaultTimes
 
 
 def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
     """Yield a row for each component and fault mode."""
-    for what, how, count in (*FAULTS, RESTARTS):
-        names = parts(fabric.topology, what)
+    for component, mode, count in (*FAULTS, RESTARTS):
+        names = components(fabric.topology, component)
         done = [
-            _trial(fabric, Fault(what, how, names[n * STRIDE % len(names)], for_s=LAST_S))
+            _trial(fabric, Fault(component, mode, names[n * STRIDE % len(names)], for_s=LAST_S))
             for n in range(count)
         ]
-        yield {"fault": f"{what} {how}", "trials": count, **_summary(done)}
+        yield {"fault": f"{component} {mode}", "trials": count, **_summary(done)}
 
 
 def _summary(done: Sequence[Trial]) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def _summary(done: Sequence[Trial]) -> dict[str, Any]:
         "blackout_worst_ms": max(blackouts_ms),
         "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
         "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
-        "lost_probes_untouched": sum(trial.lost_untouched for trial in done),
-        "probes_untouched": sum(trial.probes_untouched for trial in done),
+        "lost_probes_untouched": sum(trial.lost_unaffected for trial in done),
+        "probes_untouched": sum(trial.probes_unaffected for trial in done),
     }
 
 
@@ -75,25 +75,25 @@ def _median(values: Sequence[float | None]) -> float | None:
 def _trial(fabric: Experiment, fault: Fault) -> Trial:
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, SIZE_BYTES)
     prediction = fabric.predict(schedule)
-    strike = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
-    hit, untouched = probed_pairs(fabric.placement, [fault], MOST_PAIRS)
+    timeline = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
+    affected, unaffected = probed_pairs(fabric.placement, [fault], MOST_PAIRS)
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(fabric.bed.process_ids, (*hit, *untouched), Path(folder)) as probes,
+        probing(fabric.bed.process_ids, (*affected, *unaffected), Path(folder)) as probes,
     ):
-        list(fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=strike))
-        strike.finish()
+        list(fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline))
+        timeline.finish()
         wait_until_converged(fabric.bed.journal, frozenset())
         records = probes.stop()
-    (broken,) = strike.records
-    blackout = longest(records[: len(hit)], broken.begun_ns)
-    rest = records[len(hit) :]
+    (broken,) = timeline.records
+    blackout = longest(records[: len(affected)], broken.begun_ns)
+    rest = records[len(affected) :]
     events = read_journal(fabric.bed.journal)
     return Trial(
         blackout_ms=blackout.duration_ms if blackout else 0.0,
-        lost_untouched=lost(rest, ALWAYS_NS),
-        probes_untouched=sum(len(record.sent_ns) for record in rest),
-        times=fault_times(broken, strike.started_ns, events),
+        lost_unaffected=lost(rest, ALWAYS_NS),
+        probes_unaffected=sum(len(record.sent_ns) for record in rest),
+        times=fault_times(broken, timeline.started_ns, events),
     )
 
 

@@ -235,7 +235,7 @@ def _describe(scenario: Scenario) -> None:
     print_chosen(scenario, out)
     for kind, faults in scenario.faults.items():
         for fault in faults:
-            out.print(f"  {kind}: {fault.what}: {fault.name}", highlight=False)
+            out.print(f"  {kind}: {fault.component}: {fault.name}", highlight=False)
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")
 

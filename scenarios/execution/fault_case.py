@@ -14,7 +14,7 @@ from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultedCase, FaultImpact, Probes
-from results.verdicts.fidelity import Fidelity, fidelity_of_struck
+from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
 from scenarios.execution.convergence import (
@@ -24,7 +24,7 @@ from scenarios.execution.convergence import (
     wait_until_converged,
 )
 from scenarios.execution.emulation import Experiment, case_schedule
-from scenarios.execution.fault_timeline import FaultTimeline, break_part, moment_s
+from scenarios.execution.fault_timeline import FaultTimeline, break_component, moment_s
 from scenarios.execution.observer import observing
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
@@ -36,7 +36,7 @@ from traffic_gen.probes.prober_process import probing
 
 
 @dataclass(frozen=True)
-class Struck:
+class FaultedExecution:
     """The execution during which faults begin, with the probes' records of it."""
 
     complete: bool
@@ -44,12 +44,12 @@ class Struck:
     started_ns: int
     took_s: float | None
     records: tuple[FaultRecord, ...]
-    hit: Sequence[PairRecord]
-    untouched: Sequence[PairRecord]
+    affected: Sequence[PairRecord]
+    unaffected: Sequence[PairRecord]
     fidelity: Fidelity
 
 
-class FailingCase:
+class FaultCase:
     """One case of a scenario with faults, on a fabric of its own."""
 
     def __init__(self, case: Case, fabric: Experiment, measuring: Measuring) -> None:
@@ -64,13 +64,13 @@ class FailingCase:
     def execute(self) -> FaultImpact:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
-            healthy = self._measure("healthy", self.scenario.warmup)
+            baseline = self._measure("healthy", self.scenario.warmup)
             prediction = self.fabric.predict(self.schedule)
-            strike = self._strike(prediction)
-            undos.callback(strike.undo)
-            struck = self._struck(strike, prediction)
-            faulty = self._faulty(struck, undos)
-        return self._failure(healthy, struck, faulty, self._after())
+            timeline = self._timeline(prediction)
+            undos.callback(timeline.undo)
+            during = self._during_fault(timeline, prediction)
+            degraded = self._degraded(during, undos)
+        return self._failure(baseline, during, degraded, self._recovered())
 
     def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
         name = f"{self.case.name}/{phase}"
@@ -80,7 +80,7 @@ class FailingCase:
 
     # Phase during fault
 
-    def _strike(self, prediction: Prediction) -> FaultTimeline:
+    def _timeline(self, prediction: Prediction) -> FaultTimeline:
         moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
         return FaultTimeline(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
 
@@ -99,31 +99,31 @@ class FailingCase:
         reroutes = self.job.strategy is RecoveryStrategy.REROUTE
         return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
 
-    def _struck(self, strike: FaultTimeline, prediction: Prediction) -> Struck:
+    def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
-        hit, untouched = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
+        affected, unaffected = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
         folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
         place = folder.folder_of(name)
-        with probing(self.fabric.bed.process_ids, (*hit, *untouched), place) as probes:
+        with probing(self.fabric.bed.process_ids, (*affected, *unaffected), place) as probes:
             with observing(self.fabric, place) as observer:
-                repeat = self.measuring.keep(name, self._run(prediction, strike))
+                repeat = self.measuring.keep(name, self._run(prediction, timeline))
                 observer.note(repeat)
-            strike.finish()
+            timeline.finish()
             if not repeat.complete:
                 self._wait_until_converged(self.home)
             # Stop the probes: effects of the job's recovery are no failure of the fabric.
             records = probes.stop()
-            took_s = repeat.completion_s if repeat.complete else self._go_on(strike, prediction)
-        return Struck(
+            took_s = repeat.completion_s if repeat.complete else self._go_on(timeline, prediction)
+        return FaultedExecution(
             complete=repeat.complete or took_s is not None,
             repeat=repeat,
-            started_ns=strike.started_ns,
+            started_ns=timeline.started_ns,
             took_s=took_s,
-            records=strike.records,
-            hit=records[: len(hit)],
-            untouched=records[len(hit) :],
-            fidelity=fidelity_of_struck(
+            records=timeline.records,
+            affected=records[: len(affected)],
+            unaffected=records[len(affected) :],
+            fidelity=fidelity_during_fault(
                 observer.observations([repeat]), payload_reasons(self.schedule, [repeat])
             ),
         )
@@ -134,7 +134,7 @@ class FailingCase:
         )
         return repeat
 
-    def _go_on(self, strike: FaultTimeline, prediction: Prediction) -> float | None:
+    def _go_on(self, timeline: FaultTimeline, prediction: Prediction) -> float | None:
         """Recover after an abort and execute again; return seconds from the first start to the end.
 
         `None` if the job's strategy is to reroute: it has no recovery from an incomplete execution.
@@ -150,7 +150,7 @@ class FailingCase:
             set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
         self._converge(placement)
         time.sleep(max(0.0, back_s - time.monotonic()))
-        lost_s = time.monotonic() - strike.started_ns / 1e9
+        lost_s = time.monotonic() - timeline.started_ns / 1e9
         return lost_s + self._run(prediction).completion_s
 
     # Phases degraded and recovered
@@ -167,9 +167,9 @@ class FailingCase:
             wait_until_converged(self.fabric.bed.journal, health.failed)
         return health
 
-    def _faulty(self, struck: Struck, undos: ExitStack) -> CaseResult | None:
-        if any(fault.how is FaultMode.FLAP for fault in self.faults):
-            return self._flapping(struck, undos)
+    def _degraded(self, during: FaultedExecution, undos: ExitStack) -> CaseResult | None:
+        if any(fault.mode is FaultMode.FLAP for fault in self.faults):
+            return self._flapping(during, undos)
         if self.job.strategy is RecoveryStrategy.REROUTE:
             self._break(undos)
         return self._measure("faulty")
@@ -178,21 +178,21 @@ class FailingCase:
         """Begin faults again that were temporary, now without end; wait for convergence."""
         for fault in self.faults:
             if fault.for_s is not None:
-                undos.callback(break_part(self.injector, self.home.topology, fault))
+                undos.callback(break_component(self.injector, self.home.topology, fault))
         self._converge(self.home)
 
-    def _flapping(self, struck: Struck, undos: ExitStack) -> CaseResult:
+    def _flapping(self, during: FaultedExecution, undos: ExitStack) -> CaseResult:
         """Compare the execution during the fault with a model of the confirmed fabric states."""
-        epochs = epochs_of(read_journal(self.fabric.bed.journal), struck.started_ns, self.home)
+        epochs = epochs_of(read_journal(self.fabric.bed.journal), during.started_ns, self.home)
         latency_s = self.fabric.path_latencies_s(self.schedule)
         self._break(undos)
         latency_s |= self.fabric.path_latencies_s(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
-        measured = Measured(self.home.topology, self.schedule, (), (struck.repeat,), 0, None)
+        measured = Measured(self.home.topology, self.schedule, (), (during.repeat,), 0, None)
         name = f"{self.case.name}/struck"
         return compare(name, measured, prediction, self.case.size_scale, self.scenario.thresholds)
 
-    def _after(self) -> CaseResult | None:
+    def _recovered(self) -> CaseResult | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
         moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
@@ -202,43 +202,43 @@ class FailingCase:
 
     def _failure(
         self,
-        healthy: CaseResult,
-        struck: Struck,
-        faulty: CaseResult | None,
-        after: CaseResult | None,
+        baseline: CaseResult,
+        during: FaultedExecution,
+        degraded: CaseResult | None,
+        recovered: CaseResult | None,
     ) -> FaultImpact:
         events = read_journal(self.fabric.bed.journal)
-        first_ns = min(record.begun_ns for record in struck.records)
-        blackout = longest(struck.hit, first_ns)
+        first_ns = min(record.begun_ns for record in during.records)
+        blackout = longest(during.affected, first_ns)
         return FaultImpact(
             case=FaultedCase(
                 name=self.case.name,
                 fabric=self.case.kind.value,
-                fault=f"{self.faults[0].what} {self.faults[0].how}",
+                fault=f"{self.faults[0].component} {self.faults[0].mode}",
                 where=", ".join(fault.target for fault in self.faults),
                 strategy=self.job.strategy.value,
             ),
-            baseline=healthy,
+            baseline=baseline,
             during=DuringFault(
-                seconds=struck.took_s,
-                complete=struck.complete,
-                fidelity=struck.fidelity,
-                times=tuple(fault_times(r, struck.started_ns, events) for r in struck.records),
+                seconds=during.took_s,
+                complete=during.complete,
+                fidelity=during.fidelity,
+                times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
             ),
-            degraded=faulty,
-            recovered=after,
+            degraded=degraded,
+            recovered=recovered,
             probes=Probes(
-                affected_pairs=len(struck.hit),
-                unaffected_pairs=len(struck.untouched),
-                lost_unaffected=lost(struck.untouched, ALWAYS_NS),
-                blackout_ms=_blackout_ms(struck, blackout),
+                affected_pairs=len(during.affected),
+                unaffected_pairs=len(during.unaffected),
+                lost_unaffected=lost(during.unaffected, ALWAYS_NS),
+                blackout_ms=_blackout_ms(during, blackout),
                 blackout_limit_ms=self.scenario.expect.blackout_ms,
             ),
         )
 
 
-def _blackout_ms(struck: Struck, blackout: Blackout | None) -> float | None:
+def _blackout_ms(during: FaultedExecution, blackout: Blackout | None) -> float | None:
     """Longest blackout in ms: `None` without affected pairs, 0 if no probe was lost."""
-    if not struck.hit:
+    if not during.affected:
         return None
     return 0.0 if blackout is None else blackout.duration_ms

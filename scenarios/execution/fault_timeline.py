@@ -65,10 +65,10 @@ class FaultTimeline:
     def _begin(self, number: int, fault: Fault) -> None:
         begun_ns = time.monotonic_ns()
         topology = self._fabric.topology
-        if fault.how is FaultMode.KILL and fault.what in (Component.GPU, Component.DOMAIN):
+        if fault.mode is FaultMode.KILL and fault.component in (Component.GPU, Component.DOMAIN):
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
-        self._undos[number] = break_part(self._injector, topology, fault)
+        self._undos[number] = break_component(self._injector, topology, fault)
         self._records[number] = FaultRecord(fault.name, begun_ns, None)
 
     def _end(self, number: int) -> None:
@@ -106,7 +106,7 @@ class FaultTimeline:
 
 def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
     """Yield begin and end in seconds of a fault, once for each period of a flapping link."""
-    if fault.how is not FaultMode.FLAP:
+    if fault.mode is not FaultMode.FLAP:
         yield moment_s, inf if fault.for_s is None else moment_s + fault.for_s
         return
     for period in range(fault.count):
@@ -114,16 +114,16 @@ def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
         yield begin_s, begin_s + fault.period_s / 2
 
 
-def break_part(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
+def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
     """Break a fault's component in the fault's mode; return the undo function."""
-    how = FaultMode.DOWN if fault.how is FaultMode.FLAP else fault.how
-    if fault.what is Component.CONTROLLER:
+    mode = FaultMode.DOWN if fault.mode is FaultMode.FLAP else fault.mode
+    if fault.component is Component.CONTROLLER:
         return injector.kill_controller()
     if fault.target in topology.link_by_name:
-        return injector.break_link(topology.link_by_name[fault.target], how, fault.rate_bps)
-    if fault.what in (Component.GPU, Component.DOMAIN):
-        return _all(injector.break_gpu(gpu, how) for gpu in nodes(topology, fault))
-    return injector.break_switch(fault.target, how)
+        return injector.break_link(topology.link_by_name[fault.target], mode, fault.rate_bps)
+    if fault.component in (Component.GPU, Component.DOMAIN):
+        return _all(injector.break_gpu(gpu, mode) for gpu in nodes(topology, fault))
+    return injector.break_switch(fault.target, mode)
 
 
 def _all(undos: Iterator[Undo]) -> Undo:

@@ -25,7 +25,7 @@ from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.case import Measuring
 from scenarios.execution.emulation import Experiment, case_schedule, experiment
-from scenarios.execution.fault_case import FailingCase
+from scenarios.execution.fault_case import FaultCase
 from scenarios.execution.host_facts import environment
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
 from scenarios.execution.path_check import check_fabric
@@ -58,7 +58,7 @@ class Run:
                 continue
             for case in on_fabric:
                 with self._fabric(spec, case.name.replace("/", "_")) as fabric:
-                    failures.append(FailingCase(case, fabric, self.measuring).execute())
+                    failures.append(FaultCase(case, fabric, self.measuring).execute())
         return cases, failures
 
     @contextmanager

@@ -29,7 +29,7 @@ def _require_faults(scenario: Scenario) -> None:
         return
     from testbed.faults.injector import missing_for
 
-    hows = {fault.how for faults in scenario.faults.values() for fault in faults}
-    missing = [sentence for how in sorted(hows) if (sentence := missing_for(how)) is not None]
+    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
+    missing = [sentence for mode in sorted(modes) if (sentence := missing_for(mode)) is not None]
     if missing:
         raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, health_under, parts
+from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, components, health_under
 from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Routing, Unreachable
 from scenarios.spec.issues import Issue
@@ -40,7 +40,7 @@ def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
     if entry.how not in POSSIBLE[entry.what]:
-        possible = ", ".join(how for how in FaultMode if how in POSSIBLE[entry.what])
+        possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
         yield "how", f"is nothing that a {entry.what} can do; it can: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "goes without names: give the one or the others"
@@ -58,7 +58,7 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
     faults: list[Fault] = []
     found: list[Issue] = []
     for number, entry in enumerate(file.faults):
-        known = parts(topology, entry.what)
+        known = components(topology, entry.what)
         found += _missing(number, entry, spec, known)
         if not found:
             faults += [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
@@ -103,15 +103,15 @@ def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple
     """Return the components named or randomly chosen; by default the first of its kind."""
     if entry.random is not None:
         return chosen(topology, entry.what, entry.random, file.seed)
-    return entry.where or parts(topology, entry.what)[:1]
+    return entry.where or components(topology, entry.what)[:1]
 
 
 def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
     rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
     flapping_s = entry.period * entry.count if entry.how is FaultMode.FLAP else None
     return Fault(
-        what=entry.what,
-        how=entry.how,
+        component=entry.what,
+        mode=entry.how,
         target=target,
         at_s=DEFAULT_AT_S if entry.at is None else entry.at,
         at_step=entry.at_step,
@@ -137,8 +137,8 @@ def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         yield Issue(("job", "strategy"), f"is about one fault, got {len(file.faults)}")
         return
     if (wanted := FOR.get(job.strategy)) and file.faults[0].what not in wanted:
-        whats = " or ".join(wanted)
-        yield Issue(("job", "strategy"), f"is for a {whats}, got {file.faults[0].what}")
+        needed = " or ".join(wanted)
+        yield Issue(("job", "strategy"), f"is for a {needed}, got {file.faults[0].what}")
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
     if job.strategy is RecoveryStrategy.SWAP_GROUP:

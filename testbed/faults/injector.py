@@ -19,7 +19,7 @@ from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode
 from testbed.fabric.shaping import check_shaped, reshape
 from testbed.fabric.trial_link import NAME, SHAPER, trial_link
-from testbed.faults.link_faults import Breakage, Gone, check_dropping, drop_all, drop_no_more
+from testbed.faults.link_faults import Gone, LinkFaults, check_dropping, drop_all, drop_no_more
 from testbed.nodes.controller_process import wait_until_listening, wait_until_ready
 from testbed.testbed import Testbed, widen_send_buffers
 
@@ -46,41 +46,41 @@ class FaultInjector:
 
     def __init__(self, bed: Testbed) -> None:
         self._bed = bed
-        self._breakage = Breakage(bed.links)
+        self._link_faults = LinkFaults(bed.links)
         self._killed: Counter[str] = Counter()
 
     def break_link(
-        self, link: Link, how: FaultMode, rate_bps: int | None = None, sender: str | None = None
+        self, link: Link, mode: FaultMode, rate_bps: int | None = None, sender: str | None = None
     ) -> Undo:
         """Break a link; `rate_bps` is for degrade, `sender` for a one-way blackhole.
 
         The blackhole drops what `sender` sends, by default the link's lower node.
         """
-        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
-            return self._break_all([link], how)
-        if how is FaultMode.BLACKHOLE_ONE_WAY:
-            return self._silence([_sending_end(link, sender or link.lower.node)])
-        if how is FaultMode.DEGRADE and rate_bps:
-            return self._slow_down(link, rate_bps)
-        missing = "needs a rate" if how is FaultMode.DEGRADE else "is nothing that a link can do"
-        raise EmulationError(f"{link.name}: {how} {missing}")
+        if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
+            return self._break_all([link], mode)
+        if mode is FaultMode.BLACKHOLE_ONE_WAY:
+            return self._blackhole([_sending_end(link, sender or link.lower.node)])
+        if mode is FaultMode.DEGRADE and rate_bps:
+            return self._degrade(link, rate_bps)
+        missing = "needs a rate" if mode is FaultMode.DEGRADE else "is nothing that a link can do"
+        raise EmulationError(f"{link.name}: {mode} {missing}")
 
-    def break_switch(self, name: str, how: FaultMode) -> Undo:
+    def break_switch(self, name: str, mode: FaultMode) -> Undo:
         """Break all links of a rail, spine or HB switch at once, or kill the switch."""
-        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
-            return self._break_all(self._links_of(name), how)
-        if how is FaultMode.KILL and name in self._bed.topology.openflow_switches:
+        if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
+            return self._break_all(self._links_of(name), mode)
+        if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
-        raise EmulationError(f"{name}: {how} is nothing that this switch can do")
+        raise EmulationError(f"{name}: {mode} is nothing that this switch can do")
 
-    def break_gpu(self, gpu: str, how: FaultMode) -> Undo:
+    def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
-        if how in (FaultMode.DOWN, FaultMode.BLACKHOLE):
-            return self._break_all(self._links_of(gpu), how)
-        if how is FaultMode.KILL:
+        if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
+            return self._break_all(self._links_of(gpu), mode)
+        if mode is FaultMode.KILL:
             self._kill_gpu(gpu)
             return lambda: None
-        raise EmulationError(f"{gpu}: {how} is nothing that a GPU can do")
+        raise EmulationError(f"{gpu}: {mode} is nothing that a GPU can do")
 
     def kill_controller(self) -> Undo:
         """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
@@ -96,31 +96,33 @@ class FaultInjector:
     def _links_of(self, node: str) -> list[Link]:
         return list(self._bed.topology.links_of(node))
 
-    def _break_all(self, links: Sequence[Link], how: FaultMode) -> Undo:
+    def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
         """Take carrier from all links, or blackhole both ends of each."""
-        if how is FaultMode.DOWN:
+        if mode is FaultMode.DOWN:
             return self._take_carrier(links)
-        return self._silence([port for link in links for port in (link.lower, link.upper)])
+        return self._blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _take_carrier(self, links: Sequence[Link]) -> Undo:
-        breakage = self._breakage
-        return _broken(lambda: breakage.take_carrier(links), lambda: breakage.give_carrier(links))
-
-    def _silence(self, ends: Sequence[Port]) -> Undo:
-        breakage = self._breakage
-        return _broken(lambda: breakage.silence(ends), lambda: breakage.end_silence(ends))
-
-    def _slow_down(self, link: Link, rate_bps: int) -> Undo:
-        breakage = self._breakage
+        link_faults = self._link_faults
         return _broken(
-            lambda: breakage.slow_down(link, rate_bps),
-            lambda: breakage.end_slowness(link, rate_bps),
+            lambda: link_faults.take_carrier(links), lambda: link_faults.give_carrier(links)
+        )
+
+    def _blackhole(self, ends: Sequence[Port]) -> Undo:
+        link_faults = self._link_faults
+        return _broken(lambda: link_faults.blackhole(ends), lambda: link_faults.end_blackhole(ends))
+
+    def _degrade(self, link: Link, rate_bps: int) -> Undo:
+        link_faults = self._link_faults
+        return _broken(
+            lambda: link_faults.degrade(link, rate_bps),
+            lambda: link_faults.end_degrade(link, rate_bps),
         )
 
     def _kill_switch(self, name: str) -> None:
         """Take carrier first: that takes a millisecond, removing the bridge much longer."""
         self._killed[name] += 1
-        self._breakage.take_carrier(self._links_of(name))
+        self._link_faults.take_carrier(self._links_of(name))
         self._bed.open_vswitch.remove_bridge(name)
 
     def _revive_switch(self, name: str) -> None:
@@ -130,8 +132,8 @@ class FaultInjector:
         if self._killed[name] == 0:
             self._bed.open_vswitch.add_bridges([self._bed.network[name].bridge()])
             for link in links:
-                self._breakage.shape_again(link, link.port_of(name))
-        self._breakage.give_carrier(links)
+                self._link_faults.shape_again(link, link.port_of(name))
+        self._link_faults.give_carrier(links)
 
     def _kill_gpu(self, gpu: str) -> None:
         """Kill a GPU proxy; take carrier at once, as open sockets keep its namespace alive."""
@@ -145,7 +147,7 @@ class FaultInjector:
         bed.links.lose_proxy(gpu)
         for link in links:
             with suppress(Gone):
-                self._breakage.take_carrier([link])
+                self._link_faults.take_carrier([link])
 
     def _start_controller(self) -> None:
         if self._bed.controller.is_running:
@@ -167,7 +169,7 @@ class FaultInjector:
         for link in bed.topology.links:
             for end in (link.lower, link.upper):
                 if end.node in bed.topology.openflow_switches:
-                    self._breakage.shape_again(link, end)
+                    self._link_faults.shape_again(link, end)
         if bed.controller.is_running:
             bed.controller.wait_for_event("ready", behind)
             self._widen_send_buffers()
@@ -182,7 +184,7 @@ class FaultInjector:
 
     def _is_whole(self, gpu: Gpu) -> bool:
         links = self._links_of(gpu.name)
-        return gpu.name not in self._bed.links.lost and all(map(self._breakage.is_whole, links))
+        return gpu.name not in self._bed.links.lost and all(map(self._link_faults.is_whole, links))
 
 
 def _sending_end(link: Link, sender: str) -> Port:
@@ -208,25 +210,25 @@ def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
     return undo
 
 
-def missing_for(how: FaultMode) -> str | None:
+def missing_for(mode: FaultMode) -> str | None:
     """Say what this kernel lacks for a fault mode, as a sentence; None if it supports it.
 
     Tested by making such a fault on a trial link in a temporary namespace.
     """
     try:
         with trial_link() as (netlink, index):
-            _attempt(how, netlink, index)
+            _attempt(mode, netlink, index)
     except (OSError, NetlinkError, RailbedError) as error:
-        return f"this kernel cannot make the fault '{how}': {NEEDS[how]} failed ({error})"
+        return f"this kernel cannot make the fault '{mode}': {NEEDS[mode]} failed ({error})"
     return None
 
 
-def _attempt(how: FaultMode, netlink: IPRoute, index: int) -> None:
-    if how in (FaultMode.BLACKHOLE, FaultMode.BLACKHOLE_ONE_WAY):
+def _attempt(mode: FaultMode, netlink: IPRoute, index: int) -> None:
+    if mode in (FaultMode.BLACKHOLE, FaultMode.BLACKHOLE_ONE_WAY):
         drop_all(netlink, index)
         check_dropping(netlink, index)
         drop_no_more(netlink, index)
-    elif how is FaultMode.DEGRADE:
+    elif mode is FaultMode.DEGRADE:
         slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
         reshape(netlink, index, slower)
         check_shaped(netlink, index, NAME, slower)

@@ -71,7 +71,7 @@ def check_dropping(netlink: IPRoute, interface: int) -> None:
         raise EmulationError(f"blackhole queues wanted at {LEAVES}, found at {found}")
 
 
-class Breakage:
+class LinkFaults:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone."""
 
     def __init__(self, links: Links) -> None:
@@ -99,14 +99,14 @@ class Breakage:
                     netlink, index = self._place(end)
                     netlink.link("set", index=index, state="up")
 
-    def silence(self, ends: Sequence[Port]) -> None:
+    def blackhole(self, ends: Sequence[Port]) -> None:
         """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
         for end in ends:
             with _explained(end, "cannot be made to drop everything"):
                 drop_all(*self._place(end))
 
-    def end_silence(self, ends: Sequence[Port]) -> None:
+    def end_blackhole(self, ends: Sequence[Port]) -> None:
         """Let these ends send again, except those that another fault blackholes."""
         self._dropping.subtract(ends)
         for end in ends:
@@ -115,13 +115,13 @@ class Breakage:
                     drop_no_more(*self._place(end))
                     self._links.impair_again(end)
 
-    def slow_down(self, link: Link, rate_bps: int) -> None:
+    def degrade(self, link: Link, rate_bps: int) -> None:
         """Give both directions of a link a lower rate, and read it back."""
         self._rates[link.name].append(rate_bps)
         for end in (link.lower, link.upper):
             self._reshape(link, end)
 
-    def end_slowness(self, link: Link, rate_bps: int) -> None:
+    def end_degrade(self, link: Link, rate_bps: int) -> None:
         """Undo one lower rate; set the lowest remaining rate, and read it back."""
         self._rates[link.name].remove(rate_bps)
         for end in (link.lower, link.upper):

@@ -33,7 +33,7 @@ RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
 A_FEW_PROBES_BYTES = 50_000
 
 
-def slow_down(fabric: Experiment, link: Link, percent: int) -> None:
+def degrade(fabric: Experiment, link: Link, percent: int) -> None:
     """Change the shaper at a link's upper end, without the testbed's knowledge."""
     links = fabric.bed.links
     slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
@@ -86,7 +86,7 @@ def test_shapers_that_are_changed_are_found() -> None:
         links = one_of_each_class(fabric)
         assert {link.kind for link in links} == set(LinkKind)
         for link in links:
-            slow_down(fabric, link, 98)
+            degrade(fabric, link, 98)
         found = calibrate(fabric)
     # On a noisy machine a link may stay undecided: it is then called neither wrong nor right.
     slowed = {(link.name, Direction.DOWN) for link in links}
@@ -121,7 +121,7 @@ def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tampered(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
-        slow_down(fabric, one_of_each_class(fabric)[0], 90)
+        degrade(fabric, one_of_each_class(fabric)[0], 90)
         return calibrate(fabric)
 
     monkeypatch.setattr("scenarios.execution.run.calibrate", tampered)

@@ -233,7 +233,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     assert lost(records, (0, records[0].sent_ns[-1])) == 0
 
 
-def test_a_silent_failure_is_found_by_probes(fabric: Experiment, faults: FaultInjector) -> None:
+def test_a_gray_failure_is_found_by_probes(fabric: Experiment, faults: FaultInjector) -> None:
     """A gray failure in either direction of a link of any kind: the link keeps its carrier."""
     kinds = {link.kind: link for link in fabric.topology.links}
     for link, lower in product(kinds.values(), (True, False)):

@@ -55,9 +55,9 @@ def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
 
 
 @UNTOUCHED
-@pytest.mark.parametrize("how", FaultMode)
-def test_this_kernel_can_make_every_fault(how: FaultMode) -> None:
-    assert missing_for(how) is None
+@pytest.mark.parametrize("mode", FaultMode)
+def test_this_kernel_can_make_every_fault(mode: FaultMode) -> None:
+    assert missing_for(mode) is None
 
 
 def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,16 +118,16 @@ def test_a_degraded_link_has_the_rate_that_was_asked_for(
     undo()
 
 
-@pytest.mark.parametrize("how", [FaultMode.DOWN, FaultMode.BLACKHOLE])
+@pytest.mark.parametrize("mode", [FaultMode.DOWN, FaultMode.BLACKHOLE])
 @pytest.mark.parametrize("switch", ["rail0", "spine0", "hb0"])
 def test_a_broken_switch_breaks_all_its_links_and_no_other(
-    fabric: Experiment, faults: FaultInjector, switch: str, how: FaultMode
+    fabric: Experiment, faults: FaultInjector, switch: str, mode: FaultMode
 ) -> None:
     links = list(fabric.topology.links_of(switch))
-    undo = faults.break_switch(switch, how)
+    undo = faults.break_switch(switch, mode)
     for link in fabric.topology.links:
         assert works(fabric, link) == (link not in links,) * 2, link.name
-    assert carriers(fabric, links) == {how is FaultMode.BLACKHOLE}
+    assert carriers(fabric, links) == {mode is FaultMode.BLACKHOLE}
     undo()
 
 
@@ -172,12 +172,12 @@ def test_overlapping_faults_end_with_the_last(fabric: Experiment, faults: FaultI
     undo_switch()
     assert carriers(fabric, [link]) == {True}
     undo_slow = faults.break_link(link, FaultMode.DEGRADE, rate_bps=SLOW_BPS)
-    undo_silent = faults.break_link(link, FaultMode.BLACKHOLE)
+    undo_blackhole = faults.break_link(link, FaultMode.BLACKHOLE)
     undo_killed = faults.break_switch(switch, FaultMode.KILL)
     undo_killed()
     assert works(fabric, link) == (False, False)
     undo_slow()
-    undo_silent()
+    undo_blackhole()
     twice = [
         faults.break_switch(switch, FaultMode.KILL),
         faults.break_switch(switch, FaultMode.KILL),

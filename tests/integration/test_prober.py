@@ -24,8 +24,8 @@ from traffic_gen.probes.prober_process import pair_name, probing
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 AFFECTED = ((Gpu(0, 0), Gpu(1, 0)), (Gpu(1, 0), Gpu(0, 0)))
-UNTOUCHED = ((Gpu(0, 1), Gpu(1, 1)), (Gpu(0, 0), Gpu(0, 1)))
-PAIRS = AFFECTED + UNTOUCHED
+UNAFFECTED = ((Gpu(0, 1), Gpu(1, 1)), (Gpu(0, 0), Gpu(0, 1)))
+PAIRS = AFFECTED + UNAFFECTED
 PATIENCE_S = 0.1
 
 
@@ -97,7 +97,7 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
         again_ns = time.monotonic_ns()
         let_pass(0.2)
         records = by_pair(probes.stop())
-    for pair in UNTOUCHED:
+    for pair in UNAFFECTED:
         assert blackouts(records[pair_name(*pair)]) == []
     for pair in AFFECTED:
         record = records[pair_name(*pair)]

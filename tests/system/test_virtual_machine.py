@@ -51,7 +51,7 @@ def test_a_run_ends_with_a_result(guest_checks: Path, datapath: str) -> None:
     assert WORDS[datapath] in json.loads((kept / "environment.json").read_text())["datapath"]
 
 
-def test_frames_are_heard_and_silent_failures_found_in_the_kernels_datapath(
+def test_frames_are_heard_and_gray_failures_found_in_the_kernels_datapath(
     guest_checks: Path,
 ) -> None:
     assert " passed" in said(guest_checks, "faults-kernel")

@@ -34,4 +34,4 @@ for datapath in kernel user-space; do
 done
 check netem .venv/bin/python -m pytest -q -p no:cacheprovider tests/integration/test_impairments.py
 RAILBED_DATAPATH=kernel check faults-kernel .venv/bin/python -m pytest -q -p no:cacheprovider \
-  tests/integration/test_ethertype_socket.py "tests/integration/test_controller.py::test_a_silent_failure_is_found_by_probes"
+  tests/integration/test_ethertype_socket.py "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes"

@@ -134,7 +134,7 @@ def test_a_shaper_that_is_two_percent_off_is_found(rate_bps: int, share: float) 
 def test_frames_that_leave_in_lumps_are_found(rate_bps: int, bursts: float) -> None:
     tick_ns = round(bursts * Train(shaper(rate_bps)).gap_s * 1e9)
     found = measured(rate_bps, rate_bps, lambda at_ns: -(-at_ns // tick_ns) * tick_ns)
-    assert any("of the gaps" in flaw for flaw in found.deviations)
+    assert any("of the gaps" in issue for issue in found.deviations)
 
 
 @st.composite

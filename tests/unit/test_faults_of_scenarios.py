@@ -111,7 +111,9 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
         ),
     ],
 )
-def test_what_a_reaction_needs(file: Path, faults: str, job: str, extra: str, words: str) -> None:
+def test_what_a_recovery_strategy_needs(
+    file: Path, faults: str, job: str, extra: str, words: str
+) -> None:
     found = refused(file, faults, job, extra)
     assert any(words in problem for problem in found), found
 
@@ -119,8 +121,8 @@ def test_what_a_reaction_needs(file: Path, faults: str, job: str, extra: str, wo
 def test_an_entry_becomes_a_fault_on_each_fabric(file: Path) -> None:
     scenario = loaded(file, "[{what: nic-link, how: degrade, rate: 50 Gbit/s, at: 1, for: 2}]")
     expected = Fault(
-        what=Component.NIC_LINK,
-        how=FaultMode.DEGRADE,
+        component=Component.NIC_LINK,
+        mode=FaultMode.DEGRADE,
         target="d0g0--rail0",
         at_s=1,
         for_s=2,
@@ -154,17 +156,19 @@ def test_spares_are_besides_the_job(file: Path) -> None:
     assert (spec.job_domains, spec.job_size, spec.gpus) == (4, 4, 16)
 
 
-def test_the_library_has_an_experiment_for_every_part_way_and_reaction() -> None:
+def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -> None:
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     faults = {
-        (kind, fault.what, fault.how)
+        (kind, fault.component, fault.mode)
         for scenario in experiments
         for kind, on_fabric in scenario.faults.items()
         for fault in on_fabric
     }
-    assert {what for _, what, _ in faults} == set(Component)
-    assert {how for _, _, how in faults} == set(FaultMode)
+    assert {component for _, component, _ in faults} == set(Component)
+    assert {mode for _, _, mode in faults} == set(FaultMode)
     assert {scenario.job.strategy for scenario in experiments} == set(RecoveryStrategy)
     both = set(Component) - {Component.SPINE_SWITCH, Component.UPLINK}
-    assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
-    assert {what for kind, what, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(Component)
+    assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_ONLY} >= both
+    assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(
+        Component
+    )

@@ -24,7 +24,13 @@ from model.workload.schedule import Collective, Schedule
 from results.tables.executions import executions_table
 from results.tables.fidelity import fidelity_table
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
-from results.verdicts.fidelity import LIMITS, Fidelity, Limit, fidelity_of_struck, machine_reasons
+from results.verdicts.fidelity import (
+    LIMITS,
+    Fidelity,
+    Limit,
+    fidelity_during_fault,
+    machine_reasons,
+)
 from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.summary import summarize
@@ -162,12 +168,12 @@ def test_without_any_observation_nothing_passes() -> None:
     assert summarized([], 0) is None
     ((verdict, reason),) = machine_reasons(None)
     assert (verdict, reason[:20]) == (Verdict.FAIL, "nothing was observed")
-    assert fidelity_of_struck([]).verdict is Verdict.FAIL
+    assert fidelity_during_fault([]).verdict is Verdict.FAIL
 
 
 def test_what_a_fault_costs_in_segments_is_no_fault_of_the_machine() -> None:
-    assert fidelity_of_struck([observation(retransmits=5000)]).verdict is Verdict.PASS
-    assert fidelity_of_struck([observation(agents_delay_s=(0.5,))]).verdict is Verdict.FAIL
+    assert fidelity_during_fault([observation(retransmits=5000)]).verdict is Verdict.PASS
+    assert fidelity_during_fault([observation(agents_delay_s=(0.5,))]).verdict is Verdict.FAIL
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

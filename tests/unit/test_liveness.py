@@ -51,7 +51,7 @@ def test_lost_carrier_is_a_failure_at_once(end: str) -> None:
     liveness = Liveness()
     liveness.carrier(LINK, end, False, 5)
     assert liveness.failed(5) == {LINK}
-    assert not liveness.silent(LINK)
+    assert not liveness.has_gray_failure(LINK)
 
 
 def test_carrier_is_needed_at_both_ends() -> None:
@@ -73,7 +73,7 @@ def test_some_lost_probes_are_no_failure_but_more_in_a_row_are(sender: str) -> N
     assert liveness.failed(0) == frozenset()
     miss(liveness, LOST_PROBES, 0, sender)
     assert liveness.failed(0) == {LINK}
-    assert liveness.silent(LINK)
+    assert liveness.has_gray_failure(LINK)
 
 
 def test_misses_of_the_two_directions_do_not_add_up() -> None:
@@ -90,13 +90,13 @@ def test_probes_that_arrive_one_way_do_not_excuse_the_other() -> None:
     assert liveness.failed(100) == {LINK}
 
 
-def test_carrier_alone_does_not_end_a_silent_failure_nor_probes_a_loss_of_carrier() -> None:
+def test_carrier_alone_does_not_end_a_gray_failure_nor_probes_a_loss_of_carrier() -> None:
     liveness = Liveness()
     miss(liveness, LOST_PROBES, 0)
     liveness.carrier(LINK, "upper", False, 1)
-    assert not liveness.silent(LINK)
+    assert not liveness.has_gray_failure(LINK)
     liveness.carrier(LINK, "upper", True, 2)
-    assert liveness.silent(LINK)
+    assert liveness.has_gray_failure(LINK)
     assert liveness.failed(100) == {LINK}
     liveness.carrier(LINK, "upper", False, 101)
     liveness.probed(LINK, "lower", True, 102)

@@ -68,7 +68,7 @@ def test_kernel_and_switch_must_both_say_that_a_port_is_up(fabric: ObservedFabri
     assert fabric.health(2 * LATER_S) == HEALTHY
 
 
-def test_lost_probes_are_a_silent_failure(fabric: ObservedFabric) -> None:
+def test_lost_probes_are_a_gray_failure(fabric: ObservedFabric) -> None:
     link = fabric.topology.link_by_name["d0g0--rail0"]
     told = [fabric.probed(link, "rail0", False, 1) for _ in range(LOST_PROBES)]
     assert told == [*[[]] * (LOST_PROBES - 1), [{"link": link.name, "failed": "probes"}]]

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Gpu, LinkKind, build_topology
-from model.faults import POSSIBLE, Component, Fault, FaultMode, broken_links, health_under, parts
+from model.faults import (
+    POSSIBLE,
+    Component,
+    Fault,
+    FaultMode,
+    broken_links,
+    components,
+    health_under,
+)
 from model.job.placement import Placement, job_placement, probed_pairs
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.routing.paths import path
@@ -23,9 +31,11 @@ def spared(kind: FabricKind) -> FabricSpec:
     return replace(full, spare_domains=1, spare_gpus=2, spare_rail_switches=1)
 
 
-def after(kind: FabricKind, reaction: RecoveryStrategy, what: Component, target: str) -> Placement:
-    fault = Fault(what, FaultMode.DOWN, target)
-    return placement_after(job_placement(spared(kind)), fault, reaction, group_size=1)
+def after(
+    kind: FabricKind, strategy: RecoveryStrategy, component: Component, target: str
+) -> Placement:
+    fault = Fault(component, FaultMode.DOWN, target)
+    return placement_after(job_placement(spared(kind)), fault, strategy, group_size=1)
 
 
 def rail_of(placement: Placement, gpu: Gpu) -> str:
@@ -74,37 +84,37 @@ def test_a_remote_gpu_is_in_another_domain() -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("reaction", RecoveryStrategy)
+@pytest.mark.parametrize("strategy", RecoveryStrategy)
 def test_every_ocs_port_has_one_nic_link_and_every_rank_one_gpu(
-    kind: FabricKind, reaction: RecoveryStrategy
+    kind: FabricKind, strategy: RecoveryStrategy
 ) -> None:
-    switch = reaction is RecoveryStrategy.SPARE_RAIL_SWITCH
-    what, target = (Component.RAIL_SWITCH, "rail1") if switch else (Component.GPU, "d0g1")
-    placement = after(kind, reaction, what, target)
+    switch = strategy is RecoveryStrategy.SPARE_RAIL_SWITCH
+    component, target = (Component.RAIL_SWITCH, "rail1") if switch else (Component.GPU, "d0g1")
+    placement = after(kind, strategy, component, target)
     ocs_ports = [ocs_port for of_domain in placement.cross_connects for ocs_port in of_domain]
     assert len(set(ocs_ports)) == len(ocs_ports)
     assert len(set(placement.gpus)) == 6
 
 
 @given(st.sampled_from(FabricKind), st.sampled_from(Component), st.data())
-def test_probed_pairs_are_hit_and_have_another_way_or_are_not_touched(
-    kind: FabricKind, what: Component, data: st.DataObject
+def test_probed_pairs_are_affected_and_have_another_path_or_are_unaffected(
+    kind: FabricKind, component: Component, data: st.DataObject
 ) -> None:
     placement = job_placement(spec(kind, 3, 3, 3))
-    names = parts(placement.topology, what)
+    names = components(placement.topology, component)
     if not names:
         return
-    how = data.draw(st.sampled_from(sorted(POSSIBLE[what] - {FaultMode.DEGRADE})))
-    fault = Fault(what, how, data.draw(st.sampled_from(names)))
-    hit, untouched = probed_pairs(placement, [fault], 4)
+    mode = data.draw(st.sampled_from(sorted(POSSIBLE[component] - {FaultMode.DEGRADE})))
+    fault = Fault(component, mode, data.draw(st.sampled_from(names)))
+    affected, unaffected = probed_pairs(placement, [fault], 4)
     failed = broken_links(placement.topology, fault)
     health = health_under(placement.topology, [fault])
-    for pair in hit:
+    for pair in affected:
         assert {hop.link.name for hop in path(placement.topology, *pair)} & failed
         assert not {hop.link.name for hop in path(placement.topology, *pair, health)} & failed
-    for pair in untouched:
+    for pair in unaffected:
         assert not {hop.link.name for hop in path(placement.topology, *pair)} & failed
-    assert max(len(hit), len(untouched)) <= 4
+    assert max(len(affected), len(unaffected)) <= 4
 
 
 def test_a_domain_is_all_links_of_its_gpus() -> None:

@@ -193,8 +193,10 @@ class AgentClient:
                     answers[rank] = answer
             self._check()
             if waiting and time.monotonic() > deadline:
-                silent = ", ".join(str(rank) for rank in sorted(waiting.values()))
-                raise EmulationError(f"agents did not {what} in time; silent: ranks {silent}")
+                missing = ", ".join(str(rank) for rank in sorted(waiting.values()))
+                raise EmulationError(
+                    f"agents did not {what} in time: no answer from ranks {missing}"
+                )
 
     def _descriptor(self, rank: int) -> int:
         return self._sockets[self._gpus[rank]].fileno()

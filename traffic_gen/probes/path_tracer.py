@@ -21,7 +21,7 @@ SOURCE_PORTS = range(49152, 49168)
 # The probes in flight to this many destinations fit into every queue and every socket's buffer.
 DESTINATIONS_AT_ONCE = 8
 # Missing probes are lost when nothing has arrived for this long.
-SILENCE_S = 0.5
+IDLE_TIMEOUT_S = 0.5
 DEADLINE_S = 10
 
 
@@ -62,14 +62,14 @@ class PathProbes:
                 self.senders[source].sendto(probe, (str(flow.destination), 0))
 
     def _arrivals(self, expected: set[Flow]) -> set[Flow]:
-        """Return the flows that arrive; wait until all have, or nothing arrives for `SILENCE_S`."""
+        """Return the flows that arrive; wait for all, at most `IDLE_TIMEOUT_S` for the next."""
         poll, arrived = select.poll(), set[Flow]()
         owners = {receiver.fileno(): gpu for gpu, receiver in self.receivers.items()}
         for descriptor in owners:
             poll.register(descriptor, select.POLLIN)
         end_s = time.monotonic() + DEADLINE_S
         while arrived != expected and time.monotonic() < end_s:
-            ready = poll.poll(SILENCE_S * 1000)
+            ready = poll.poll(IDLE_TIMEOUT_S * 1000)
             if not ready:
                 break
             for descriptor, _ in ready:

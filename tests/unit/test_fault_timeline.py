@@ -49,47 +49,51 @@ class Agents:
         self.lost.append(gpu)
 
 
-def struck(*faults: Fault, gives_up: bool = False) -> tuple[FaultTimeline, Breaker, Agents]:
+def timeline_of(*faults: Fault, gives_up: bool = False) -> tuple[FaultTimeline, Breaker, Agents]:
     breaker, agents = Breaker(), Agents()
     fabric = SimpleNamespace(topology=TOPOLOGY, agents=agents)
     moments_s = [fault.at_s for fault in faults]
-    strike = FaultTimeline(
+    timeline = FaultTimeline(
         cast(Any, fabric), cast(Any, breaker), moments_s, faults, lambda _: gives_up
     )
-    return strike, breaker, agents
+    return timeline, breaker, agents
 
 
 def test_a_fault_begins_and_ends_at_its_times() -> None:
     link = "d0g0--rail0"
-    strike, breaker, _ = struck(Fault(Component.NIC_LINK, FaultMode.DOWN, link, at_s=1, for_s=2))
-    assert strike(0.25) == 0.75
+    timeline, breaker, _ = timeline_of(
+        Fault(Component.NIC_LINK, FaultMode.DOWN, link, at_s=1, for_s=2)
+    )
+    assert timeline(0.25) == 0.75
     assert breaker.done == []
-    assert strike(1.0) == WATCH_EVERY_S
+    assert timeline(1.0) == WATCH_EVERY_S
     assert breaker.done == [f"{link} broken"]
-    strike(3.0)
+    timeline(3.0)
     assert breaker.done == [f"{link} broken", f"{link} mended"]
-    (record,) = strike.records
+    (record,) = timeline.records
     assert record.ended_ns is not None
     assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
 
 
 def test_what_stays_broken_is_undone_once() -> None:
-    strike, breaker, _ = struck(Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail1", at_s=0))
-    strike(0.0)
-    strike.finish()
-    assert strike.records[0].ended_ns is None
-    strike.undo()
-    strike.undo()
+    timeline, breaker, _ = timeline_of(
+        Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail1", at_s=0)
+    )
+    timeline(0.0)
+    timeline.finish()
+    assert timeline.records[0].ended_ns is None
+    timeline.undo()
+    timeline.undo()
     assert breaker.done == ["rail1 broken", "rail1 mended"]
 
 
 def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> None:
-    strike, breaker, _ = struck(
+    timeline, breaker, _ = timeline_of(
         Fault(Component.CONTROLLER, FaultMode.KILL, "controller", at_s=0, for_s=0.05)
     )
-    strike(0.0)
+    timeline(0.0)
     begun_s = time.monotonic()
-    strike.finish()
+    timeline.finish()
     assert time.monotonic() - begun_s > 0.03
     assert breaker.done == ["controller broken", "controller mended"]
 
@@ -97,32 +101,32 @@ def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> No
 @given(st.integers(1, 6), st.floats(0.01, 2))
 def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: float) -> None:
     fault = Fault(Component.UPLINK, FaultMode.FLAP, "rail0--spine0", period_s=period_s, count=count)
-    strike, breaker, _ = struck(fault)
+    timeline, breaker, _ = timeline_of(fault)
     for half in range(2 * count):
-        strike((half + 0.25) * period_s / 2)
+        timeline((half + 0.25) * period_s / 2)
         expected = "broken" if half % 2 == 0 else "mended"
         assert breaker.done[-1].endswith(expected)
     assert len(breaker.done) == 2 * count
 
 
 def test_a_domain_that_is_killed_is_all_its_agents() -> None:
-    strike, breaker, agents = struck(Fault(Component.DOMAIN, FaultMode.KILL, "d1", at_s=0))
-    strike(0.0)
+    timeline, breaker, agents = timeline_of(Fault(Component.DOMAIN, FaultMode.KILL, "d1", at_s=0))
+    timeline(0.0)
     assert agents.lost == [2, 3]
     assert breaker.done == ["d1g0 broken", "d1g1 broken"]
 
 
 def test_a_job_gives_up_only_when_something_is_broken() -> None:
     fault = Fault(Component.GPU, FaultMode.DOWN, "d0g0", at_s=1)
-    strike, _, _ = struck(fault, gives_up=True)
-    strike(0.5)
+    timeline, _, _ = timeline_of(fault, gives_up=True)
+    timeline(0.5)
     with pytest.raises(Aborted):
-        strike(1.0)
+        timeline(1.0)
 
 
 def test_nothing_due_means_no_hurry() -> None:
-    strike, _, _ = struck()
-    assert strike(1.0) == inf
+    timeline, _, _ = timeline_of()
+    assert timeline(1.0) == inf
 
 
 def test_a_step_begins_when_the_model_says_so() -> None:
