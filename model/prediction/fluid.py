@@ -153,8 +153,8 @@ class _Simulation:
         self.buckets: dict[Hop, _Bucket] = {}
         self.no_path = _Bucket(0.0, 0.0, 0.0)
         self.route: list[tuple[_Bucket, ...]] = []
-        self.missing = [len(t.after) + (t.clear is not None) for t in self.transfers]
-        self.waiting, self.cleared = _dependents(self.transfers)
+        self.missing = [len(t.after) + (t.ready is not None) for t in self.transfers]
+        self.waiting, self.readied = _dependents(self.transfers)
         self.remaining: dict[int, float] = {}
         self.rates: dict[int, float] = {}
         self.arrival_s = [0.0] * len(self.transfers)
@@ -243,7 +243,7 @@ class _Simulation:
         for other in self.waiting[flow]:
             here = self.transfers[other].source == transfer.destination
             self._release(other, self.arrival_s[flow] if here else confirmed_s)
-        for other in self.cleared[flow]:
+        for other in self.readied[flow]:
             self._release(other, self.arrival_s[flow] + self.latency[other])
 
     def _release(self, flow: int, moment_s: float) -> None:
@@ -271,13 +271,13 @@ class _Simulation:
 def _dependents(transfers: tuple[Transfer, ...]) -> tuple[list[list[int]], list[list[int]]]:
     """For each transfer, those that wait for its end, and those that it makes ready-to-receive."""
     waiting: list[list[int]] = [[] for _ in transfers]
-    cleared: list[list[int]] = [[] for _ in transfers]
+    readied: list[list[int]] = [[] for _ in transfers]
     for transfer in transfers:
         for earlier in transfer.after:
             waiting[earlier].append(transfer.id)
-        if transfer.clear is not None:
-            cleared[transfer.clear].append(transfer.id)
-    return waiting, cleared
+        if transfer.ready is not None:
+            readied[transfer.ready].append(transfer.id)
+    return waiting, readied
 
 
 def _fair_rates(flows: Mapping[int, float], route: list[tuple[_Bucket, ...]]) -> dict[int, float]:

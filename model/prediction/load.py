@@ -153,7 +153,7 @@ def _spans(transfers: Sequence[Transfer], arrival_s: Sequence[float]) -> list[Sp
 
 def _begin_s(transfer: Transfer, arrival_s: Sequence[float]) -> float:
     """Time in seconds at which all dependencies of a transfer have arrived."""
-    waits = transfer.after if transfer.clear is None else (*transfer.after, transfer.clear)
+    waits = transfer.after if transfer.ready is None else (*transfer.after, transfer.ready)
     return max((arrival_s[other] for other in waits), default=0.0)
 
 
@@ -166,7 +166,7 @@ def longest_chain(transfers: Sequence[Transfer]) -> int:
     """Length of the longest chain of dependent transfers."""
     depth: list[int] = []
     for transfer in transfers:
-        waits = transfer.after if transfer.clear is None else (*transfer.after, transfer.clear)
+        waits = transfer.after if transfer.ready is None else (*transfer.after, transfer.ready)
         depth.append(1 + max((depth[other] for other in waits), default=0))
     return max(depth)
 

@@ -28,7 +28,7 @@ class Transfer:
 
     `source` and `destination` are ranks. A transfer that the source itself sent is done when its
     receiver has confirmed it; one that the source received is done when it has arrived. Chunks
-    replace what the receiver holds, or are added to it if `reduce` is set. With `clear`, the source
+    replace what the receiver holds, or are added to it if `reduce` is set. With `ready`, the source
     waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
     """
 
@@ -38,7 +38,7 @@ class Transfer:
     size_bytes: int
     chunks: tuple[int, ...]
     after: tuple[int, ...] = ()
-    clear: int | None = None
+    ready: int | None = None
     reduce: bool = False
 
 
@@ -88,10 +88,12 @@ def _check_transfer(schedule: Schedule, index: int, transfer: Transfer) -> None:
         earlier = schedule.transfers[other]
         if transfer.source not in (earlier.source, earlier.destination):
             raise ScheduleError(f"{where}: GPU {transfer.source} cannot see {other} end")
-    if transfer.clear is not None:
-        clear = schedule.transfers[transfer.clear]
-        if clear.id >= index or clear.destination != transfer.destination:
-            raise ScheduleError(f"{where}: {clear.id} cannot clear the way for it")
+    if transfer.ready is not None:
+        ready = schedule.transfers[transfer.ready]
+        if ready.id >= index or ready.destination != transfer.destination:
+            raise ScheduleError(
+                f"{where}: {ready.id} does not make its destination ready-to-receive"
+            )
 
 
 # The ranks whose contributions a chunk holds: bit r is set for rank r.

@@ -55,7 +55,7 @@ def without(schedule: Schedule, lost: int) -> Iterator[Transfer]:
                 transfer,
                 id=transfer.id - (transfer.id > lost),
                 after=tuple(sorted(a - (a > lost) for a in visible)),
-                clear=None,
+                ready=None,
             )
 
 
@@ -91,12 +91,12 @@ def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
         changed(schedule, last, after=(stranger,))
 
 
-def test_only_what_the_destination_receives_can_clear_the_way() -> None:
+def test_only_what_the_destination_receives_can_make_it_ready() -> None:
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 1, 1000)
     last = schedule.transfers[-1]
     stranger = next(t.id for t in schedule.transfers if t.destination != last.destination)
-    with pytest.raises(ScheduleError, match="cannot clear"):
-        changed(schedule, last.id, clear=stranger)
+    with pytest.raises(ScheduleError, match="ready-to-receive"):
+        changed(schedule, last.id, ready=stranger)
 
 
 def test_a_gpu_that_sends_to_itself_is_refused() -> None:
@@ -119,4 +119,4 @@ def test_pairwise_steps_have_one_sender_for_each_receiver() -> None:
         by_receiver.setdefault((transfer.destination, within), []).append(transfer)
     for received in by_receiver.values():
         for earlier, later in itertools.pairwise(received):
-            assert later.clear == earlier.id
+            assert later.ready == earlier.id

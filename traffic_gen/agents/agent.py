@@ -34,7 +34,7 @@ from typing import Any
 PORT = 5100
 HEADER = struct.Struct("!II")
 REPLY = struct.Struct("!I")
-CLEAR_TO_SEND = 1 << 31
+READY_TO_RECEIVE = 1 << 31
 HELLO = struct.Struct("!I")
 Message = dict[str, Any]
 
@@ -54,8 +54,8 @@ class Send:
     """A transfer that this rank sends; times are nanoseconds of CLOCK_MONOTONIC, 0 if not yet."""
 
     def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.after, needs_clearance, self.chunks = entry
-        self.missing = len(self.after) + needs_clearance
+        self.id, self.peer, self.size_bytes, self.after, needs_ready, self.chunks = entry
+        self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
         self.offset = 0
         self.started_ns = self.sent_ns = self.confirmed_ns = 0
@@ -65,7 +65,7 @@ class Receive:
     """A transfer that this rank receives."""
 
     def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.clear, self.chunks, self.reduce = entry
+        self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
         self.arrived_ns = self.received_bytes = 0
 
 
@@ -293,9 +293,9 @@ class Agent:
         for send in self.sends.values():
             for earlier in send.after:
                 self.waiting[earlier].append(send)
-        self.to_clear: dict[int | None, list[Receive]] = collections.defaultdict(list)
+        self.unready: dict[int | None, list[Receive]] = collections.defaultdict(list)
         for receive in self.receives.values():
-            self.to_clear[receive.clear].append(receive)
+            self.unready[receive.ready].append(receive)
         self.open = len(self.sends) + len(self.receives)
         check = program.get("check")
         self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
@@ -360,8 +360,8 @@ class Agent:
         while len(connection.unread) >= REPLY.size:
             (reply,) = REPLY.unpack_from(connection.unread)
             connection.unread = connection.unread[REPLY.size :]
-            if reply & CLEAR_TO_SEND:
-                self.release(self.sends[reply ^ CLEAR_TO_SEND])
+            if reply & READY_TO_RECEIVE:
+                self.release(self.sends[reply ^ READY_TO_RECEIVE])
             else:
                 self.sends[reply].confirmed_ns = time.monotonic_ns()
                 self.done(reply)
@@ -399,8 +399,8 @@ class Agent:
         receive.arrived_ns = time.monotonic_ns()
         connection.sock.send(REPLY.pack(receive.id))
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        for cleared in self.to_clear.pop(receive.id, ()):
-            self.incoming[cleared.peer].sock.send(REPLY.pack(cleared.id | CLEAR_TO_SEND))
+        for ready in self.unready.pop(receive.id, ()):
+            self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
         self.payloads.arrived(receive, connection.payload)
         self.done(receive.id)
 

@@ -47,12 +47,12 @@ def programs_of(
                 destination,
                 transfer.size_bytes,
                 transfer.after,
-                transfer.clear is not None,
+                transfer.ready is not None,
                 chunks,
             )
         )
         built[destination]["receives"].append(
-            (transfer.id, source, transfer.size_bytes, transfer.clear, chunks, transfer.reduce)
+            (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
     return built
 

@@ -45,7 +45,7 @@ class Builder:
         *,
         channel: str,
         after: Iterable[int] = (),
-        clear: int | None = None,
+        ready: int | None = None,
         reduce: bool = False,
     ) -> int:
         """Add a transfer that waits for its channel's last one and `after`; return its number."""
@@ -59,7 +59,7 @@ class Builder:
             size_bytes=len(chunks) * self.chunk_bytes,
             chunks=chunks,
             after=tuple(sorted(dependencies)),
-            clear=clear,
+            ready=ready,
             reduce=reduce,
         )
         self.transfers.append(transfer)
@@ -95,7 +95,7 @@ class Builder:
                 chunks(source, destination),
                 channel=channel,
                 after=waits,
-                clear=self._received.get((destination, channel)),
+                ready=self._received.get((destination, channel)),
                 reduce=reduce,
             )
         self._received |= {(rank, channel): transfer for rank, transfer in arrived.items()}
