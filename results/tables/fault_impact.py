@@ -11,17 +11,17 @@ from rich.text import Text
 from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 
 LEGEND = (
-    "Blackout: of the longest-cut-off pair that has another way. Completion times in emulated "
-    "seconds: before the fault, while it happens, with it, after it; modeled with it; measured "
-    "over modeled with it. Lost: probes of pairs that it does not touch."
+    "Blackout: the longest of the affected pairs that have another path. Completion times in "
+    "emulated seconds: before the fault, while it begins, with it, after it; modeled with it; "
+    "measured over modeled with it. Lost: probes of unaffected pairs."
 )
 COLUMNS = (
     ("blackout", 8),
-    ("healthy", 7),
+    ("baseline", 8),
     ("during", 6),
-    ("faulty", 6),
-    ("after", 6),
-    ("modeled", 7),
+    ("degraded", 8),
+    ("recovered", 9),
+    ("model", 5),
     ("ratio", 5),
     ("lost", 4),
 )
@@ -46,7 +46,7 @@ def _heading(row: dict[str, Any]) -> str:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True, min_width=16)
+    table.add_column("", no_wrap=True, min_width=14)
     for heading, width in COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     table.add_column("")
@@ -56,7 +56,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _cells(row: dict[str, Any]) -> Iterator[str | Text]:
-    yield f"  {row['fabric'] or ''}"
+    yield row["fabric"] or ""
     yield number_or_dash(row["blackout_ms"], ".0f", " ms")
     for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s", "ratio"):
         yield number_or_dash(row[key], ".3f")

@@ -9,11 +9,12 @@ from rich.text import Text
 from results.tables.case_grid import Case, case_grid
 from results.tables.style import styled_verdict
 
-HEADINGS = ("idle", "switch", "no rest", "starved", "agents", "resent", "")
+HEADINGS = ("idle", "switch", "saturated", "starved", "agents", "retrans", "")
 LEGEND = (
-    "Idle: of all cores. Switch: the busiest one's share of a core; no rest: how much of the time "
-    "it never had done all its work; starved: it was behind, and waited for a core. Agents: waited "
-    "for a core. Resent: segments, by TCP. Of the worst execution."
+    "Idle: of all cores. Switch: the busiest one's share of a core; saturated: share of the time "
+    "in which it never ran out of work; starved: in which it was behind and waited for a core. "
+    "Agents: waited for a core. Retrans: segments that TCP retransmitted. All of the worst "
+    "execution."
 )
 
 

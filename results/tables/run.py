@@ -83,12 +83,12 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
     if any("disturbed_s" in case for case in result["cases"]):
         yield ""
-        yield Text("Executions, and what the machine took meanwhile:", "bold")
+        yield Text("Executions, and pauses of the machine:", "bold")
         yield executions_table(result["cases"])
         yield Text(EXECUTIONS_LEGEND, "dim")
     if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
         yield ""
-        yield Text("What the machine had left:", "bold")
+        yield Text("Machine headroom:", "bold")
         yield fidelity_table(result["cases"])
         yield Text(LEGEND, "dim")
     yield from _reasons(result["cases"])

@@ -1,6 +1,6 @@
 """Judge the impact of a fault on a job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -81,11 +81,11 @@ class FaultImpact:
         if not self.during.complete:
             yield Verdict.FAIL, "the execution in which it happened did not complete"
         yield from _probe_reasons(self.probes)
-        judged = (("healthy", self.baseline.fidelity.found), ("struck", self.during.fidelity.found))
-        later = (("faulty", self.degraded), ("after", self.recovered))
-        for phase, found in (*judged, *((name, result.found) for name, result in later if result)):
-            for verdict, reason in found:
-                yield verdict, f"{phase}: {reason}"
+        yield from _labelled("baseline", self.baseline.found)
+        yield from _labelled("during fault", self.during.fidelity.found)
+        for phase, result in (("degraded", self.degraded), ("recovered", self.recovered)):
+            if result is not None:
+                yield from _labelled(phase, result.found)
 
     @property
     def verdict(self) -> Verdict:
@@ -95,10 +95,14 @@ class FaultImpact:
 
 def _probe_reasons(probes: Probes) -> Iterator[Reason]:
     if probes.lost_unaffected:
-        what = f"{probes.lost_unaffected} probes of pairs that it does not touch are lost"
+        what = f"{probes.lost_unaffected} probes of unaffected pairs are lost"
         yield Verdict.FAIL, what
     limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
     if blackout_ms == inf:
         yield Verdict.FAIL, "a pair that has another path was not reached again"
     elif limit is not None and blackout_ms is not None and blackout_ms > limit:
         yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
+
+
+def _labelled(phase: str, found: Iterable[Reason]) -> Iterator[Reason]:
+    return ((verdict, f"{phase}: {reason}") for verdict, reason in found)

@@ -142,7 +142,7 @@ def _pauses(pauses: Pauses, limits: FidelityLimits) -> Iterator[Reason]:
 def _packets(packets: Packets, limits: FidelityLimits) -> Iterator[Reason]:
     yield (
         limits.retransmits_per_s.verdict(packets.retransmits_per_s),
-        f"TCP sent {packets.retransmits_per_s:.0f} segments a second again",
+        f"TCP retransmitted {packets.retransmits_per_s:.0f} segments a second",
     )
 
 

@@ -416,7 +416,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
 
 @app.command()
 def clean() -> None:
-    """Remove what crashed runs left; only what carries a run's mark."""
+    """Remove leftovers of crashed runs, and nothing else."""
     from testbed.host.cleanup import clean as remove
 
     out.print(f"Removed: {remove()}.", highlight=False)

@@ -2,7 +2,7 @@
 
 On a measured machine (`railbed doctor`), its costs decide. Otherwise the limits are those known for
 two cores (docs/reference/measurements.md): 16 GPUs with 20 Mbit/s per NIC and 180 Mbit/s per
-HB link stay within 1 % of the model at 15 to 50 % of two cores; the totals below are these, with a
+HB link stay within 1 % of the model at 15 to 55 % of two cores; the totals below are these, with a
 margin. No HB link is then faster than the fastest in the library (DGX A100).
 """
 

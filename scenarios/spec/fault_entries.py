@@ -41,7 +41,7 @@ def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
 def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
     if entry.how not in POSSIBLE[entry.what]:
         possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
-        yield "how", f"is nothing that a {entry.what} can do; it can: {possible}"
+        yield "how", f"is no fault mode of a {entry.what}; possible: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "goes without names: give the one or the others"
     if entry.at is not None and entry.at_step is not None:

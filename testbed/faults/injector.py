@@ -62,7 +62,7 @@ class FaultInjector:
             return self._blackhole([_sending_end(link, sender or link.lower.node)])
         if mode is FaultMode.DEGRADE and rate_bps:
             return self._degrade(link, rate_bps)
-        missing = "needs a rate" if mode is FaultMode.DEGRADE else "is nothing that a link can do"
+        missing = "needs a rate" if mode is FaultMode.DEGRADE else "is no fault mode of a link"
         raise EmulationError(f"{link.name}: {mode} {missing}")
 
     def break_switch(self, name: str, mode: FaultMode) -> Undo:
@@ -71,7 +71,7 @@ class FaultInjector:
             return self._break_all(self._links_of(name), mode)
         if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
-        raise EmulationError(f"{name}: {mode} is nothing that this switch can do")
+        raise EmulationError(f"{name}: {mode} is no fault mode of this switch")
 
     def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
@@ -80,7 +80,7 @@ class FaultInjector:
         if mode is FaultMode.KILL:
             self._kill_gpu(gpu)
             return lambda: None
-        raise EmulationError(f"{gpu}: {mode} is nothing that a GPU can do")
+        raise EmulationError(f"{gpu}: {mode} is no fault mode of a GPU")
 
     def kill_controller(self) -> Undo:
         """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""

@@ -14,7 +14,7 @@ from model.faults import Component, Fault, FaultMode, health_under
 from model.routing.drain import drain
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
-from tests.unit.test_stages import assert_nobody_is_lost, some_switches
+from tests.unit.test_update_plan import assert_nobody_is_lost, some_switches
 
 Case = tuple[Topology, Health]
 SHARES = st.sampled_from([0.05, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])

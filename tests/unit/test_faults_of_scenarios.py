@@ -46,7 +46,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ("[{what: nic-link, how: kill}]", "faults.0.how: is nothing that a nic-link can do"),
+        ("[{what: nic-link, how: kill}]", "faults.0.how: is no fault mode of a nic-link"),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required to degrade a link"),

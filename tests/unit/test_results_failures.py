@@ -44,10 +44,11 @@ def probes(**changes: Any) -> dict[str, Any]:
         (probes(blackout_ms=None), Verdict.PASS, None),
         (probes(blackout_ms=61.0), Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
         (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
-        (probes(lost_unaffected=3), Verdict.FAIL, "3 probes of pairs that it does not touch"),
+        (probes(lost_unaffected=3), Verdict.FAIL, "3 probes of unaffected pairs"),
         ({"during": replace(DURING, complete=False)}, Verdict.FAIL, "did not complete"),
-        ({"degraded": result(1.03)}, Verdict.WARN, "faulty: 3.0% away from the model"),
-        ({"recovered": result(1.06)}, Verdict.FAIL, "after: 6.0% away from the model"),
+        ({"baseline": result(1.06)}, Verdict.FAIL, "baseline: 6.0% away from the model"),
+        ({"degraded": result(1.03)}, Verdict.WARN, "degraded: 3.0% away from the model"),
+        ({"recovered": result(1.06)}, Verdict.FAIL, "recovered: 6.0% away from the model"),
         ({"degraded": None, "recovered": None}, Verdict.PASS, None),
     ],
 )
@@ -85,6 +86,6 @@ def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
     lines = text.getvalue().splitlines()
     assert lines[0] == "nic-link down · d0g0--rail0 · reroute"
     assert sum("blackout" in line for line in lines) == 2 + 0
-    assert any(line.startswith("  rail-only") and "14 ms" in line for line in lines)
+    assert any(line.startswith("rail-only") and "14 ms" in line for line in lines)
     assert any("fail: hb-link-down" in line and "no rules today" in line for line in lines)
     assert max(map(len, lines)) <= 80
