@@ -9,11 +9,11 @@ from rich.text import Text
 from results.tables.case_grid import Case, case_grid
 from results.tables.style import styled_verdict
 
-HEADINGS = ("idle", "switch", "saturated", "starved", "agents", "retrans", "")
+HEADINGS = ("idle", "switch", "saturated", "starved", "agents", "retx", "")
 LEGEND = (
     "Idle: of all cores. Switch: the busiest one's share of a core; saturated: share of the time "
     "in which it never ran out of work; starved: in which it was behind and waited for a core. "
-    "Agents: waited for a core. Retrans: segments that TCP retransmitted. All of the worst "
+    "Agents: waited for a core. Retx: segments that TCP retransmitted. All of the worst "
     "execution."
 )
 
