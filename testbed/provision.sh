@@ -17,6 +17,7 @@ python=/usr/bin/python3
 stamp=$root/.venv/railbed-lock
 image_name_file=$root/.venv/railbed-proxy-image
 log=/var/log/railbed-provision.log
+((EUID == 0)) || log=${XDG_CACHE_HOME:-$HOME/.cache}/railbed/provision.log
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
@@ -68,6 +69,7 @@ die() {
 # Runs a command whose output matters only when it fails.
 logged() {
   local status=0
+  mkdir -p "${log%/*}"
   "$@" >>"$log" 2>&1 || status=$?
   ((status == 0)) || tail -n 5 "$log" >&2
   return "$status"

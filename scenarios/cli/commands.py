@@ -355,11 +355,9 @@ def vm(
     docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
-    from testbed.virtual_machine.guest import Guest
-    from testbed.virtual_machine.image import image, proxy_root
+    from testbed.virtual_machine.tree import execute_in_copy
 
-    guest = Guest(image(), memory, proxy_root() if docker else None)
-    raise typer.Exit(guest.execute(ROOT, command, Path.cwd()))
+    raise typer.Exit(execute_in_copy(ROOT, command, Path.cwd(), memory_mib=memory, docker=docker))
 
 
 def _measured(*, again: bool) -> Machine:

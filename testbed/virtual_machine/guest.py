@@ -1,91 +1,112 @@
-"""A virtual machine with stock Debian 12 and its kernel, to run one command in a copy of a tree.
+"""A virtual machine with stock Debian 12 and its kernel, which executes one job.
 
 QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
-skipped), so no deadline inside is missed because the processor is slow.
+skipped), so no deadline inside is missed because the processor is slow. Nothing that the guest sees
+depends on the host: its random numbers come from a seed, its clock starts at the same date, its
+files are in memory, its output goes to serial ports, which take each byte at once, and its results
+to memory that the host sees as a file. Two executions of the same job are the same, instruction by
+instruction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
 
-from linux.processes import dies_with_us, last_words
+from linux.processes import dies_with_us, first_line
 from model.errors import EmulationError
-from testbed.virtual_machine.exchange import Exchange
-from testbed.virtual_machine.image import TOOLS, Image
+from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 
-QEMU = TOOLS[0]
-KERNEL_COMMAND_LINE = (
-    "console=ttyS0 quiet loglevel=3 panic=-1 rdinit=/sbin/railbed-init tsc=reliable clocksource=tsc"
+QEMU = "qemu-system-x86_64"
+# The processor's own random numbers would come from the host.
+PROCESSOR = "max,-rdrand,-rdseed"
+KERNEL_OPTIONS = (
+    "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable clocksource=tsc nokaslr norandmaps"
 )
-STDERR = 2
+DATE = "2026-01-01"
+POLL_S = 0.1
+
+
+def version() -> str:
+    """QEMU's version, in a line; "not installed" if it is missing."""
+    return first_line(QEMU, "--version")
 
 
 @dataclass(frozen=True)
 class Guest:
-    """A virtual machine, which `execute` boots."""
+    """A virtual machine: its kernel, its initrd, and Railbed's folder inside.
 
-    image: Image
+    `seed` is of all random numbers inside.
+    """
+
+    kernel: Path
+    initrd: Path
+    tree: Path
     memory_mib: int = 4096
-    # The root of the proxies' image, for a Docker Engine inside.
-    proxy_root: Path | None = None
+    seed: int = 0
 
-    def execute(self, tree: Path, command: Sequence[str], back: Path) -> int:
-        """Boot, execute a command in a copy of `tree`, print its output; return its exit code.
+    def execute(
+        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool = True
+    ) -> tuple[int, str]:
+        """Boot, execute a shell script in the tree; return its exit code and standard output.
 
-        The copy has the same path inside; its folder `runs` is extracted into `back` afterwards.
-        Raises `EmulationError` if the machine ends before the command does.
+        Standard error is passed on while the job runs, and so is standard output if
+        `shows_output`. The folder `runs` of the tree is extracted into `back` afterwards. Raises
+        `EmulationError` if the machine ends before the job does.
         """
         with TemporaryDirectory(prefix="railbed-guest-") as folder:
-            exchange, console = Exchange(Path(folder)), Path(folder, "console.log")
-            exchange.put(self.image.system, tree, command, self.proxy_root)
-            # The guest's output goes through `cat`, which writes to streams of any kind.
-            with (
-                Popen(["cat"], stdin=PIPE) as out,
-                Popen(["cat"], stdin=PIPE, stdout=STDERR) as err,
-            ):
-                streams = {"stdout": _descriptor(out), "stderr": _descriptor(err)}
-                self._boot(exchange, console, streams)
+            exchange = Exchange(Path(folder))
+            exchange.put(job, files)
+            with self._machine(exchange) as machine:
+                shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])
+                followers = [_follow(file, stream, machine) for file, stream in shown]
+                machine.wait()
+            for follower in followers:
+                follower.wait()
             exit_code = exchange.take(back)
             if exit_code is None:
-                said = last_words(console)
-                raise EmulationError(f"virtual machine: it ended before its command did:\n{said}")
-            return exit_code
+                raise EmulationError("virtual machine: it ended before its job did")
+            return exit_code, exchange.stdout.read_text()
 
-    def _boot(self, exchange: Exchange, console: Path, streams: dict[str, int]) -> None:
-        """Start the machine and wait until it shuts down by itself."""
-        command = dies_with_us(self._qemu(exchange, console, streams))
-        with Popen(command, stdin=DEVNULL, pass_fds=streams.values()) as machine:
+    @contextmanager
+    def _machine(self, exchange: Exchange) -> Iterator["Popen[bytes]"]:
+        """The running machine, which ends with the context at the latest.
+
+        It has its own session: Ctrl-C at the terminal is for Railbed, which ends the machine.
+        """
+        command = dies_with_us(self._qemu(exchange))
+        with Popen(command, stdin=DEVNULL, start_new_session=True) as machine:
             try:
-                machine.wait()
+                yield machine
             finally:
                 machine.kill()
 
-    def _qemu(self, exchange: Exchange, console: Path, streams: dict[str, int]) -> list[str]:
-        handed = (f"name=opt/railbed/{name},file={file}" for name, file in exchange.handed.items())
+    def _qemu(self, exchange: Exchange) -> list[str]:
+        files = exchange.handed.items()
+        handed = (f"name=opt/railbed/{name},file={file}" for name, file in files)
+        init = f"rdinit={self.tree}/testbed/virtual_machine/init"
         return [
             QEMU,
-            *("-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1", "-cpu", "max"),
-            *("-m", str(self.memory_mib), "-no-reboot", "-nodefaults", "-no-user-config"),
-            *("-display", "none", "-nic", "none", "-serial", f"file:{console}"),
-            *("-kernel", str(self.image.kernel), "-initrd", str(exchange.initrd)),
-            *("-append", KERNEL_COMMAND_LINE),
-            *("-device", "virtio-serial"),
-            *(word for stream in streams.items() for word in _port(*stream)),
-            *("-drive", f"file={exchange.results},if=virtio,format=raw"),
+            *("-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1", "-cpu", PROCESSOR),
+            *("-seed", str(self.seed), "-rtc", f"base={DATE},clock=vm"),
+            *("-m", f"{self.memory_mib}M,slots=1,maxmem={self.memory_mib + RESULTS_MIB}M"),
+            *("-no-reboot", "-nodefaults", "-no-user-config"),
+            *("-display", "none", "-nic", "none"),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd)),
+            *("-append", f"{KERNEL_OPTIONS} {init}"),
+            *("-serial", f"file:{exchange.stderr}", "-serial", f"file:{exchange.stdout}"),
+            # A disk would answer when the host does, and the BIOS would wait for it.
+            *("-machine", "pc,nvdimm=on", "-device", "nvdimm,memdev=results"),
+            "-object",
+            f"memory-backend-file,id=results,share=on,mem-path={exchange.results},"
+            f"size={RESULTS_MIB}M",
             *(word for file in handed for word in ("-fw_cfg", file)),
         ]
 
 
-def _descriptor(process: "Popen[bytes]") -> int:
-    """The descriptor of a process's standard input."""
-    if process.stdin is None:
-        raise EmulationError("virtual machine: nobody reads what it says")
-    return process.stdin.fileno()
-
-
-def _port(stream: str, descriptor: int) -> tuple[str, ...]:
-    """QEMU options for a serial port of the guest, named for the stream that it writes to."""
-    back = f"file,id={stream},path=/dev/fd/{descriptor},append=on"
-    return "-chardev", back, "-device", f"virtserialport,chardev={stream},name={stream}"
+def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":
+    """Copy a growing file to a stream of this process until the machine has ended."""
+    tail = ["tail", "--bytes=+1", "--follow", f"--sleep-interval={POLL_S}", f"--pid={machine.pid}"]
+    return Popen(dies_with_us([*tail, str(file)]), stdin=DEVNULL, stdout=stream)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -16,7 +17,7 @@ from model.errors import NotReady
 
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
-SOURCES = (BUILDER, HERE / "init", HERE.parent / "provision.sh")
+SOURCES = (BUILDER, HERE.parent / "provision.sh")
 TOOLS = ("qemu-system-x86_64", "cpio")
 CACHE = Path("/var/cache/railbed")
 # Names another cache folder: for tests, and for users without room in /var.
@@ -35,7 +36,7 @@ class Image:
         return self.folder / "kernel"
 
     @property
-    def system(self) -> Path:
+    def archive(self) -> Path:
         """The root file system, as a cpio archive that the kernel unpacks into memory."""
         return self.folder / "system.cpio"
 
@@ -50,7 +51,7 @@ def digest() -> str:
 
 def image() -> Image:
     """Return the image, built if missing; raise `NotReady` if that fails or a tool is missing."""
-    built = _kept("system")
+    built = kept("system", digest(), lambda folder: _build("system", folder))
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NotReady(
@@ -62,28 +63,36 @@ def image() -> Image:
 
 def proxy_root() -> Path:
     """Return the root tar file of the proxies' image, built if missing; raise `NotReady` if not."""
-    return _kept("proxies") / "root.tar"
+    return kept("proxies", digest(), lambda folder: _build("proxies", folder)) / "root.tar"
 
 
-def _kept(part: str) -> Path:
-    """Return the folder of a part, built if missing; a build removes earlier versions."""
-    cache = Path(os.environ.get(VARIABLE, CACHE))
+def cache_folder() -> Path:
+    """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
+    return Path(os.environ.get(VARIABLE) or (CACHE if os.geteuid() == 0 else own))
+
+
+def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a part, made if missing; a new version replaces the earlier ones.
+
+    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing.
+    """
+    cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    built = cache / f"{part}-{digest()}"
+    target = cache / f"{part}-{version}"
     with (cache / "lock").open("w") as lock:
         flock(lock, LOCK_EX)
-        if not built.exists():
-            _build(part, built)
-            for earlier in set(cache.glob(f"{part}-*")) - {built}:
+        if not target.exists():
+            with TemporaryDirectory(dir=cache, prefix="unfinished-") as unfinished:
+                make(Path(unfinished))
+                Path(unfinished).rename(target)
+                Path(unfinished).mkdir()
+            for earlier in set(cache.glob(f"{part}-*")) - {target}:
                 shutil.rmtree(earlier)
-    return built
+    return target
 
 
 def _build(part: str, target: Path) -> None:
-    """Build a part, and rename it to `target` when complete; a failed build leaves nothing."""
-    with TemporaryDirectory(dir=target.parent, prefix="unfinished-") as unfinished:
-        done = subprocess.run([BUILDER, part, unfinished], stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            raise NotReady(f"virtual machine: its {part} was not built; the lines above say why")
-        Path(unfinished).rename(target)
-        Path(unfinished).mkdir()
+    done = subprocess.run([BUILDER, part, target], stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise NotReady(f"virtual machine: its {part} was not built; the lines above say why")

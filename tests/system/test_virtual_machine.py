@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.virtual_machine.guest import Guest
-from testbed.virtual_machine.image import image
+from testbed.virtual_machine.tree import execute_in_copy
 from tests.results import assert_right
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 def guest_checks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the output of each check in the virtual machine."""
     back = tmp_path_factory.mktemp("guest")
-    assert Guest(image()).execute(ROOT, ["tests/system/virtual_machine_checks.sh"], back) == 0
+    assert execute_in_copy(ROOT, ["tests/system/virtual_machine_checks.sh"], back) == 0
     return back / "runs" / "checks"
 
 

@@ -1,5 +1,6 @@
 """Inputs and results of a virtual machine; the machine itself is a system test."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from model.errors import NotReady
 from testbed.virtual_machine import image
-from testbed.virtual_machine.exchange import RESULTS_BYTES, Exchange, job
+from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.guest import Guest
+from testbed.virtual_machine.initrd import append
+from testbed.virtual_machine.job import command_job, program_job
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
@@ -27,7 +30,7 @@ def exchange(tmp_path: Path) -> Exchange:
     """An exchange whose results disk is as the guest finds it."""
     found = Exchange(tmp_path)
     with found.results.open("wb") as results:
-        results.truncate(RESULTS_BYTES)
+        results.truncate(RESULTS_MIB * 2**20)
     return found
 
 
@@ -47,7 +50,7 @@ def test_a_machine_that_handed_nothing_back_has_no_exit_code(
 
 
 def test_words_of_a_command_stay_words() -> None:
-    command = job(["printf", "%s;", "a b", "$HOME", "it's"]).splitlines()[-1]
+    command = command_job(["printf", "%s;", "a b", "$HOME", "it's"]).splitlines()[-1]
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "a b;$HOME;it's;"
 
@@ -83,9 +86,36 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         image.image()
 
 
-def test_instructions_are_the_clock(tmp_path: Path) -> None:
+def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    words = Guest(image.Image(tmp_path))._qemu(exchange, tmp_path / "console", {"stdout": 7})
+    exchange.put("true\n", {"scenario.yaml": "x"})
+    words = Guest(tmp_path / "kernel", tmp_path / "initrd", Path("/railbed"), seed=7)._qemu(
+        exchange
+    )
     assert "shift=0,sleep=off" in words
     assert words[words.index("-nic") + 1] == "none"
-    assert "file,id=stdout,path=/dev/fd/7,append=on" in words
+    assert words[words.index("-seed") + 1] == "7"
+    assert f"name=opt/railbed/scenario.yaml,file={tmp_path}/handed/scenario.yaml" in words
+
+
+def test_arguments_may_name_handed_files() -> None:
+    command = program_job(["$RAILBED_HANDED/x.yaml", "a b"]).splitlines()[-1]
+    words = command.replace(".venv/bin/python -P -m scenarios", "printf '%s;'")
+    environment = {"RAILBED_HANDED": "/run/handed", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=environment)
+    assert done.stdout == "/run/handed/x.yaml;a b;"
+
+
+def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
+    archives = []
+    for number, names in enumerate((("a", "b"), ("b", "a"))):
+        root = tmp_path / str(number)
+        for name in names:
+            (root / "tree" / name).mkdir(parents=True)
+            (root / "tree" / name / "file").write_text(name)
+        for place in sorted(root.rglob("*"), reverse=True):
+            os.utime(place, (0, 0))
+        with (tmp_path / f"{number}.cpio").open("w+b") as file:
+            append(file, root, root / "tree")
+            archives.append((tmp_path / f"{number}.cpio").read_bytes())
+    assert archives[0] == archives[1] != b""

@@ -1,0 +1,33 @@
+"""Shell scripts that the virtual machine executes in its copy of Railbed."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+# Kernel modules that a machine with udev loads by itself.
+MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
+LOAD_MODULES = f"modprobe -a {' '.join(MODULES)}"
+
+
+def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
+    """A job that executes a command; with the proxies' root, beside a Docker Engine."""
+    docker = (
+        "export RAILBED_NO_DOCKER=1"
+        if proxy_root is None
+        else f"RAILBED_PROXY_ROOT={shlex.quote(str(proxy_root))} testbed/provision.sh"
+    )
+    return f"{LOAD_MODULES}\n{docker}\n{shlex.join(command)}\n"
+
+
+def program_job(arguments: Sequence[str]) -> str:
+    """A job that executes Railbed with arguments, of which `$RAILBED_HANDED` may be a part.
+
+    Addresses and hashes are those of each other execution, so that memory is used in the same way.
+    """
+    words = " ".join(f'"{argument}"' for argument in arguments)
+    return (
+        f"{LOAD_MODULES}\n"
+        "echo 0 >/proc/sys/kernel/randomize_va_space\n"
+        "export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD\n"
+        f".venv/bin/python -P -m scenarios {words}\n"
+    )

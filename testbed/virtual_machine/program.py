@@ -1,0 +1,131 @@
+"""The initrd of the virtual clock: Debian, and Railbed with its Python environment.
+
+It is the same, byte for byte, wherever it is made from the same packages and the same program.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.virtual_machine.image import Image, cache_folder, image, kept
+from testbed.virtual_machine.initrd import append
+
+ROOT = Path(__file__).resolve().parents[2]
+# The program's folder inside: the same on every machine, as paths are a part of what is executed.
+INSIDE = Path("/railbed")
+ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+ENVIRONMENT = Path(".venv")
+# What checks the program, and does not run it.
+NOT_NEEDED = ("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip")
+EPOCH_S = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernel and initrd of a virtual machine that has Railbed in `INSIDE`, with their digest."""
+
+    folder: Path
+
+    @property
+    def kernel(self) -> Path:
+        """Debian's kernel."""
+        return self.folder / "kernel"
+
+    @property
+    def initrd(self) -> Path:
+        """The system and the program."""
+        return self.folder / "initrd"
+
+    @property
+    def digest(self) -> str:
+        """A digest of both, 12 hexadecimal digits: two machines with the same one are the same."""
+        return (self.folder / "digest").read_text()
+
+
+def program() -> Program:
+    """Return kernel and initrd, made if the program or the system has changed."""
+    system = image()
+    return Program(kept("program", _sources(system), lambda folder: _make(system, folder)))
+
+
+def _sources(system: Image) -> str:
+    """A digest of everything that the initrd is made from."""
+    whole = hashlib.sha256(system.folder.name.encode())
+    for file in (*_program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
+        whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def _program_files() -> list[Path]:
+    found = (file for room in ROOMS for file in (ROOT / room).rglob("*") if file.is_file())
+    return sorted(file for file in found if "__pycache__" not in file.parts)
+
+
+def _make(system: Image, folder: Path) -> None:
+    stage = folder / "stage"
+    _copy_program(stage / INSIDE.relative_to("/"))
+    _compile(stage)
+    _make_uniform(stage)
+    with (folder / "initrd").open("wb") as initrd:
+        with system.archive.open("rb") as archive:
+            shutil.copyfileobj(archive, initrd, 2**24)
+        append(initrd, stage, stage / INSIDE.relative_to("/"))
+    shutil.rmtree(stage)
+    shutil.copyfile(system.kernel, folder / "kernel")
+    (folder / "digest").write_text(_digest_of(folder / "kernel", folder / "initrd"))
+
+
+def _copy_program(target: Path) -> None:
+    ignored = shutil.ignore_patterns(*NOT_NEEDED)
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, target / room, ignore=ignored)
+    packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    environment = ROOT / ENVIRONMENT
+    for part in (packages, Path("bin")):
+        kept_out = ignored if part is packages else shutil.ignore_patterns("[!p]*", "p[!y]*")
+        shutil.copytree(
+            environment / part, target / ENVIRONMENT / part, symlinks=True, ignore=kept_out
+        )
+    shutil.copyfile(environment / "pyvenv.cfg", target / ENVIRONMENT / "pyvenv.cfg")
+
+
+def _compile(stage: Path) -> None:
+    """Compile all modules, for good: their files' dates are not asked."""
+    options = [
+        "-q",
+        "-j",
+        "0",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "-s",
+        str(stage),
+        "-p",
+        "/",
+    ]
+    subprocess.run([sys.executable, "-m", "compileall", *options, str(stage)], check=False)
+
+
+def _make_uniform(stage: Path) -> None:
+    """Give files the same rights and dates on every machine."""
+    for place in (stage, *stage.rglob("*")):
+        if not place.is_symlink():
+            executable = place.is_dir() or place.stat().st_mode & 0o100
+            place.chmod(0o755 if executable else 0o644)
+        os.utime(place, (EPOCH_S, EPOCH_S), follow_symlinks=False)
+
+
+def _digest_of(*files: Path) -> str:
+    whole = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as content:
+            whole.update(hashlib.file_digest(content, "sha256").digest())
+    return whole.hexdigest()[:12]
+
+
+def results_cache() -> Path:
+    """The folder of results that were computed before, by what they were computed from."""
+    return cache_folder() / "results"
