@@ -3,6 +3,7 @@
 # environment, a Docker Engine and the image of the GPU proxies.
 #
 #   testbed/provision.sh                 as root; does what is missing, prints nothing else
+#   testbed/provision.sh --python        installs the Python environment alone; needs no root
 #   testbed/provision.sh --python-ready  exit 0 when .venv is what the lock file says
 #
 #   RAILBED_NO_DOCKER=1        neither start nor ask a Docker Engine
@@ -323,17 +324,27 @@ provision_alone() {
   return "$status"
 }
 
+provision_environment_alone() {
+  "$python" -c 'import ensurepip' 2>/dev/null ||
+    die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
+  mkdir -p "${log%/*}"
+  exec 9>"${log%.log}.lock"
+  flock 9
+  provision_environment
+}
+
 main() {
   umask 022 # what root installs must be readable by those who run without root
   case ${1-} in
     --python-ready) environment_ready ;;
+    --python) environment_ready || provision_environment_alone ;;
     --locked) provision ;;
     '')
       ((EUID == 0)) || die "provisioning needs root: run 'sudo $0'."
       all_ready || provision_alone
       ;;
     *)
-      say "provision.sh: unknown argument '$1'; it takes --python-ready or nothing."
+      say "provision.sh: unknown argument '$1'; it takes --python, --python-ready or nothing."
       exit 2
       ;;
   esac

@@ -29,12 +29,13 @@ from results.tables.path_check import print_verify
 from results.tables.run import print_run
 from results.tables.run_diff import print_comparison
 from results.tables.sweep import print_sweep
+from scenarios.cli.clock import Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
 from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY, OLD_NAMES, library
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
-from scenarios.planning.machine_profile import keep, known_machine, this_machine
+from scenarios.planning.machine_profile import keep, known_machine, this_machine, virtual_machine
 from scenarios.planning.plan import plan as planned
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
 from scenarios.spec.scenario import Scenario
@@ -82,9 +83,15 @@ def run(
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
     store: Store = DEFAULT_STORE,
     datapath: Datapath = None,
+    clock: Clock = "real",
+    fresh: Fresh = False,
 ) -> None:
     """Run one scenario."""
-    _run(scenario, [*overrides, *_on(datapath)], as_json, proxies, store)
+    changes = [*overrides, *_on(datapath)]
+    if is_virtual(clock):
+        _run_virtually(scenario, changes, as_json, store, fresh=fresh)
+    else:
+        _run(scenario, changes, as_json, proxies, store)
 
 
 def _on(datapath: str | None) -> list[str]:
@@ -173,6 +180,16 @@ def failures(
     else:
         print_failures(rows, out)
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
+
+
+def _run_virtually(
+    path: Path, overrides: list[str], as_json: bool, store: Path, *, fresh: bool
+) -> None:
+    from scenarios.execution.virtual_clock import run_virtually
+
+    result = run_virtually(load(_find(path), overrides, virtual_machine()), store, fresh=fresh)
+    _show(result, as_json)
+    raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
 def _kind(proxies: str) -> Any:

@@ -77,6 +77,7 @@ def resolve(
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=file.job,
         probed_pairs=file.probed_pairs,
+        machine_seed=file.machine_seed,
         chosen=_chosen(scale, depth, cases, [dilation for _, (_, dilation) in sized]),
     )
     return (None if issues else scenario), issues

@@ -61,6 +61,7 @@ class Scenario:
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
     job: Job = field(default_factory=Job)
     probed_pairs: int = 0
+    machine_seed: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
     @property

@@ -291,6 +291,13 @@ class ScenarioFile(Strict):
     seed: int = Field(
         default=0, ge=0, strict=True, description="turns the choice of spines; chooses what breaks"
     )
+    machine_seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**32,
+        strict=True,
+        description="virtual clock: seed of all random numbers of the machine",
+    )
     check_data: bool = Field(
         default=False, strict=True, description="send real numbers and check the result"
     )

@@ -70,7 +70,8 @@ def datapath_in_words(datapath: Datapath) -> str:
 def _root() -> Check:
     is_root = os.geteuid() == 0
     found = "yes" if is_root else f"no, user id {os.geteuid()}"
-    return Check("root", is_root, found, "run the command again with `sudo`")
+    mend = "run the command again with `sudo`; `--clock virtual` needs no root"
+    return Check("root", is_root, found, mend)
 
 
 def _tool(name: str) -> Check:

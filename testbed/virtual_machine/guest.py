@@ -93,6 +93,7 @@ class Guest:
             *("-seed", str(self.seed), "-rtc", f"base={DATE},clock=vm"),
             *("-m", f"{self.memory_mib}M,slots=1,maxmem={self.memory_mib + RESULTS_MIB}M"),
             *("-no-reboot", "-nodefaults", "-no-user-config"),
+            *("-device", "isa-debug-exit,iobase=0xf4,iosize=4"),
             *("-display", "none", "-nic", "none"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initrd)),
             *("-append", f"{KERNEL_OPTIONS} {init}"),

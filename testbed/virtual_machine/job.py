@@ -6,6 +6,8 @@ from pathlib import Path
 
 # Kernel modules that a machine with udev loads by itself.
 MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
+# Tells the program inside that its clock is virtual.
+CLOCK_VARIABLE = "RAILBED_CLOCK"
 LOAD_MODULES = f"modprobe -a {' '.join(MODULES)}"
 
 
@@ -28,6 +30,6 @@ def program_job(arguments: Sequence[str]) -> str:
     return (
         f"{LOAD_MODULES}\n"
         "echo 0 >/proc/sys/kernel/randomize_va_space\n"
-        "export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD\n"
+        f"export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD {CLOCK_VARIABLE}=virtual\n"
         f".venv/bin/python -P -m scenarios {words}\n"
     )

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.virtual_machine.image import Image, cache_folder, image, kept
+from testbed.virtual_machine.image import Image, image, kept
 from testbed.virtual_machine.initrd import append
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,18 +95,10 @@ def _copy_program(target: Path) -> None:
 
 def _compile(stage: Path) -> None:
     """Compile all modules, for good: their files' dates are not asked."""
-    options = [
-        "-q",
-        "-j",
-        "0",
-        "--invalidation-mode",
-        "unchecked-hash",
-        "-s",
-        str(stage),
-        "-p",
-        "/",
-    ]
-    subprocess.run([sys.executable, "-m", "compileall", *options, str(stage)], check=False)
+    for_good = ["--invalidation-mode", "unchecked-hash"]
+    places = ["-s", str(stage), "-p", "/", str(stage)]
+    compiler = [sys.executable, "-W", "ignore", "-m", "compileall", "-q"]
+    subprocess.run([*compiler, *for_good, *places], check=False)
 
 
 def _make_uniform(stage: Path) -> None:
@@ -124,8 +116,3 @@ def _digest_of(*files: Path) -> str:
         with file.open("rb") as content:
             whole.update(hashlib.file_digest(content, "sha256").digest())
     return whole.hexdigest()[:12]
-
-
-def results_cache() -> Path:
-    """The folder of results that were computed before, by what they were computed from."""
-    return cache_folder() / "results"

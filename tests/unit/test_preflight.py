@@ -25,7 +25,7 @@ def test_everything_that_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NotReady) as caught:
         preflight.require_ready(ProxyKind.PROCESS)
     said = str(caught.value).splitlines()
-    assert said[0] == "root: no, user id 1000; run the command again with `sudo`"
+    assert said[0].startswith("root: no, user id 1000; run the command again with `sudo`")
     assert [line.split(":")[0] for line in said[1:]] == [f"tool {tool}" for tool in preflight.TOOLS]
 
 
