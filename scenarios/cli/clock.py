@@ -16,8 +16,14 @@ Fresh = Annotated[
 ]
 
 
-def is_virtual(clock: str) -> bool:
-    """Whether the value of `--clock` is the virtual one; raises `InputError` if it is unknown."""
+def is_virtual(clock: str, proxies: str | None) -> bool:
+    """Whether `--clock` is the virtual one; raises `InputError` if it is unknown.
+
+    Also if `--proxies` asks for others than processes: the virtual machine has no Docker Engine.
+    """
     if clock not in CLOCKS:
         raise InputError(Problem("--clock", f"must be {' or '.join(CLOCKS)}, got {clock!r}"))
+    if clock == "virtual" and proxies not in (None, "process"):
+        what = f"must be process with the virtual clock, got {proxies!r}"
+        raise InputError(Problem("--proxies", what, "the virtual machine has no Docker Engine"))
     return clock == "virtual"

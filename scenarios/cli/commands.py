@@ -79,7 +79,7 @@ def demo(
 def run(
     scenario: ScenarioPath,
     as_json: AsJson = False,
-    proxies: Proxies = "container",
+    proxies: Annotated[str | None, typer.Option(help="container (the default) or process")] = None,
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
     store: Store = DEFAULT_STORE,
     datapath: Datapath = None,
@@ -88,10 +88,10 @@ def run(
 ) -> None:
     """Run one scenario."""
     changes = [*overrides, *_on(datapath)]
-    if is_virtual(clock):
+    if is_virtual(clock, proxies):
         _run_virtually(scenario, changes, as_json, store, fresh=fresh)
     else:
-        _run(scenario, changes, as_json, proxies, store)
+        _run(scenario, changes, as_json, proxies or "container", store)
 
 
 def _on(datapath: str | None) -> list[str]:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from model.errors import RailbedError
@@ -20,6 +19,7 @@ from testbed.virtual_machine.guest import Guest, version
 from testbed.virtual_machine.image import cache_folder
 from testbed.virtual_machine.job import program_job
 from testbed.virtual_machine.program import INSIDE, Program, program
+from testbed.virtual_machine.work_folder import work_folder
 
 INSTRUCTION_NS = 1
 # Files of a run that say when it was stored, or where; all others are its records.
@@ -90,9 +90,9 @@ def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, 
 
 def _compute(run: VirtualRun, known: Path, store: Path) -> None:
     known.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=known.parent, prefix="unfinished-") as folder:
-        exit_code = run.execute(Path(folder))
-        folders = list(Path(folder, "runs").iterdir())
+    with work_folder(known.parent) as folder:
+        exit_code = run.execute(folder)
+        folders = list((folder / "runs").iterdir())
         if exit_code not in (0, 1) or len(folders) != 1:
             kept = [_copied(found, store, new_run_id(run.name)) for found in folders]
             raise EndedInside(exit_code, kept[0] if kept else None)

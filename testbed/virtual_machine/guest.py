@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from tempfile import TemporaryDirectory
 
 from linux.processes import dies_with_us, first_line
 from model.errors import EmulationError
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
+from testbed.virtual_machine.work_folder import work_folder
 
 QEMU = "qemu-system-x86_64"
 # The processor's own random numbers would come from the host.
@@ -56,8 +56,8 @@ class Guest:
         `shows_output`. The folder `runs` of the tree is extracted into `back` afterwards. Raises
         `EmulationError` if the machine ends before the job does.
         """
-        with TemporaryDirectory(prefix="railbed-guest-") as folder:
-            exchange = Exchange(Path(folder))
+        with work_folder() as folder:
+            exchange = Exchange(folder)
             exchange.put(job, files)
             with self._machine(exchange) as machine:
                 shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])

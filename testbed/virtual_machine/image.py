@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from model.errors import NotReady
+from testbed.virtual_machine.work_folder import work_folder
 
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
@@ -83,10 +83,10 @@ def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
     with (cache / "lock").open("w") as lock:
         flock(lock, LOCK_EX)
         if not target.exists():
-            with TemporaryDirectory(dir=cache, prefix="unfinished-") as unfinished:
-                make(Path(unfinished))
-                Path(unfinished).rename(target)
-                Path(unfinished).mkdir()
+            with work_folder(cache) as unfinished:
+                make(unfinished)
+                unfinished.rename(target)
+                unfinished.mkdir()
             for earlier in set(cache.glob(f"{part}-*")) - {target}:
                 shutil.rmtree(earlier)
     return target

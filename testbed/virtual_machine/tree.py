@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.image import image, proxy_root
 from testbed.virtual_machine.initrd import write_initrd
 from testbed.virtual_machine.job import command_job
+from testbed.virtual_machine.work_folder import work_folder
 
 
 def execute_in_copy(
@@ -20,8 +20,8 @@ def execute_in_copy(
     """
     system = image()
     proxies = proxy_root() if docker else None
-    with TemporaryDirectory(prefix="railbed-guest-") as folder:
-        initrd = Path(folder, "initrd")
+    with work_folder() as folder:
+        initrd = folder / "initrd"
         trees = [tree] if proxies is None else [tree, proxies.parent]
         write_initrd(initrd, system.archive, *trees)
         guest = Guest(system.kernel, initrd, tree, memory_mib)

@@ -12,6 +12,7 @@ from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.initrd import append
 from testbed.virtual_machine.job import command_job, program_job
+from testbed.virtual_machine.work_folder import PREFIX, work_folder
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
@@ -119,3 +120,13 @@ def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
             append(file, root, root / "tree")
             archives.append((tmp_path / f"{number}.cpio").read_bytes())
     assert archives[0] == archives[1] != b""
+
+
+def test_folders_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    (tmp_path / f"{PREFIX}{dead}-x").mkdir()
+    (tmp_path / f"{PREFIX}{os.getppid()}-x").mkdir()
+    with work_folder(tmp_path) as folder:
+        assert not (tmp_path / f"{PREFIX}{dead}-x").exists()
+        assert (tmp_path / f"{PREFIX}{os.getppid()}-x").exists()
+    assert not folder.exists()

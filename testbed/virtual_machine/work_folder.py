@@ -1,0 +1,28 @@
+"""Folders for files that are of no use after their process, however it ends."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+PREFIX = "railbed-unfinished-"
+
+
+@contextmanager
+def work_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder of this process, removed afterwards, and those of processes that were killed.
+
+    Without `parent` it is in the system's folder for temporary files.
+    """
+    above = parent or Path(gettempdir())
+    for left in above.glob(f"{PREFIX}*"):
+        if not _process_of(left).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(dir=above, prefix=f"{PREFIX}{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def _process_of(folder: Path) -> Path:
+    return Path("/proc", folder.name.removeprefix(PREFIX).partition("-")[0])
