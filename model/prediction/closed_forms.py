@@ -1,13 +1,13 @@
-"""Completion times in closed form: the textbook's and the rail-only paper's bandwidth terms.
+"""Algorithms in closed form: the textbook's and the rail-only paper's bandwidth terms.
 
 `x` GPUs in each of `y` HB domains, `hb` and `nic` the bandwidths C_F and C_S of a GPU in bytes/s,
 `size` the collective's size in bytes as nccl-tests count it. Seconds; no latency, no headers.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from model.fabric.spec import FabricKind
-from model.workload.schedule import Collective
 
 
 @dataclass(frozen=True)
@@ -25,60 +25,107 @@ class Grid:
         return self.x * self.y
 
 
-def completion_s(
-    collective: Collective, algorithm: str, kind: FabricKind, grid: Grid, size: float
-) -> float:
-    """The bandwidth term of a collective with an algorithm on a kind of fabric."""
-    if collective is Collective.ALL_TO_ALL:
-        return all_to_all_s(algorithm, kind, grid, size / grid.n)
-    once = ring_s(grid, size) if algorithm == "ring" else hierarchical_s(grid, size)
-    return 2 * once if collective is Collective.ALL_REDUCE else once
+class ClosedForm(ABC):
+    """Time, steps and transfers of an algorithm on any grid of GPUs."""
+
+    @abstractmethod
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """The bandwidth term of the completion time on a kind of fabric."""
+
+    @abstractmethod
+    def steps(self, grid: Grid) -> int:
+        """The number of transfers that run one after the other."""
+
+    def transfers(self, grid: Grid) -> int:
+        """The number of all transfers: every GPU sends one in each step."""
+        return grid.n * self.steps(grid)
 
 
-def ring_s(grid: Grid, size: float) -> float:
-    """Ring AllGather or ReduceScatter over all GPUs: (n-1)/n · D/C_S (textbook).
+class Ring(ClosedForm):
+    """A ring AllGather or ReduceScatter over all GPUs."""
 
-    The ring crosses from domain to domain, so its slowest edge is a NIC.
-    """
-    slowest = grid.nic if grid.y > 1 else grid.hb
-    return (grid.n - 1) / grid.n * size / slowest
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """(n-1)/n · D/C_S (textbook): from domain to domain, the slowest edge is a NIC."""
+        slowest = grid.nic if grid.y > 1 else grid.hb
+        return (grid.n - 1) / grid.n * size / slowest
 
-
-def hierarchical_s(grid: Grid, size: float) -> float:
-    """Hierarchical AllGather or ReduceScatter: (y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B)."""
-    along_rails = (grid.y - 1) * size / (grid.n * grid.nic)
-    return along_rails + (grid.x - 1) * size / (grid.x * grid.hb)
+    def steps(self, grid: Grid) -> int:
+        """Each shard travels to all other GPUs."""
+        return grid.n - 1
 
 
-def all_to_all_s(algorithm: str, kind: FabricKind, grid: Grid, pair: float) -> float:
-    """All-to-all with `pair` bytes for each ordered pair (section IV-B).
+class Hierarchical(ClosedForm):
+    """A hierarchical AllGather or ReduceScatter."""
 
-    Two steps, one after the other: x(y-1)D/C_S + y(x-1)D/C_F. Direct: the longer of both, where
-    the HB links of a rail-only fabric also carry what is forwarded, y(x-1) instead of x-1.
-    """
-    nic = grid.x * (grid.y - 1) * pair / grid.nic
-    forwarded = grid.y * (grid.x - 1) * pair / grid.hb
-    if algorithm == "two-step":
-        return nic + forwarded
-    own = (grid.x - 1) * pair / grid.hb
-    return max(nic, forwarded if kind is FabricKind.RAIL_ONLY else own)
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """(y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B)."""
+        along_rails = (grid.y - 1) * size / (grid.n * grid.nic)
+        return along_rails + (grid.x - 1) * size / (grid.x * grid.hb)
+
+    def steps(self, grid: Grid) -> int:
+        """To the other GPUs of the domain, and to those of the rail."""
+        return grid.x - 1 + grid.y - 1
+
+
+@dataclass(frozen=True)
+class Twice(ClosedForm):
+    """An AllReduce: a ReduceScatter, then an AllGather that takes as long."""
+
+    once: ClosedForm
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """Twice the time of either."""
+        return 2 * self.once.completion_s(kind, grid, size)
+
+    def steps(self, grid: Grid) -> int:
+        """Twice the steps of either."""
+        return 2 * self.once.steps(grid)
+
+
+class TwoStep(ClosedForm):
+    """A two-step all-to-all: within the domains, then along the rails (section IV-B)."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """x(y-1)D/C_S + y(x-1)D/C_F, with D bytes for each ordered pair."""
+        pair = size / grid.n
+        return _along_rails_s(grid, pair) + _within_domains_s(grid, grid.y * pair)
+
+    def steps(self, grid: Grid) -> int:
+        """To the other GPUs of the domain, then to those of the rail."""
+        return grid.x - 1 + grid.y - 1
+
+
+class Direct(ClosedForm):
+    """A direct all-to-all, which uses NICs and HB links at the same time (section IV-B)."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """The longer of x(y-1)D/C_S and (x-1)D/C_F, with D bytes for each ordered pair.
+
+        The HB links of a rail-only fabric also carry what is forwarded: y(x-1) instead of x-1.
+        """
+        pair = size / grid.n
+        carried = grid.y * pair if kind is FabricKind.RAIL_ONLY else pair
+        return max(_along_rails_s(grid, pair), _within_domains_s(grid, carried))
+
+    def steps(self, grid: Grid) -> int:
+        """To the GPUs of other domains, and meanwhile to those of the same one."""
+        return max(grid.x * (grid.y - 1), grid.x - 1)
+
+    def transfers(self, grid: Grid) -> int:
+        """One for each ordered pair."""
+        return grid.n * (grid.n - 1)
+
+
+def _along_rails_s(grid: Grid, pair: float) -> float:
+    """Time for `pair` bytes from a GPU to each GPU of all other domains, by its NIC."""
+    return grid.x * (grid.y - 1) * pair / grid.nic
+
+
+def _within_domains_s(grid: Grid, each: float) -> float:
+    """Time for `each` bytes from a GPU to each other GPU of its domain."""
+    return (grid.x - 1) * each / grid.hb
 
 
 def two_step_slowdown(grid: Grid) -> float:
     """Slowdown of rail-only over rail-optimized: [y(x-1)]/[x(y-1)] · C_S/C_F, about C_S/C_F."""
     return grid.y * (grid.x - 1) / (grid.x * (grid.y - 1)) * grid.nic / grid.hb
-
-
-def steps(collective: Collective, algorithm: str, grid: Grid) -> int:
-    """The number of transfers that run one after the other."""
-    if collective is Collective.ALL_TO_ALL and algorithm == "direct":
-        return max(grid.x * (grid.y - 1), grid.x - 1)
-    once = grid.n - 1 if algorithm == "ring" else grid.x - 1 + grid.y - 1
-    return 2 * once if collective is Collective.ALL_REDUCE else once
-
-
-def transfers(collective: Collective, algorithm: str, grid: Grid) -> int:
-    """How many transfers there are: every GPU sends one in each step."""
-    if collective is Collective.ALL_TO_ALL and algorithm == "direct":
-        return grid.n * (grid.n - 1)
-    return grid.n * steps(collective, algorithm, grid)

@@ -174,7 +174,7 @@ def initial_chunks(collective: Collective, gpus: int, rank: int) -> Iterable[int
             return (rank,)
         case Collective.ALL_TO_ALL:
             return range(rank * gpus, (rank + 1) * gpus)
-        case _:
+        case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
             return range(gpus)
 
 

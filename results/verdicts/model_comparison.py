@@ -130,9 +130,16 @@ class CaseResult:
     @property
     def busbw_gbyte_per_s(self) -> float:
         """Bus bandwidth: the load of the busiest link in an ideal ring (nccl-tests)."""
-        factor = (self.work.gpus - 1) / self.work.gpus
-        doubled = self.work.collective is Collective.ALL_REDUCE
-        return self.algbw_gbyte_per_s * factor * (2 if doubled else 1)
+        return self.algbw_gbyte_per_s * busbw_factor(self.work.collective, self.work.gpus)
+
+
+def busbw_factor(collective: Collective, gpus: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    match collective:
+        case Collective.ALL_REDUCE:
+            return 2 * (gpus - 1) / gpus
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+            return (gpus - 1) / gpus
 
 
 class Mismatch(ValueError):

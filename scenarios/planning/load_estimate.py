@@ -6,12 +6,12 @@ from functools import lru_cache
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, need
-from model.prediction.closed_forms import Grid, completion_s, steps, transfers
+from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.load import SLICES, Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
 from model.workload.schedule import Collective
 from scenarios.spec.scenario import Case
-from traffic_gen.workloads.collectives import build_transfers
+from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers
 
 # Larger fabrics are estimated from a smaller one of their kind, with the same load for each GPU.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
@@ -37,8 +37,12 @@ class Work:
     @property
     def full_s(self) -> float:
         """Bandwidth term of the completion time on the real platform, without headers."""
-        kind = self.spec.kind
-        return completion_s(self.collective, self.algorithm, kind, self.grid, self.size_bytes)
+        return self.closed_form.completion_s(self.spec.kind, self.grid, self.size_bytes)
+
+    @property
+    def closed_form(self) -> ClosedForm:
+        """The closed form of the algorithm."""
+        return ALGORITHMS[self.collective, self.algorithm].closed_form
 
 
 def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: float) -> Work:
@@ -95,13 +99,13 @@ def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
     """Scale a profile to the larger fabric's time and transfers, at the same bytes/s per GPU."""
     stretch = job.full_s / small.full_s
     more = stretch * job.grid.n / small.grid.n
-    each = transfers(job.collective, job.algorithm, job.grid) / SLICES
+    each = job.closed_form.transfers(job.grid) / SLICES
     return replace(
         found,
         completion_s=found.completion_s * stretch,
         size_bytes={key: tuple(p * more for p in parts) for key, parts in found.size_bytes.items()},
         transfers=(each,) * SLICES,
-        steps=steps(job.collective, job.algorithm, job.grid),
+        steps=job.closed_form.steps(job.grid),
     )
 
 

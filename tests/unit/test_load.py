@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.prediction.closed_forms import Grid, steps, transfers
+from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict
 from model.prediction.load import (
     Profile,
@@ -21,7 +21,13 @@ from model.prediction.machine import HopKind
 from model.workload.schedule import Collective
 from scenarios.planning.load_estimate import estimate, work
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule, build_transfers
+from traffic_gen.workloads.collectives import (
+    ALGORITHMS,
+    Algorithm,
+    build_schedule,
+    build_transfers,
+    ring_all_gather,
+)
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(FabricKind)
@@ -75,8 +81,20 @@ def test_the_formulas_count_transfers_and_steps(
 ) -> None:
     sent = build_transfers(*algorithm, *shape, 10_000)
     grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1)
-    assert len(sent) == transfers(*algorithm, grid)
-    assert longest_chain(sent) == steps(*algorithm, grid)
+    closed_form = ALGORITHMS[algorithm].closed_form
+    assert len(sent) == closed_form.transfers(grid)
+    assert longest_chain(sent) == closed_form.steps(grid)
+
+
+def test_an_algorithm_without_its_formulas_cannot_be_entered() -> None:
+    class Timeless(ClosedForm):
+        def steps(self, grid: Grid) -> int:
+            return 1
+
+    with pytest.raises(TypeError, match="closed_form"):
+        Algorithm(ring_all_gather)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="completion_s"):
+        Timeless()  # type: ignore[abstract]
 
 
 @given(ALGORITHM, KIND, st.floats(1, 1e5), st.floats(1, 1e3))

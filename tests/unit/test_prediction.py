@@ -18,7 +18,7 @@ from model.fabric.shaping import (
 )
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
-from model.prediction.closed_forms import Grid, completion_s, two_step_slowdown
+from model.prediction.closed_forms import Grid, two_step_slowdown
 from model.prediction.fluid import (
     PathClass,
     Prediction,
@@ -68,7 +68,8 @@ def test_closed_forms_hold_for_large_sizes(
     schedule = build_schedule(*named, y, x, LARGE)
     fabric = topology.spec
     grid = Grid(x, y, fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8)
-    closed_s = completion_s(*named, kind, grid, wire_bytes(1) * schedule.size_bytes)
+    size = wire_bytes(1) * schedule.size_bytes
+    closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, size)
     assert predicted(schedule, topology).completion_s == pytest.approx(closed_s, rel=0.02)
 
 

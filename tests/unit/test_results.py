@@ -20,7 +20,14 @@ from model.workload.schedule import Collective, Schedule
 from results.documents.run import run_object
 from results.store.runs import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
 from results.tables.run import human_bytes, human_seconds, print_run
-from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, Thresholds, compare
+from results.verdicts.model_comparison import (
+    CaseResult,
+    Measured,
+    Mismatch,
+    Thresholds,
+    busbw_factor,
+    compare,
+)
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
@@ -115,6 +122,20 @@ def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     assert case.algbw_gbyte_per_s == pytest.approx(real_bytes / real_s / 1e9)
     assert case.busbw_gbyte_per_s == pytest.approx(case.algbw_gbyte_per_s * 2 * 3 / 4)
     assert result().busbw_gbyte_per_s == pytest.approx(result().algbw_gbyte_per_s * 3 / 4)
+
+
+BUSBW_FACTORS_OF_4 = {
+    Collective.ALL_REDUCE: 3 / 2,
+    Collective.ALL_GATHER: 3 / 4,
+    Collective.REDUCE_SCATTER: 3 / 4,
+    Collective.ALL_TO_ALL: 3 / 4,
+}
+
+
+@pytest.mark.parametrize("collective", Collective)
+def test_every_collective_has_its_own_bus_bandwidth(collective: Collective) -> None:
+    """The table of PERFORMANCE.md of nccl-tests, for 4 GPUs; Broadcast and Reduce would have 1."""
+    assert busbw_factor(collective, 4) == BUSBW_FACTORS_OF_4[collective]
 
 
 def both_fabrics() -> list[CaseResult]:

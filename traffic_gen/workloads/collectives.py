@@ -8,10 +8,10 @@ the same channel: one at a time on its HB link, and one at a time on its NIC.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from model.prediction import closed_forms as closed
 from model.workload.schedule import Collective, Schedule, Transfer, pair_chunk
 
-ELEMENT_BYTES = 8  # `--verify` sends numbers of this size, so chunks are a multiple of it
-
+ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 
 Chunks = Callable[[int, int], Iterable[int]]  # (source, destination) -> the chunks to send
 Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
@@ -102,7 +102,12 @@ class Builder:
         return {rank: [transfer] for rank, transfer in arrived.items()}
 
 
-Algorithm = Callable[[Builder], None]
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm of a collective: the function that builds its transfers, and its closed form."""
+
+    build: Callable[[Builder], None]
+    closed_form: closed.ClosedForm
 
 
 def build_schedule(
@@ -129,7 +134,7 @@ def build_transfers(
 ) -> tuple[Transfer, ...]:
     """Build the same transfers without verification, which takes half a minute for 256 GPUs."""
     builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
-    ALGORITHMS[collective, algorithm](builder)
+    ALGORITHMS[collective, algorithm].build(builder)
     return tuple(builder.transfers)
 
 
@@ -201,14 +206,20 @@ def two_step_all_to_all(build: Builder) -> None:
 
 
 ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
-    (Collective.ALL_REDUCE, "ring"): ring_all_reduce,
-    (Collective.ALL_REDUCE, "hierarchical"): hierarchical_all_reduce,
-    (Collective.ALL_GATHER, "ring"): ring_all_gather,
-    (Collective.ALL_GATHER, "hierarchical"): hierarchical_all_gather,
-    (Collective.REDUCE_SCATTER, "ring"): ring_reduce_scatter,
-    (Collective.REDUCE_SCATTER, "hierarchical"): hierarchical_reduce_scatter,
-    (Collective.ALL_TO_ALL, "direct"): direct_all_to_all,
-    (Collective.ALL_TO_ALL, "two-step"): two_step_all_to_all,
+    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.Twice(closed.Ring())),
+    (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
+        hierarchical_all_reduce, closed.Twice(closed.Hierarchical())
+    ),
+    (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.Ring()),
+    (Collective.ALL_GATHER, "hierarchical"): Algorithm(
+        hierarchical_all_gather, closed.Hierarchical()
+    ),
+    (Collective.REDUCE_SCATTER, "ring"): Algorithm(ring_reduce_scatter, closed.Ring()),
+    (Collective.REDUCE_SCATTER, "hierarchical"): Algorithm(
+        hierarchical_reduce_scatter, closed.Hierarchical()
+    ),
+    (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.Direct()),
+    (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TwoStep()),
 }
 
 
