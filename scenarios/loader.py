@@ -5,7 +5,7 @@ All problems are collected and reported at once, each with its file, line and ke
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from scenarios.planning.resolver import resolve
 from scenarios.spec.issues import Issue, Place
 from scenarios.spec.messages import nearest_key, wording
 from scenarios.spec.old_keys import current, rename_old_keys
-from scenarios.spec.scenario import Scenario
+from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
 
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
@@ -99,7 +99,12 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     problems += [_reported(source, issue) for issue in found]
     if problems or scenario is None:
         raise InputError(*problems)
-    return scenario
+    return replace(scenario, cases=tuple(_placed(source, case) for case in scenario.cases))
+
+
+def _placed(source: Source, case: Case) -> Case:
+    """Add to a case where its workload is, for messages."""
+    return replace(case, where=source.where(("workloads", case.workload)))
 
 
 def _reported(source: Source, issue: Issue) -> Problem:

@@ -17,13 +17,11 @@ from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
-from scenarios.spec.scenario import Case
 from testbed.fabric.links import Counters
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from traffic_gen.agents import agent
 from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_ticks
-from traffic_gen.workloads.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import ping_pong
 
 AGENT = Path(agent.__file__)
@@ -100,11 +98,3 @@ def experiment(spec: FabricSpec, kind: ProxyKind, lock: RunLock) -> Iterator[Exp
             fabric = Experiment(topology, bed, agents, up_s, job_placement(spec))
             fabric.rearrange(fabric.placement)
             yield fabric
-
-
-def case_schedule(case: Case, topology: Topology) -> Schedule:
-    """The verified schedule of a case."""
-    spec = topology.spec
-    return build_schedule(
-        case.collective, case.algorithm, spec.job_domains, spec.job_size, case.emulated_bytes
-    )

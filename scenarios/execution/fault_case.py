@@ -23,9 +23,10 @@ from scenarios.execution.convergence import (
     has_detected,
     wait_until_converged,
 )
-from scenarios.execution.emulation import Experiment, case_schedule
+from scenarios.execution.emulation import Experiment
 from scenarios.execution.fault_timeline import FaultTimeline, break_component, moment_s
 from scenarios.execution.observer import observing
+from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
@@ -58,7 +59,7 @@ class FaultCase:
         self.faults = self.scenario.faults[case.kind]
         self.job = self.scenario.job
         self.injector = FaultInjector(fabric.bed)
-        self.schedule = case_schedule(case, fabric.topology)
+        self.schedule = case_schedule(case, fabric.topology.spec)
         self.home = fabric.placement
 
     def execute(self) -> FaultImpact:
@@ -90,7 +91,8 @@ class FaultCase:
         if begin_s >= end_s:
             raise EmulationError(
                 f"{self.case.name}: {fault.name} at {begin_s:g} s comes too late: the execution "
-                f"takes {end_s:.3f} s; break it earlier, or send more (workloads.0.size_scale)"
+                f"takes {end_s:.3f} s; break it earlier, or send more "
+                f"(workloads.{self.case.workload}.size_scale)"
             )
         return begin_s
 

@@ -24,12 +24,13 @@ from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.case import Measuring
-from scenarios.execution.emulation import Experiment, case_schedule, experiment
+from scenarios.execution.emulation import Experiment, experiment
 from scenarios.execution.fault_case import FaultCase
 from scenarios.execution.host_facts import environment
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.progress import Listener
+from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -101,7 +102,7 @@ class Run:
         return verify_object(self.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
-        schedule = case_schedule(case, fabric.topology)
+        schedule = case_schedule(case, fabric.topology.spec)
         warmup = self.scenario.warmup
         return self.measuring.measure(case.name, case.size_scale, schedule, fabric, warmup)
 

@@ -17,17 +17,14 @@ from scenarios.spec.schema import ScenarioFile
 def admission_issues(
     file: ScenarioFile,
     fabrics: Sequence[FabricSpec],
-    cases: Sequence[tuple[int, Case]],
+    cases: Sequence[Case],
     machine: Machine,
 ) -> list[Issue]:
-    """Issues of rates and steps that this machine cannot carry.
-
-    `cases` pairs each case with the number of its workload.
-    """
+    """Issues of rates and steps that this machine cannot carry."""
     specs = {spec.kind: spec for spec in fabrics}
-    issues = list(_rate_issues(file, specs.values(), [case for _, case in cases], machine))
-    for number, case in () if issues else cases:
-        issues += _step_issues(file, number, case, specs[case.kind], machine)
+    issues = list(_rate_issues(file, specs.values(), cases, machine))
+    for case in () if issues else cases:
+        issues += _step_issues(file, case, specs[case.kind], machine)
     return issues
 
 
@@ -63,7 +60,7 @@ def _worst(
 
 
 def _step_issues(
-    file: ScenarioFile, number: int, case: Case, spec: FabricSpec, machine: Machine
+    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine
 ) -> Iterator[Issue]:
     """Yield an issue if steps are too short for timers, or transfers too many for the agents."""
     scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
@@ -78,8 +75,10 @@ def _step_issues(
         f"need {agents:.0%} of this machine's cores"
     )
     dilation = auto_time_dilation(work_of(case, spec), scale, machine).value
-    if "time_dilation" in file.workloads[number].model_fields_set:
-        yield Issue(("workloads", number, "time_dilation"), what, f"use {round_up(dilation):g}")
+    if "time_dilation" in file.workloads[case.workload].model_fields_set:
+        yield Issue(
+            ("workloads", case.workload, "time_dilation"), what, f"use {round_up(dilation):g}"
+        )
     else:
         use = f"use {max(1.0, scale / dilation):.6g}"
-        yield Issue(("workloads", number, "size_scale"), what, use)
+        yield Issue(("workloads", case.workload, "size_scale"), what, use)

@@ -10,11 +10,10 @@ from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.load import SLICES, Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
 from model.workload.schedule import Collective
+from scenarios.planning.schedules import stand_in
 from scenarios.spec.scenario import Case
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers
 
-# Larger fabrics are estimated from a smaller one of their kind, with the same load for each GPU.
-LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
 
@@ -82,13 +81,14 @@ def estimate(job: Work) -> Profile:
 
 
 def _stand_in(job: Work) -> Work:
-    """The same work on a fabric that is small enough to follow each transfer."""
+    """The same work on a fabric of the same kind, small enough to follow each transfer."""
     spec = job.spec
-    domains = min(spec.domains, LARGEST_DOMAINS)
+    shape = spec.domains, spec.domain_size
+    domains, domain_size = stand_in(job.collective, job.algorithm, shape)
     smaller = replace(
         spec,
         domains=domains,
-        domain_size=min(spec.domain_size, LARGEST_SIZE),
+        domain_size=domain_size,
         spines=max(1, round(spec.spines * domains / spec.domains)),
         rail_leaves=min(spec.rail_leaves, domains),
     )

@@ -10,11 +10,8 @@ from model.prediction.fluid import path_class, predict
 from model.prediction.load import Load, Profile, crossed_paths, profile
 from model.prediction.machine import Machine
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
+from scenarios.planning.schedules import EXACT_UP_TO_GPUS, case_schedule
 from scenarios.spec.scenario import Case, Scenario
-from traffic_gen.workloads.collectives import build_schedule
-
-# For more GPUs, predicting and verifying the schedule takes too long for a plan.
-EXACT_UP_TO_GPUS = 32
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan
 def _followed(case: Case, spec: FabricSpec) -> Profile:
     """Profile of a case by the model's prediction, without latencies."""
     topology = build_topology(spec)
-    shape = spec.job_domains, spec.job_size, case.emulated_bytes
-    schedule = build_schedule(case.collective, case.algorithm, *shape)
+    schedule = case_schedule(case, spec)
     paths = crossed_paths(schedule.transfers, topology)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     arrival_s = predict(schedule, topology, latency_s).arrival_s

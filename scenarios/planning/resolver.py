@@ -17,6 +17,7 @@ from scenarios.planning.emulated_fabric import (
     fabric_spec,
     sized_case,
 )
+from scenarios.planning.schedules import schedule_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.repeats import AUTO, Repeats
@@ -41,6 +42,8 @@ def resolve(
         machine = None
     issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
     issues += [*entry_issues(file), *recovery_issues(file)]
+    if not issues:
+        issues = list(schedule_issues(file))
     if issues:
         return None, issues
     scale = bandwidth_scale(file, machine)
@@ -56,12 +59,11 @@ def resolve(
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
     ]
-    cases = _distinct(tuple(case for _, (case, _) in sized))
+    cases = _distinct(tuple(replace(case, workload=number) for number, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
     issues = [*_repeated_cases(cases), *_size_issues(cases)]
     if machine is not None and not file.allow_overload:
-        numbered = [(number, case) for (number, _), case in zip(sized, cases, strict=True)]
-        issues += admission_issues(file, fabrics, numbered, machine)
+        issues += admission_issues(file, fabrics, cases, machine)
     issues += [issue for _, found in broken.values() for issue in found]
     scenario = Scenario(
         name=file.name or default_name,

@@ -16,7 +16,8 @@ from scenarios.spec.schema import Expect, Job
 class Case:
     """One collective with one algorithm on one kind of fabric.
 
-    `size_bytes` is the real size; `size_bytes / size_scale` is sent.
+    `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
+    its entry in the scenario, `where` the entry's file, line and key for messages.
     """
 
     name: str
@@ -26,6 +27,8 @@ class Case:
     size_name: str
     size_bytes: float
     size_scale: float
+    workload: int = 0
+    where: str = field(default="", compare=False)
 
     @property
     def emulated_bytes(self) -> int:

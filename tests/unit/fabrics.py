@@ -1,11 +1,14 @@
 """Fabrics and schedules for property tests."""
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from model.fabric.health import Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
+from model.workload.schedule import Collective, ScheduleError
+from traffic_gen.workloads.collectives import require_accepted
 
 
 def spec(
@@ -29,6 +32,14 @@ def spec(
         seed=seed,
         rail_leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
     )
+
+
+def assume_accepted(named: tuple[Collective, str], domains: int, domain_size: int) -> None:
+    """Leave out a grid of GPUs that the algorithm refuses."""
+    try:
+        require_accepted(*named, domains, domain_size)
+    except ScheduleError:
+        assume(False)
 
 
 def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
+from model.workload.schedule import Collective
+from tests.unit.fabrics import assume_accepted
 from traffic_gen.iperf3 import Flow, bytes_by_pair, parse, rounds
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
@@ -15,9 +17,10 @@ SIZES = st.integers(2, 5)
 
 @given(st.sampled_from(sorted(ALGORITHMS)), SIZES, SIZES)
 def test_in_a_round_each_rank_sends_to_one_and_receives_from_one(
-    algorithm: tuple[str, str], domains: int, domain_size: int
+    algorithm: tuple[Collective, str], domains: int, domain_size: int
 ) -> None:
-    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)  # type: ignore[arg-type]
+    assume_accepted(algorithm, domains, domain_size)
+    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
     sizes = bytes_by_pair(schedule)
     for pairs in rounds(sizes, domains, domain_size):
         sources, destinations = zip(*pairs, strict=True)
@@ -27,9 +30,10 @@ def test_in_a_round_each_rank_sends_to_one_and_receives_from_one(
 
 @given(st.sampled_from(sorted(ALGORITHMS)), SIZES, SIZES)
 def test_rounds_carry_every_byte_of_the_schedule_once(
-    algorithm: tuple[str, str], domains: int, domain_size: int
+    algorithm: tuple[Collective, str], domains: int, domain_size: int
 ) -> None:
-    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)  # type: ignore[arg-type]
+    assume_accepted(algorithm, domains, domain_size)
+    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
     sizes = bytes_by_pair(schedule)
     carried = [pair for pairs in rounds(sizes, domains, domain_size) for pair in pairs]
     assert sorted(carried) == sorted(sizes)
@@ -38,7 +42,7 @@ def test_rounds_carry_every_byte_of_the_schedule_once(
 
 
 def test_a_pairwise_exchange_is_one_round_for_each_of_its_steps() -> None:
-    sizes = bytes_by_pair(build_schedule(*("all-to-all", "two-step"), 4, 4, 100_000))  # type: ignore[arg-type]
+    sizes = bytes_by_pair(build_schedule(Collective.ALL_TO_ALL, "two-step", 4, 4, 100_000))
     assert [len(pairs) for pairs in rounds(sizes, 4, 4)] == [16] * 6
 
 

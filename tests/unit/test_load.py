@@ -20,6 +20,7 @@ from model.prediction.load import (
 from model.prediction.machine import HopKind
 from model.workload.schedule import Collective
 from scenarios.planning.load_estimate import estimate, work
+from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.collectives import (
     ALGORITHMS,
@@ -38,6 +39,7 @@ SHAPE = st.tuples(st.integers(2, 4), st.integers(1, 4))
 def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     algorithm: tuple[Collective, str], kind: FabricKind, shape: tuple[int, int], exact: bool
 ) -> None:
+    assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = build_schedule(*algorithm, *shape, 100_000)
     paths = crossed_paths(schedule.transfers, topology)
@@ -66,6 +68,7 @@ def totals(found: Profile) -> dict[HopKind, float]:
 def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
     algorithm: tuple[Collective, str], kind: FabricKind, shape: tuple[int, int]
 ) -> None:
+    assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = build_schedule(*algorithm, *shape, 40_000_000)
     paths = crossed_paths(schedule.transfers, topology)
@@ -79,6 +82,7 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
 def test_the_formulas_count_transfers_and_steps(
     algorithm: tuple[Collective, str], shape: tuple[int, int]
 ) -> None:
+    assume_accepted(algorithm, *shape)
     sent = build_transfers(*algorithm, *shape, 10_000)
     grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1)
     closed_form = ALGORITHMS[algorithm].closed_form

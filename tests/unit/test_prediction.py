@@ -31,7 +31,7 @@ from model.prediction.fluid import (
 )
 from model.routing.paths import Unreachable
 from model.workload.schedule import Collective, Schedule
-from tests.unit.fabrics import fabrics_with_failures, spec, topologies
+from tests.unit.fabrics import assume_accepted, fabrics_with_failures, spec, topologies
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
@@ -48,6 +48,7 @@ def predicted(schedule: Schedule, topology: Topology, latency_s: float = 0.0) ->
 def test_never_below_the_lower_bound(
     named: tuple[Collective, str], topology: Topology, size: int
 ) -> None:
+    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
     schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, size)
     prediction = predicted(schedule, topology)
     assert prediction.completion_s >= prediction.lower_bound_s - 1e-9
@@ -64,6 +65,7 @@ def test_closed_forms_hold_for_large_sizes(
 ) -> None:
     """Domains are a multiple of the domain size, so that the ring's edges keep their rails."""
     x, y = shape
+    assume_accepted(named, y, x)
     topology = build_topology(spec(kind, y, x, spines=y))
     schedule = build_schedule(*named, y, x, LARGE)
     fabric = topology.spec
@@ -78,6 +80,7 @@ def test_latency_and_size_only_make_it_longer(
     named: tuple[Collective, str], topology: Topology
 ) -> None:
     shape = topology.spec.domains, topology.spec.domain_size
+    assume_accepted(named, *shape)
     small, large = (build_schedule(*named, *shape, size) for size in (LARGE // 10, LARGE))
     assert predicted(small, topology).completion_s < predicted(large, topology).completion_s
     assert (
@@ -146,6 +149,7 @@ def one_pair() -> tuple[Schedule, Topology]:
 def test_an_epoch_that_changes_nothing_changes_nothing(
     named: tuple[Collective, str], topology: Topology, when: list[float]
 ) -> None:
+    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
     schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, LARGE)
     plain = through(schedule, Epoch(topology))
     begins = sorted(part * plain.completion_s for part in when)
@@ -163,6 +167,7 @@ def test_a_failure_counts_from_when_it_is(
     and another order of waiting transfers. Backup paths may even be faster for a moment.
     """
     topology, health = case
+    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
     schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, LARGE)
     healthy = through(schedule, Epoch(topology))
     end_s = healthy.completion_s

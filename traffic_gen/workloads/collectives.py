@@ -6,10 +6,11 @@ the same channel: one at a time on its HB link, and one at a time on its NIC.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from model.prediction import closed_forms as closed
-from model.workload.schedule import Collective, Schedule, Transfer, pair_chunk
+from model.workload.schedule import Collective, Schedule, ScheduleError, Transfer, pair_chunk
 
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 
@@ -104,7 +105,10 @@ class Builder:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of a collective: the function that builds its transfers, and its closed form."""
+    """An algorithm of a collective: the function that builds its transfers, and its closed form.
+
+    The function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
+    """
 
     build: Callable[[Builder], None]
     closed_form: closed.ClosedForm
@@ -132,10 +136,35 @@ def build_schedule(
 def build_transfers(
     collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
 ) -> tuple[Transfer, ...]:
-    """Build the same transfers without verification, which takes half a minute for 256 GPUs."""
+    """Build the same transfers without verification, which takes half a minute for 256 GPUs.
+
+    Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
+    """
     builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
     ALGORITHMS[collective, algorithm].build(builder)
+    if not builder.transfers:
+        raise ScheduleError("no GPU sends anything")
     return tuple(builder.transfers)
+
+
+def require_accepted(
+    collective: Collective, algorithm: str, domains: int, domain_size: int
+) -> None:
+    """Raise the algorithm's `ScheduleError` if it refuses a grid; cheap for a grid of any size."""
+    with suppress(_Begun):
+        ALGORITHMS[collective, algorithm].build(_Trial(domains, domain_size, ELEMENT_BYTES))
+
+
+class _Begun(Exception):
+    """An algorithm sends, so it has accepted the grid."""
+
+
+class _Trial(Builder):
+    """A builder that ends at the first transfer."""
+
+    def send(self, *_: object, **__: object) -> int:
+        """End the trial."""
+        raise _Begun
 
 
 def _chunk_bytes(gpus: int, size_bytes: int) -> int:
