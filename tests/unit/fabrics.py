@@ -34,12 +34,18 @@ def spec(
     )
 
 
-def assume_accepted(named: tuple[Collective, str], domains: int, domain_size: int) -> None:
-    """Leave out a grid of GPUs that the algorithm refuses."""
+def accepts(named: tuple[Collective, str], domains: int, domain_size: int) -> bool:
+    """Whether an algorithm can serve a grid of GPUs."""
     try:
         require_accepted(*named, domains, domain_size)
     except ScheduleError:
-        assume(False)
+        return False
+    return True
+
+
+def assume_accepted(named: tuple[Collective, str], domains: int, domain_size: int) -> None:
+    """Leave out of a property test a grid of GPUs that the algorithm refuses."""
+    assume(accepts(named, domains, domain_size))
 
 
 def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:

