@@ -35,7 +35,15 @@ class FaultMode(StrEnum):
     KILL = "kill"
 
 
-_LINK = frozenset(FaultMode) - {FaultMode.KILL}
+_LINK = frozenset(
+    {
+        FaultMode.DOWN,
+        FaultMode.BLACKHOLE,
+        FaultMode.BLACKHOLE_ONE_WAY,
+        FaultMode.DEGRADE,
+        FaultMode.FLAP,
+    }
+)
 _SWITCH = frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE, FaultMode.KILL})
 POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.NIC_LINK: _LINK,
@@ -116,8 +124,6 @@ def chosen(topology: Topology, component: Component, count: int, seed: int) -> t
 
 def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
     """Names of the links that a fault affects."""
-    if fault.component is Component.CONTROLLER:
-        return frozenset()
     if fault.target in topology.link_by_name:
         return frozenset({fault.target})
     return frozenset(
@@ -126,11 +132,30 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 
 
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
-    """Names of the switches or GPUs that a fault affects; empty for a fault of a link."""
-    if fault.component is Component.DOMAIN:
-        domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
-        return tuple(gpu.name for gpu in topology.domain(domain))
-    return () if fault.target in topology.link_by_name else (fault.target,)
+    """Names of the switches or GPUs that a fault affects; empty for a link or the controller."""
+    match fault.component:
+        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.CONTROLLER:
+            return ()
+        case Component.RAIL_SWITCH | Component.SPINE_SWITCH | Component.HB_SWITCH | Component.GPU:
+            return (fault.target,)
+        case Component.DOMAIN:
+            domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
+            return tuple(gpu.name for gpu in topology.domain(domain))
+
+
+def loses_links(mode: FaultMode) -> bool:
+    """Whether the links of a broken component carry nothing, or else less than before."""
+    match mode:
+        case (
+            FaultMode.DOWN
+            | FaultMode.BLACKHOLE
+            | FaultMode.BLACKHOLE_ONE_WAY
+            | FaultMode.FLAP
+            | FaultMode.KILL
+        ):
+            return True
+        case FaultMode.DEGRADE:
+            return False
 
 
 def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
@@ -139,8 +164,8 @@ def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
     rates_bps: dict[str, int] = {}
     for fault in faults:
         links = broken_links(topology, fault)
-        if fault.rate_bps is None:
+        if loses_links(fault.mode):
             failed |= links
-        else:
+        elif fault.rate_bps is not None:
             rates_bps |= dict.fromkeys(links, fault.rate_bps)
     return drain(topology, Health(frozenset(failed), rates_bps))

@@ -117,13 +117,15 @@ def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
 def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:
     """Break a fault's component in the fault's mode; return the undo function."""
     mode = FaultMode.DOWN if fault.mode is FaultMode.FLAP else fault.mode
-    if fault.component is Component.CONTROLLER:
-        return injector.kill_controller()
-    if fault.target in topology.link_by_name:
-        return injector.break_link(topology.link_by_name[fault.target], mode, fault.rate_bps)
-    if fault.component in (Component.GPU, Component.DOMAIN):
-        return _all(injector.break_gpu(gpu, mode) for gpu in nodes(topology, fault))
-    return injector.break_switch(fault.target, mode)
+    match fault.component:
+        case Component.CONTROLLER:
+            return injector.kill_controller()
+        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
+            return injector.break_link(topology.link_by_name[fault.target], mode, fault.rate_bps)
+        case Component.GPU | Component.DOMAIN:
+            return _all(injector.break_gpu(gpu, mode) for gpu in nodes(topology, fault))
+        case Component.RAIL_SWITCH | Component.SPINE_SWITCH | Component.HB_SWITCH:
+            return injector.break_switch(fault.target, mode)
 
 
 def _all(undos: Iterator[Undo]) -> Undo:

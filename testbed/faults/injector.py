@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
+from typing import assert_never
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
@@ -224,14 +225,17 @@ def missing_for(mode: FaultMode) -> str | None:
 
 
 def _attempt(mode: FaultMode, netlink: IPRoute, index: int) -> None:
-    if mode in (FaultMode.BLACKHOLE, FaultMode.BLACKHOLE_ONE_WAY):
-        drop_all(netlink, index)
-        check_dropping(netlink, index)
-        drop_no_more(netlink, index)
-    elif mode is FaultMode.DEGRADE:
-        slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
-        reshape(netlink, index, slower)
-        check_shaped(netlink, index, NAME, slower)
-    else:
-        netlink.link("set", index=index, state="up")
-        netlink.link("set", index=index, state="down")
+    match mode:
+        case FaultMode.BLACKHOLE | FaultMode.BLACKHOLE_ONE_WAY:
+            drop_all(netlink, index)
+            check_dropping(netlink, index)
+            drop_no_more(netlink, index)
+        case FaultMode.DEGRADE:
+            slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
+            reshape(netlink, index, slower)
+            check_shaped(netlink, index, NAME, slower)
+        case FaultMode.DOWN | FaultMode.FLAP | FaultMode.KILL:
+            netlink.link("set", index=index, state="up")
+            netlink.link("set", index=index, state="down")
+        case _:
+            assert_never(mode)

@@ -1,12 +1,36 @@
-"""Faults that this kernel cannot make are refused before anything is brought up."""
+"""Possible faults: each mode is entered everywhere, and refused if this kernel cannot make it."""
 
 import pytest
 
 from model.errors import InputError
-from model.faults import FaultMode
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.faults import POSSIBLE, Component, Fault, FaultMode, health_under, loses_links
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
+from testbed.faults.injector import NEEDS
+from tests.unit.fabrics import spec
+
+
+def test_every_component_and_every_mode_is_possible_somewhere() -> None:
+    assert POSSIBLE.keys() == set(Component)
+    assert frozenset().union(*POSSIBLE.values()) == set(FaultMode)
+
+
+def test_every_mode_needs_something_of_the_kernel() -> None:
+    assert NEEDS.keys() == set(FaultMode)
+
+
+@pytest.mark.parametrize("mode", FaultMode)
+def test_every_mode_loses_links_or_leaves_them_a_rate(mode: FaultMode) -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    link = topology.link_by_name["d0g0--rail0"]
+    fault = Fault(Component.NIC_LINK, mode, link.name, rate_bps=link.rate_bps - 1)
+    health = health_under(topology, [fault])
+    assert loses_links(mode) in (True, False)
+    assert (link.name in health.failed) is loses_links(mode)
+    assert (link.name in health.rates_bps) is not loses_links(mode)
 
 
 def lacks_blackholes(how: FaultMode) -> str | None:
