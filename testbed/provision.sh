@@ -258,6 +258,7 @@ debian_root() {
   shift
   sources=$(debian_sources)
   settings=$(mktemp)
+  chmod a+r "$settings" # without root, another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
   mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
   rm -f "$settings"
