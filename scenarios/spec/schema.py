@@ -115,7 +115,7 @@ class Fabric(Strict):
     domains: int = Field(ge=2, strict=True, description="number of HB domains, y")
     domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
     platform: Annotated[str, AfterValidator(_platform)] | None = Field(
-        default=None, description="a platform of the paper, whose bandwidths are taken"
+        default=None, description="a platform that Railbed knows, whose bandwidths are taken"
     )
     hb_rate: Rate | None = Field(
         default=None, description="instead of a platform: a GPU's rate into its HB domain"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from model.fabric.platforms import PLATFORMS
 from model.workload.schedule import Collective
+from model.workload.training_sizes import PUBLISHED_SIZES
 from traffic_gen.workloads.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,13 @@ def test_every_algorithm_is_listed() -> None:
     for collective in Collective:
         names = ", ".join(f"`{name}`" for name in algorithms_of(collective))
         assert f"| `{collective}` | {names} |" in text
+
+
+def test_every_platform_and_every_published_size_is_listed() -> None:
+    text = (ROOT / "docs" / "reference" / "scenarios.md").read_text()
+    assert f"Platforms: {', '.join(f'`{name}`' for name in PLATFORMS)} (" in " ".join(text.split())
+    sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", text, re.MULTILINE)
+    assert sizes == list(PUBLISHED_SIZES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

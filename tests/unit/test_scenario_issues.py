@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.loader import load
 
 GOOD = """\
@@ -85,13 +86,12 @@ def test_what_yaml_cannot_say(file: Path, text: str, message: str) -> None:
         (
             ("12 MB", "4096"),
             "x.yaml:9 workloads.0.size: needs a unit (B, kB, MB, GB, KiB, MiB, GiB), got '4096'; "
-            "or a published size: gpt-146b-gradients, gpt-1t-gradients, "
-            "deepspeed-moe-1.3b-all-to-all",
+            f"or a published size: {', '.join(PUBLISHED_SIZES)}",
         ),
         (
             ("12 MB", "1e400 MB"),
             "x.yaml:9 workloads.0.size: is too large, got '1e400 MB'; or a published size: "
-            "gpt-146b-gradients, gpt-1t-gradients, deepspeed-moe-1.3b-all-to-all",
+            + ", ".join(PUBLISHED_SIZES),
         ),
         (("12 MB", "[1]"), "x.yaml:9 workloads.0.size: must be text, got [1]"),
     ],

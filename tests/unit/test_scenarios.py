@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
 from model.job.recovery import RecoveryStrategy
 from model.workload.schedule import Collective
+from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.library import library
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
@@ -23,7 +25,10 @@ from scenarios.planning.load_estimate import work
 from scenarios.spec.reference import SECTIONS, reference
 from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import spec as fabric_spec
+from traffic_gen.workloads.collectives import algorithms_of
 
+*FIRST, LAST = (repr(collective.value) for collective in Collective)
+COLLECTIVES = f"{', '.join(FIRST)} or {LAST}"
 GOOD = """\
 fabric:
   domains: 4
@@ -84,8 +89,7 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
         (
             ("12 MB", "12 furlongs"),
             "x.yaml:9 workloads.0.size: unknown unit 'furlongs' in '12 furlongs'; known are B, kB, "
-            "MB, GB, KiB, MiB, GiB; or a published size: gpt-146b-gradients, gpt-1t-gradients, "
-            "deepspeed-moe-1.3b-all-to-all",
+            f"MB, GB, KiB, MiB, GiB; or a published size: {', '.join(PUBLISHED_SIZES)}",
         ),
         (
             ("domains: 4", "domains: 5000"),
@@ -107,17 +111,17 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
         (
             ("dgx-h100", "dgx-h10"),
             "x.yaml:4 fabric.platform: unknown platform 'dgx-h10'; did you mean 'dgx-h100'? known: "
-            "dgx-a100, dgx-h100, mi300x, gh200, gb200-nvl72",
+            + ", ".join(PLATFORMS),
         ),
         (
             ("algorithm: ring", "algorithm: rings"),
             "x.yaml:7 workloads.0: all-reduce has no algorithm 'rings'; did you mean 'ring'? "
-            "known: ring, hierarchical",
+            f"known: {', '.join(algorithms_of(Collective.ALL_REDUCE))}",
         ),
         (
             ("all-reduce", "all-reduse"),
-            "x.yaml:7 workloads.0.collective: must be 'all-reduce', 'all-gather', "
-            "'reduce-scatter' or 'all-to-all', got 'all-reduse'; did you mean 'all-reduce'?",
+            f"x.yaml:7 workloads.0.collective: must be {COLLECTIVES}, got 'all-reduse'; did you "
+            "mean 'all-reduce'?",
         ),
         (
             ("platform: dgx-h100", "hb_rate: 12 parsecs"),
@@ -126,8 +130,8 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
         ),
         (
             ("  platform: dgx-h100\n", ""),
-            "x.yaml:1 fabric: needs a platform, or both hb_rate and nic_rate (known: dgx-a100, "
-            "dgx-h100, mi300x, gh200, gb200-nvl72)",
+            "x.yaml:1 fabric: needs a platform, or both hb_rate and nic_rate (known: "
+            f"{', '.join(PLATFORMS)})",
         ),
     ],
 )
