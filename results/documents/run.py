@@ -77,6 +77,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "disturbed_s": list(case.others.disturbed_s),
         "disturbed_counted": case.others.disturbed_counted,
         "retransmits": case.retransmits,
+        "data_is_right": case.data_is_right,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),
         "fidelity": case.fidelity.plain(),

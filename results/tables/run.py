@@ -86,6 +86,9 @@ def _within_fabric(case: str) -> str:
 
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
+    checked = [case for case in result["cases"] if _is_checked(case)]
+    if checked:
+        yield _data(checked)
     yield ""
     yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
     yield _scales(result["cases"])
@@ -102,11 +105,24 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield fidelity_table(result["cases"])
         yield Text(LEGEND, "dim")
     yield from _reasons(result["cases"])
-    if result["slowdowns"]:
+    if result["slowdowns"] and not checked:
         yield ""
         yield Text("What rail-only costs, against rail-optimized:", "bold")
         for slowdown in result["slowdowns"]:
             yield _slowdown(slowdown)
+
+
+def _is_checked(case: dict[str, Any]) -> bool:
+    """Whether the data was checked; runs of older versions do not say."""
+    return case.get("data_is_right") is not None
+
+
+def _data(checked: list[dict[str, Any]]) -> Text:
+    """Say whether all results are right, and that the times mean nothing."""
+    times = "The agents checked them meanwhile: the times mean nothing, and no ratio is judged."
+    if wrong := [case["case"] for case in checked if not case["data_is_right"]]:
+        return Text(f"data: not all results are right, in {', '.join(wrong)}. {times}", "red")
+    return Text(f"data: all elements of all results are right. {times}", "green")
 
 
 def _scales(cases: list[dict[str, Any]]) -> Table:

@@ -31,7 +31,8 @@ class Measured:
     `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
     they count or not. `observations` are of the repeats, `None` if the machine is not judged.
     `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
-    meanwhile. `known` are doubts from before the case: undecided calibration.
+    meanwhile. `known` are doubts from before the case: undecided calibration. With `check_data`,
+    the agents checked the results meanwhile, so the times mean nothing.
     """
 
     topology: Topology
@@ -45,6 +46,7 @@ class Measured:
     epoch: Epoch | None = None
     gpus: RankGpus = ()
     known: tuple[Reason, ...] = ()
+    check_data: bool = False
 
     @property
     def set_aside(self) -> tuple[Repeat, ...]:
@@ -55,6 +57,13 @@ class Measured:
     def executions(self) -> tuple[Repeat, ...]:
         """All executions, warm-ups first."""
         return self.warmups + self.repeats + self.set_aside
+
+    @property
+    def data_is_right(self) -> bool | None:
+        """Whether every element of every result is right; `None` if they were not checked."""
+        if not self.check_data:
+            return None
+        return all(repeat.complete and not repeat.errors for repeat in self.executions)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,10 @@ class OtherExecutions:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case against the model. Times are emulated seconds; bandwidths are the real platform's."""
+    """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
+
+    `data_is_right` is `None` if the results were not checked.
+    """
 
     name: str
     work: Work
@@ -95,6 +107,7 @@ class CaseResult:
     retransmits: int
     found: tuple[Reason, ...]
     fidelity: Fidelity
+    data_is_right: bool | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -181,6 +194,7 @@ def compare(
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
         found=tuple(found),
         fidelity=fidelity,
+        data_is_right=measured.data_is_right,
     )
 
 
@@ -194,7 +208,8 @@ def judge(
 ) -> Iterator[Reason]:
     """Yield findings on the completeness, results and times of the executions."""
     yield from _failures(measured, prediction)
-    yield from _ratio(summary, prediction, limits)
+    if not measured.check_data:
+        yield from _ratio(summary, prediction, limits)
 
 
 def observed(measured: Measured) -> Fidelity:

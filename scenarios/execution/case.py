@@ -67,6 +67,7 @@ class Measuring:
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             known=self.known.get(topology.spec.kind, ()),
+            check_data=self.scenario.check_data,
         )
         return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
 

@@ -190,7 +190,15 @@ class FaultCase:
         self._break(undos)
         latency_s |= self.fabric.path_latencies_s(self.schedule)
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
-        measured = Measured(self.home.topology, self.schedule, (), (during.repeat,), 0, None)
+        measured = Measured(
+            self.home.topology,
+            self.schedule,
+            (),
+            (during.repeat,),
+            0,
+            None,
+            check_data=self.scenario.check_data,
+        )
         name = f"{self.case.name}/struck"
         return compare(name, measured, prediction, self.case.size_scale, self.scenario.thresholds)
 

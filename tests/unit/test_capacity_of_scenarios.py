@@ -145,6 +145,12 @@ def test_steps_that_are_too_short_are_refused_and_the_hint_works() -> None:
     load(QUICKSTART, [f"workloads.1.size_scale={better}"], TWO_CORES)
 
 
+def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
+    short = ["workloads.1.size_scale=1600", "fabric.kinds=[rail-only]"]
+    assert "would have steps" in refusal(short)
+    assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).check_data
+
+
 def test_overload_can_be_asked_for() -> None:
     overrides = ["fabric.bandwidth_scale=100", "allow_overload=true"]
     assert load(QUICKSTART, overrides, TWO_CORES).fabrics[0].bandwidth_scale == 100

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,7 @@ EXTRA_KEYS = [
     "disturbed_s",
     "disturbed_counted",
     "retransmits",
+    "data_is_right",
     "verdict",
     "reasons",
     "fidelity",
@@ -140,6 +142,37 @@ def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
         find_run(store, "r")
     with pytest.raises(InputError, match="no run called"):
         find_run(store, str(tmp_path))
+
+
+def checked(*repeats: Repeat) -> CaseResult:
+    """Return the result of executions whose data was checked."""
+    measured = Measured(TOPOLOGY, SCHEDULE, (), repeats, 0, None, check_data=True)
+    return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
+
+
+def test_the_ratio_of_a_run_that_checks_data_is_shown_but_not_judged() -> None:
+    case = checked(repeat(3.0))
+    assert (case.verdict, case.ratio, case.data_is_right) == (Verdict.PASS, 3.0, True)
+    lines = " ".join(printed([case, on_rail_optimized(case, 0.1, "two-step")], 80))
+    assert "3.0000" in lines
+    assert "data: all elements of all results are right" in lines
+    assert "What rail-only costs" not in lines
+
+
+@pytest.mark.parametrize(
+    "changes", [{"errors": ("rank 1: chunk 2 is wrong",)}, {"complete": False}]
+)
+def test_wrong_data_fails_and_is_said(changes: dict[str, Any]) -> None:
+    case = checked(repeat(3.0), dataclasses.replace(repeat(3.0), **changes))
+    assert (case.verdict, case.data_is_right) == (Verdict.FAIL, False)
+    assert "data: not all results are right, in rail-only/all-to-all/two-step" in " ".join(
+        printed([case], 80)
+    )
+
+
+def test_data_that_was_not_checked_is_not_called_right() -> None:
+    assert result(repeat()).data_is_right is None
+    assert not any("data:" in line for line in printed([result(repeat())], 80))
 
 
 def printed(cases: list[CaseResult], width: int) -> list[str]:
