@@ -68,9 +68,9 @@ class VirtualRun:
         """Execute the run; its folder comes into `back`. Return the program's exit code."""
         scenario = f"{self.name}.yaml"
         words = ["run", f"$RAILBED_HANDED/{scenario}", "--json", "--proxies", "process"]
-        guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE, seed=self.seed)
+        guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
         exit_code, _ = guest.execute(
-            program_job(words), {scenario: self.text}, back, shows_output=False
+            program_job(words, self.seed), {scenario: self.text}, back, shows_output=False
         )
         return exit_code
 

@@ -2,10 +2,10 @@
 
 QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
 skipped), so no deadline inside is missed because the processor is slow. Nothing that the guest sees
-depends on the host: its random numbers come from a seed, its clock starts at the same date, its
-files are in memory, its output goes to serial ports, which take each byte at once, and its results
-to memory that the host sees as a file. Two executions of the same job are the same, instruction by
-instruction.
+depends on the host: its random numbers are the same each time, its clock starts at the same date,
+its files are in memory, its output goes to serial ports, which take each byte at once, and its
+results to memory that the host sees as a file. Two executions of the same job are the same,
+instruction by instruction.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,16 +36,12 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Guest:
-    """A virtual machine: its kernel, its initrd, and Railbed's folder inside.
-
-    `seed` is of all random numbers inside.
-    """
+    """A virtual machine: its kernel, its initrd, and Railbed's folder inside."""
 
     kernel: Path
     initrd: Path
     tree: Path
     memory_mib: int = 4096
-    seed: int = 0
 
     def execute(
         self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool = True
@@ -90,7 +86,7 @@ class Guest:
         return [
             QEMU,
             *("-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1", "-cpu", PROCESSOR),
-            *("-seed", str(self.seed), "-rtc", f"base={DATE},clock=vm"),
+            *("-seed", "0", "-rtc", f"base={DATE},clock=vm"),
             *("-m", f"{self.memory_mib}M,slots=1,maxmem={self.memory_mib + RESULTS_MIB}M"),
             *("-no-reboot", "-nodefaults", "-no-user-config"),
             *("-device", "isa-debug-exit,iobase=0xf4,iosize=4"),

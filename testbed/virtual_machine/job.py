@@ -21,8 +21,10 @@ def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
     return f"{LOAD_MODULES}\n{docker}\n{shlex.join(command)}\n"
 
 
-def program_job(arguments: Sequence[str]) -> str:
+def program_job(arguments: Sequence[str], seed: int) -> str:
     """A job that executes Railbed with arguments, of which `$RAILBED_HANDED` may be a part.
+
+    `seed` is of the machine's random numbers.
 
     Addresses and hashes are those of each other execution, so that memory is used in the same way.
     """
@@ -31,5 +33,6 @@ def program_job(arguments: Sequence[str]) -> str:
         f"{LOAD_MODULES}\n"
         "echo 0 >/proc/sys/kernel/randomize_va_space\n"
         f"export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD {CLOCK_VARIABLE}=virtual\n"
+        f"python3 testbed/virtual_machine/seed.py {seed}\n"
         f".venv/bin/python -P -m scenarios {words}\n"
     )

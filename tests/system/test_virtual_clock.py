@@ -15,8 +15,8 @@ from tests.golden import GOLDEN, command, measurements
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
-# Another program or package moves every phase a little.
-WITHIN = 0.002
+# Another program or package moves every phase, as another seed does: three seeds differed by 0.8 %.
+WITHIN = 0.015
 
 
 @contextmanager

@@ -1,0 +1,29 @@
+"""Seed the kernel's random numbers (random(4)), and let a part of a second pass by the same seed.
+
+    python3 seed.py SEED
+
+Hash functions, port numbers and sequence numbers follow the random numbers; whatever repeats in the
+machine meets the program at another phase.
+"""
+
+import fcntl
+import hashlib
+import struct
+import sys
+import time
+
+RNDADDENTROPY = 0x40085203  # linux/random.h
+LONGEST_PHASE_S = 0.1
+
+
+def main(seed: str) -> None:
+    """Give the kernel 256 bits that it trusts, and sleep."""
+    bits = hashlib.sha256(seed.encode()).digest()
+    with open("/dev/urandom", "wb") as pool:
+        request = struct.pack("ii", 8 * len(bits), len(bits)) + bits
+        fcntl.ioctl(pool, RNDADDENTROPY, request)
+    time.sleep(LONGEST_PHASE_S * bits[0] / 256)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
