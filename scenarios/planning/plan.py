@@ -44,7 +44,7 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
 def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan:
     """Plan one case on its fabric."""
     exact = spec.gpus <= EXACT_UP_TO_GPUS
-    found = _followed(case, spec) if exact else estimate_of(case, spec)
+    found = followed(case, spec) if exact else estimate_of(case, spec)
     if machine is None:
         load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
     else:
@@ -52,11 +52,11 @@ def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan
     return CasePlan(case, found.completion_s, exact, load, needed)
 
 
-def _followed(case: Case, spec: FabricSpec) -> Profile:
-    """Profile of a case by the model's prediction, without latencies."""
+def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
+    """Profile of a case by the model's prediction, with the same latency of all paths."""
     topology = build_topology(spec)
     schedule = case_schedule(case, spec)
     paths = crossed_paths(schedule.transfers, topology)
-    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    latency_s = {path_class(hops): path_s for hops in paths if hops}
     arrival_s = predict(schedule, topology, latency_s).arrival_s
     return profile(schedule.transfers, paths, topology, arrival_s)

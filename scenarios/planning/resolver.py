@@ -17,6 +17,7 @@ from scenarios.planning.emulated_fabric import (
     fabric_spec,
     sized_case,
 )
+from scenarios.planning.fault_times import late_faults
 from scenarios.planning.schedules import schedule_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
 from scenarios.spec.issues import Issue
@@ -61,10 +62,10 @@ def resolve(
     ]
     cases = _distinct(tuple(replace(case, workload=number) for number, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    issues = [*_repeated_cases(cases), *_size_issues(cases)]
-    if machine is not None and not file.allow_overload:
-        issues += admission_issues(file, fabrics, cases, machine)
+    issues = [*_case_issues(file, fabrics, cases, machine)]
     issues += [issue for _, found in broken.values() for issue in found]
+    if not issues:
+        issues = list(late_faults(file, fabrics, cases))
     scenario = Scenario(
         name=file.name or default_name,
         description=file.description,
@@ -83,6 +84,19 @@ def resolve(
         chosen=_chosen(scale, depth, cases, [dilation for _, (_, dilation) in sized]),
     )
     return (None if issues else scenario), issues
+
+
+def _case_issues(
+    file: ScenarioFile,
+    fabrics: tuple[FabricSpec, ...],
+    cases: tuple[Case, ...],
+    machine: Machine | None,
+) -> Iterator[Issue]:
+    """Issues of cases that are repeated, too large, or too much for this machine."""
+    yield from _repeated_cases(cases)
+    yield from _size_issues(cases)
+    if machine is not None and not file.allow_overload:
+        yield from admission_issues(file, fabrics, cases, machine)
 
 
 def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:

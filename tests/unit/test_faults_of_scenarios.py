@@ -1,16 +1,27 @@
 """Faults in scenario files: refused entries with reasons, and the results of valid ones."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
+from model.workload.schedule import Collective
 from scenarios.library import library
 from scenarios.loader import load
-from scenarios.spec.scenario import Scenario
+from scenarios.planning.fault_times import estimated_end_s, latest_end_s
+from scenarios.planning.plan import followed
+from scenarios.planning.schedules import EXACT_UP_TO_GPUS
+from scenarios.spec.scenario import Case, Scenario
+from tests.unit.fabrics import assume_accepted, topologies
+from traffic_gen.workloads.collectives import ALGORITHMS
 
 FABRIC = """\
 fabric:
@@ -116,6 +127,77 @@ def test_what_a_recovery_strategy_needs(
 ) -> None:
     found = refused(file, faults, job, extra)
     assert any(words in problem for problem in found), found
+
+
+# Executions of the scenario take 1.24 s without latencies, in 12 steps.
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        (
+            "[{what: nic-link, at: 50}]",
+            "x.yaml:9 faults.0.at: rail-only/all-to-all/direct ends after 1.36 s at the latest, "
+            "got 50 (break it earlier, or send more in workloads.0)",
+        ),
+        (
+            "[{what: nic-link}, {what: nic-link, at_step: 12}]",
+            "x.yaml:9 faults.1.at_step: rail-only/all-to-all/direct has 12 steps, got 12 "
+            "(use at most 11)",
+        ),
+    ],
+)
+def test_a_fault_after_the_end_is_refused(file: Path, faults: str, message: str) -> None:
+    assert refused(file, faults) == [message]
+
+
+@pytest.mark.parametrize("when", ["at: 1.24", "at_step: 11"])
+def test_a_fault_before_the_end_is_accepted(file: Path, when: str) -> None:
+    assert loaded(file, f"[{{what: nic-link, {when}}}]").has_faults
+
+
+def test_a_fault_must_begin_in_the_shortest_case(file: Path) -> None:
+    loaded(file, "[{what: nic-link}]")
+    short = "{collective: all-reduce, algorithm: hierarchical, size: 40 kB, kinds: rail-optimized}"
+    more = FABRIC.format(extra="") + f"  - {short}\nfaults: [{{what: nic-link}}]\n"
+    file.write_text(more)
+    with pytest.raises(InputError) as caught:
+        load(file)
+    (problem,) = map(str, caught.value.problems)
+    assert problem.startswith("x.yaml:10 faults.0.at: rail-optimized/all-reduce/hierarchical ends")
+    assert problem.endswith("got 0.3 (the default) (break it earlier, or send more in workloads.1)")
+
+
+def test_large_fabrics_are_estimated_with_a_margin(file: Path) -> None:
+    large = FABRIC.format(extra="").replace("domains: 4", "domains: 12")
+    for at_s, wanted in ((3, True), (50, False)):
+        file.write_text(large + f"faults: [{{what: nic-link, at: {at_s}}}]\n")
+        if wanted:
+            assert load(file).fabrics[0].gpus > EXACT_UP_TO_GPUS
+        else:
+            with pytest.raises(InputError, match=r"faults.0.at: .* at the latest, got 50"):
+                load(file)
+
+
+@given(
+    st.sampled_from(sorted(ALGORITHMS)),
+    topologies(5, 4),
+    st.sampled_from([1.0, 4.0]),
+    st.sampled_from([100, 400, 3600]),
+    st.sampled_from([1e5, 1e8]),
+)
+def test_nothing_that_could_run_is_refused(
+    named: tuple[Collective, str],
+    topology: Topology,
+    oversubscription: float,
+    hb_gbit: int,
+    size: float,
+) -> None:
+    """Any fault before the end that a run may predict, by its latencies, is before both limits."""
+    fabric = replace(topology.spec, oversubscription=oversubscription, hb_rate_bps=hb_gbit * GBIT)
+    assume_accepted(named, fabric.domains, fabric.domain_size)
+    case = Case("", fabric.kind, *named, "", size, size_scale=2.0)
+    slow_s = followed(case, fabric, path_s=0.005).completion_s
+    assert slow_s <= latest_end_s(case, fabric)
+    assert slow_s <= estimated_end_s(case, fabric)
 
 
 def test_an_entry_becomes_a_fault_on_each_fabric(file: Path) -> None:

@@ -231,7 +231,7 @@ def test_the_reference_of_all_keys_is_true() -> None:
 OLD_KEYS = """\
 fabric: {domains: 2, domain_size: 2, platform: dgx-h100, kinds: rail-only}
 workloads:
-  - {collective: all-to-all, algorithm: direct, size: 1 MB}
+  - {collective: all-to-all, algorithm: direct, size: 4 MB}
 verify: true  # kept
 job:
   reaction: abort-and-restart
