@@ -5,16 +5,26 @@ from dataclasses import asdict
 from typing import Any
 
 from model.measurement.link_quality import DirectionCalibration, LinkCalibration
+from results.store.runs import folder_name
 
 
 def calibration_objects(
     fabrics: Mapping[str, Sequence[DirectionCalibration]],
 ) -> list[dict[str, Any]]:
-    """Return an object per fabric: for each link direction the counted trial, and all trials."""
+    """Return an object per fabric: for each link direction the counted trial, and all trials.
+
+    Fabrics are named by their kind, or by the case that has one of its own.
+    """
     return [
-        {"fabric": fabric, "links": [_direction_object(link) for link in links]}
+        {**_named(fabric), "links": [_direction_object(link) for link in links]}
         for fabric, links in fabrics.items()
     ]
+
+
+def _named(fabric: str) -> dict[str, str]:
+    """Return the name of the fabric's files, and of its case if it is the fabric of one."""
+    files = folder_name(fabric)
+    return {"fabric": files} if files == fabric else {"fabric": files, "case": fabric}
 
 
 def _direction_object(direction: DirectionCalibration) -> dict[str, Any]:

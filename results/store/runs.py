@@ -63,7 +63,7 @@ class RunFolder:
         self, case: str, topology: Topology, prediction: Prediction, schedule_digest: str
     ) -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
-        name = _folder_name(case)
+        name = folder_name(case)
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
         facts = {**asdict(prediction), "schedule_digest": schedule_digest}
         self._write(f"{name}/prediction.json", facts)
@@ -72,7 +72,7 @@ class RunFolder:
 
     def folder_of(self, case: str) -> Path:
         """Return the folder of a case."""
-        return self.path / _folder_name(case)
+        return self.path / folder_name(case)
 
     def add_repeat(self, case: str, repeat: Repeat) -> None:
         """Append the raw transfer records of an execution."""
@@ -92,7 +92,7 @@ class RunFolder:
 
         `disturbed` has the numbers of the executions that the machine disturbed.
         """
-        name = _folder_name(case)
+        name = folder_name(case)
         rows = [
             {
                 **vars(repeat),
@@ -121,7 +121,8 @@ class RunFolder:
         self._write("state.json", {"state": "incomplete", "cause": cause})
 
 
-def _folder_name(case: str) -> str:
+def folder_name(case: str) -> str:
+    """Return the name of a case's folder."""
     return case.replace("/", "_")
 
 

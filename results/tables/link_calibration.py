@@ -3,24 +3,43 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import Group, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-COLUMNS = ("nominal", "rate off by", "latency", "gaps off by", "trials", "")
+# Headings, and widths at least: each fabric has a table of its own, below its name.
+COLUMNS = (
+    ("", 14),
+    ("nominal", 10),
+    ("rate off by", 11),
+    ("latency", 7),
+    ("gaps off by", 11),
+    ("trials", 6),
+    ("", 9),
+)
 # Outcomes, the best first, with the colours of verdicts.
 OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
 
 
-def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a row for each class of links of each fabric, with the worst value per column."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(overflow="fold")
-    for heading in COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
+def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Group:
+    """Return a row for each class of links of each fabric, with the worst value per column.
+
+    With faults, each case has a fabric of its own, which has the case's name.
+    """
+    shown: list[Table | Text] = [_table(show_header=True)]
     for fabric in fabrics:
-        table.add_row(Text(fabric["fabric"], "bold"))
+        table = _table()
         for kind in dict.fromkeys(link["kind"] for link in fabric["links"]):
             table.add_row(*_row([link for link in fabric["links"] if link["kind"] == kind]))
+        shown += [Text(fabric.get("case", fabric["fabric"]), "bold"), table]
+    return Group(*shown)
+
+
+def _table(*, show_header: bool = False) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=show_header)
+    for number, (heading, width) in enumerate(COLUMNS):
+        justify: JustifyMethod = "right" if number else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, min_width=width)
     return table
 
 

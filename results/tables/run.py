@@ -60,10 +60,11 @@ def _table(cases: list[dict[str, Any]]) -> Table:
 def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
     measured = case["measured_s"]
     spread = (measured["max"] - measured["min"]) / measured["median"]
+    several = len(measured["values"]) > 1
     yield " " + _within_fabric(case["case"])
     yield human_bytes(case["bytes"])
     yield f"{measured['median']:.3f} s"
-    yield f"{spread:.1%}"
+    yield f"{spread:.1%}" if several else "-"
     yield f"{case['modeled_s']:.3f} s"
     yield f"{case['ratio']:.4f}"
     yield f"{case['algbw_gbyte_per_s']:.1f}"

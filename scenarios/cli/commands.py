@@ -5,7 +5,6 @@ emulation failed, 130 interrupted.
 """
 
 import json
-import os
 import shlex
 import signal
 import sys
@@ -29,6 +28,7 @@ from results.tables.path_check import print_verify
 from results.tables.run import print_run
 from results.tables.run_diff import print_comparison
 from results.tables.sweep import print_sweep
+from scenarios.cli.check import describe
 from scenarios.cli.clock import Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
 from scenarios.execution.progress import Bar, Lines
@@ -38,7 +38,6 @@ from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import keep, known_machine, this_machine, virtual_machine
 from scenarios.planning.plan import plan as planned
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
-from scenarios.spec.scenario import Scenario
 from scenarios.sweep.progress import sweep_listener
 from scenarios.sweep.request import SweepRequest
 
@@ -237,24 +236,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     checked = load(_find(scenario), overrides, known_machine())
     require_possible(checked)
     out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
-    _describe(checked)
-
-
-def _describe(scenario: Scenario) -> None:
-    for spec in scenario.fabrics:
-        rates = (
-            f"HB {spec.emulated_hb_bps / 1e6:g} Mbit/s, NIC {spec.emulated_nic_bps / 1e6:g} Mbit/s"
-        )
-        shape = f"{spec.domains} domains x {spec.domain_size} GPUs"
-        out.print(f"  {spec.kind}: {shape}, {spec.platform}, {rates}", highlight=False)
-    for case in scenario.cases:
-        out.print(f"  {case.name}: {case.emulated_bytes} bytes", highlight=False)
-    print_chosen(scenario, out)
-    for kind, faults in scenario.faults.items():
-        for fault in faults:
-            out.print(f"  {kind}: {fault.component}: {fault.name}", highlight=False)
-    if scenario.has_faults and os.geteuid() != 0:
-        out.print("  Whether this kernel can make these faults, only root can check.")
+    describe(checked, out)
 
 
 @app.command()
@@ -437,6 +419,16 @@ def clean() -> None:
     out.print(f"Removed: {remove()}.", highlight=False)
 
 
+@app.command(name="test", context_settings={"ignore_unknown_options": True})
+def all_tests(
+    _arguments: Annotated[list[str] | None, typer.Argument(help="for pytest")] = None,
+) -> None:
+    """Check style and types, and run all tests; all further arguments go to pytest."""
+    # The script does it without this program, which lists the command for `--help` only.
+    what = "is done by the script, not by its Python program"
+    raise InputError(Problem("test", what, "run `sudo ./railbed test`"))
+
+
 def main() -> NoReturn:
     """Run a command; print every error as a message and exit with its exit code."""
     signal.signal(signal.SIGTERM, _terminated)
@@ -444,7 +436,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
-        exit_code = app(standalone_mode=False) or 0
+        exit_code = app(prog_name="railbed", standalone_mode=False) or 0
     except RailbedError as error:
         _end(str(error), error.exit_code)
     except Exception as error:

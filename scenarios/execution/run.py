@@ -19,7 +19,7 @@ from model.measurement.link_quality import DirectionCalibration
 from results.documents.link_calibration import calibration_objects
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
-from results.store.runs import RunFolder, new_run_id
+from results.store.runs import RunFolder, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
@@ -58,13 +58,16 @@ class Run:
                     cases += [self._case(case, fabric) for case in on_fabric]
                 continue
             for case in on_fabric:
-                with self._fabric(spec, case.name.replace("/", "_")) as fabric:
+                with self._fabric(spec, case.name) as fabric:
                     failures.append(FaultCase(case, fabric, self.measuring).execute())
         return cases, failures
 
     @contextmanager
     def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
-        """Bring up and check a fabric; keep its journal and Open vSwitch log under `name`."""
+        """Bring up and check a fabric; keep its journal and Open vSwitch log under its name.
+
+        Fabrics are named by their kind, or by the case that has one of its own.
+        """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         run_id = f"run-{os.getpid()}-{spec.kind}"
         with run_lock(run_id) as lock, experiment(spec, self.proxies, lock) as fabric:
@@ -75,9 +78,10 @@ class Run:
                 fabric.bed.impair()
                 yield fabric
             finally:
+                files, folder = folder_name(name), self.measuring.folder
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
-                self.measuring.folder.keep(f"controller-{name}.jsonl", journal.read_text())
-                self.measuring.folder.keep(f"open-vswitch-{name}.log", log.read_text())
+                folder.keep(f"controller-{files}.jsonl", journal.read_text())
+                folder.keep(f"open-vswitch-{files}.log", log.read_text())
 
     def _calibrate(self, fabric: Experiment, name: str) -> None:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
@@ -85,7 +89,7 @@ class Run:
         measured = self.calibrations[name] = calibrate(fabric)
         objects = calibration_objects({name: measured})
         self.measuring.folder.keep(
-            f"calibration-{name}.json", json.dumps(objects[0], indent=1) + "\n"
+            f"calibration-{folder_name(name)}.json", json.dumps(objects[0], indent=1) + "\n"
         )
         require_calibrated(name, measured)
         self.measuring.known[fabric.topology.spec.kind] = tuple(undecided(name, measured))

@@ -12,6 +12,15 @@ from scenarios.planning.auto_scale import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.spec.scenario import Scenario
 
+# The columns of `plan`, at least so wide: each case has a table of its own, below its name.
+PLAN_COLUMNS = (
+    ("busiest second", 32),
+    ("packets/s", 9),
+    ("MB/s", 5),
+    ("possible/s", 10),
+    ("of all cores", 12),
+    ("fits", 6),
+)
 # Packet sizes in `doctor`'s table: what TCP hands down at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
 
@@ -47,12 +56,14 @@ def print_machine(machine: Machine, console: Console) -> None:
 
 def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Console) -> None:
     """Print the busiest second of every case."""
-    columns = "packets/s", "MB/s", "possible/s", "of all cores"
-    table = _table("busiest second", *columns)
-    table.add_column("fits")
+    console.print(_plan_table(show_header=True))
     for plan in plans:
+        how = "" if plan.exact else ", estimated"
+        name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
+        console.print(name, highlight=False, soft_wrap=True, markup=False)
+        table = _plan_table()
         _add(plan, machine, table)
-    console.print(table)
+        console.print(table)
     if machine is None:
         console.print(f"What is possible is not known: {NOT_MEASURED}.", highlight=False)
         return
@@ -74,10 +85,8 @@ def print_chosen(scenario: Scenario, console: Console) -> None:
 
 
 def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
-    how = "" if plan.exact else ", estimated"
     share = "" if plan.need is None else f"{plan.need.cpu:.1%}"
-    name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
-    table.add_row(name, "", "", "", share, plan.verdict)
+    table.add_row("  all", "", "", "", share, plan.verdict)
     for kind in HopKind:
         packets, size = plan.load.packets[kind], plan.load.size_bytes[kind]
         if not packets:
@@ -96,6 +105,18 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
 def shown(number: float) -> str:
     """Format a number; `-` if it is infinite, as where a cost is too small to measure."""
     return f"{number:,.0f}" if isfinite(number) else "-"
+
+
+def _plan_table(*, show_header: bool = False) -> Table:
+    table = Table(
+        box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", show_header=show_header
+    )
+    for heading, width in PLAN_COLUMNS:
+        ends = heading in ("busiest second", "fits")
+        table.add_column(
+            heading, justify="left" if ends else "right", no_wrap=True, min_width=width
+        )
+    return table
 
 
 def _table(first: str, *headings: str) -> Table:

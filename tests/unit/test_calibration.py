@@ -32,6 +32,7 @@ from model.measurement.link_quality import (
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from results.documents.link_calibration import calibration_objects
 from results.documents.run import run_object
+from results.tables.link_calibration import calibration_table
 from results.tables.run import print_run
 from results.verdicts.verdict import Verdict
 from scenarios.execution.link_check import decided, require_calibrated, undecided
@@ -307,6 +308,19 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     (row,) = [line.split() for line in text.getvalue().splitlines() if "nic-link" in line]
     assert row[:4] == ["nic-link", "20", "Mbit/s", "-0.50%"]
     assert row[-2:] == ["1", "right"]
+
+
+def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:
+    link = measured(20_000_000, 20e6)
+    case = "rail-optimized/all-reduce/hierarchical"
+    (fabric,) = calibration_objects({case: [tried(link, count=1)]})
+    assert (fabric["fabric"], fabric["case"]) == (case.replace("/", "_"), case)
+    assert "case" not in calibration_objects({"rail-only": []})[0]
+    text = StringIO()
+    Console(file=text, width=80).print(calibration_table([fabric]))
+    header, heading, row = (line.rstrip() for line in text.getvalue().splitlines())
+    assert heading == case
+    assert header.index("nominal") + len("nominal") == row.index("Mbit/s") + len("Mbit/s")
 
 
 RIGHT, WRONG, OPEN = 1.0, 0.9, -1.0

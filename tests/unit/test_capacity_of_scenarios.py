@@ -222,3 +222,14 @@ def test_the_tables_cut_nothing() -> None:
     for word in ("forwarding GPU", "of all cores", "yes", "a switch's thread", "auto is"):
         assert word in text.getvalue()
     assert "…" not in text.getvalue()
+
+
+def test_the_plan_wraps_no_name_of_a_case_and_has_one_table() -> None:
+    text = io.StringIO()
+    scenario = load(QUICKSTART, [AUTO], TWO_CORES)
+    print_plan(plan(scenario, TWO_CORES), TWO_CORES, Console(file=text, width=80))
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    for case in scenario.cases:
+        assert any(line.startswith(f"{case.name} (") and line.endswith(" s)") for line in lines)
+    ends = {line.index("%") for line in lines if line.startswith("  ") and "%" in line}
+    assert len(ends) == 1

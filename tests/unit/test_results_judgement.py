@@ -181,6 +181,13 @@ def printed(cases: list[CaseResult], width: int) -> list[str]:
     return text.getvalue().splitlines()
 
 
+def test_one_repeat_has_no_spread() -> None:
+    (once,) = [line for line in printed([result(repeat())], 80) if " pass" in line]
+    (twice,) = [line for line in printed([result(repeat(), repeat(1.01))], 80) if " pass" in line]
+    assert once.split()[5] == "-"
+    assert twice.split()[5] == "1.0%"
+
+
 def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
     """Return the case on rail-optimized, with its modeled time divided by `1 + slower`."""
     fabric = dataclasses.replace(case.work.fabric, kind=FabricKind.RAIL_OPTIMIZED)

@@ -9,6 +9,7 @@ from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
 from model.workload.schedule import Collective, ScheduleError
+from scenarios.cli.commands import main
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, work
 from scenarios.planning.plan import plan
@@ -105,6 +106,20 @@ def test_a_wrong_schedule_is_refused_for_a_fabric_of_any_size(
     )
     assert said.startswith(start)
     assert said.endswith("(mend its function in traffic_gen/workloads/collectives.py)")
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_a_wrong_schedule_is_exit_code_2_and_no_crash(
+    file: Path, enter: Enter, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    enter(f"scattered-by-{command}", ring_reduce_scatter)
+    write(file, f"scattered-by-{command}")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["railbed", command, "x.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert not Path("railbed-crash.txt").exists()
 
 
 @pytest.mark.parametrize("domains", [4, 40])

@@ -1,0 +1,77 @@
+"""The command line: its name and commands, what it prints of a scenario, and its exit codes."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.cli.commands import app, main
+from scenarios.library import LIBRARY
+
+ROOT = Path(__file__).parents[2]
+OWN_RATES = """\
+fabric: {domains: 2, domain_size: 2, hb_rate: 1 Tbit/s, nic_rate: 100 Gbit/s}
+workloads:
+  - {collective: all-gather, algorithm: ring, size: 12 MB}
+"""
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep pytest's signal handlers, in an empty working directory."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    monkeypatch.setattr("sys.argv", ["__main__.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.usefixtures("quiet")
+def test_help_has_the_programs_name_and_all_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, "--help") == 0
+    said = capsys.readouterr().out
+    assert "Usage: railbed [OPTIONS] COMMAND" in said
+    assert "test" in {line.split()[1] for line in said.splitlines() if len(line.split()) > 1}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
+def test_every_command_is_documented(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert f"`{command.name or command.callback.__name__}" in text
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_program_leaves_the_tests_to_its_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, "test", "-x") == 2
+    assert "sudo ./railbed test" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quiet")
+def test_check_says_whose_rates_a_fabric_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.yaml").write_text(OWN_RATES)
+    assert exit_code(monkeypatch, "check", "own.yaml") == 0
+    assert "rail-only: 2 domains x 2 GPUs, own rates, HB" in capsys.readouterr().out
+    assert exit_code(monkeypatch, "check", str(LIBRARY / "quickstart.yaml")) == 0
+    assert "4 domains x 4 GPUs, dgx-h100, HB" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_a_mistake_is_said_with_its_line_and_is_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    Path("own.yaml").write_text(OWN_RATES.replace("ring", "rings"))
+    assert exit_code(monkeypatch, command, "own.yaml") == 2
+    assert "own.yaml:3 workloads.0: all-gather has no algorithm" in capsys.readouterr().err
+    assert not Path("railbed-crash.txt").exists()
