@@ -178,7 +178,7 @@ class Workload(Strict):
     """A collective to execute."""
 
     collective: Collective = Field(description="what the GPUs want to achieve")
-    algorithm: str = Field(description="how; docs/guides/extending.md lists them")
+    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
     size: Annotated[str, BeforeValidator(_size)] = Field(
         description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
     )

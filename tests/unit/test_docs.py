@@ -12,6 +12,7 @@ from model.workload.training_sizes import PUBLISHED_SIZES
 from traffic_gen.workloads.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
+SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -23,25 +24,32 @@ def test_every_library_has_its_reason() -> None:
         assert f"| `{requirement.split('==')[0]}` |" in text
 
 
+def require_in_reference(text: str) -> None:
+    """Fail unless the reference of scenarios contains a text, wherever its lines end."""
+    found = text in " ".join(SCENARIOS.read_text().split())
+    assert found, f"missing in docs/reference/scenarios.md: {text}"
+
+
 def test_every_algorithm_is_listed() -> None:
-    text = (ROOT / "docs" / "guides" / "extending.md").read_text()
     for collective in Collective:
         names = ", ".join(f"`{name}`" for name in algorithms_of(collective))
-        assert f"| `{collective}` | {names} |" in text
+        require_in_reference(f"| `{collective}` | {names} |")
 
 
 def test_every_platform_and_every_published_size_is_listed() -> None:
-    text = (ROOT / "docs" / "reference" / "scenarios.md").read_text()
-    assert f"Platforms: {', '.join(f'`{name}`' for name in PLATFORMS)} (" in " ".join(text.split())
-    sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", text, re.MULTILINE)
+    require_in_reference(f"Platforms: {', '.join(f'`{name}`' for name in PLATFORMS)} (")
+    sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", SCENARIOS.read_text(), re.MULTILINE)
     assert sizes == list(PUBLISHED_SIZES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_named_files_exist(page: Path) -> None:
+def test_links_and_named_files_and_tests_exist(page: Path) -> None:
     text = page.read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (page.parent / target).exists(), target
     rooms = "model|testbed|controller|traffic_gen|scenarios|results|tests|docs"
     for name in re.findall(rf"`((?:{rooms})/[\w/.-]+\.\w+)`", text):
         assert (ROOT / name).exists(), name
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in tests, name

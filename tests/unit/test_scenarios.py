@@ -13,7 +13,7 @@ from model.fabric.spec import FabricKind
 from model.job.recovery import RecoveryStrategy
 from model.workload.schedule import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.library import library
+from scenarios.library import LIBRARY, library
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
     MAX_HB_BPS,
@@ -24,8 +24,9 @@ from scenarios.planning.auto_scale import (
 from scenarios.planning.load_estimate import work
 from scenarios.spec.reference import SECTIONS, reference
 from scenarios.spec.units import RATES, SIZES, parse
+from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.workloads.collectives import algorithms_of
+from traffic_gen.workloads.collectives import ALGORITHMS, algorithms_of
 
 *FIRST, LAST = (repr(collective.value) for collective in Collective)
 COLLECTIVES = f"{', '.join(FIRST)} or {LAST}"
@@ -219,6 +220,14 @@ def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float)
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_is_valid(path: Path) -> None:
     assert load(path).description
+
+
+def test_check_data_has_every_algorithm() -> None:
+    """Also those of a stranger, unless they refuse the scenario's grid."""
+    scenario = load(LIBRARY / "check-data.yaml")
+    shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
+    checked = {(case.collective, case.algorithm) for case in scenario.cases}
+    assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 
 def test_the_reference_of_all_keys_is_true() -> None:

@@ -19,6 +19,7 @@ from traffic_gen.workloads.collectives import (
     ALGORITHMS,
     Algorithm,
     Builder,
+    algorithms_of,
     ring_all_gather,
     ring_reduce_scatter,
 )
@@ -132,10 +133,11 @@ def test_a_function_that_sends_nothing_is_refused(file: Path, enter: Enter, doma
 
 def test_an_algorithm_says_which_grids_it_cannot_serve(file: Path, enter: Enter) -> None:
     enter("power-of-two", power_of_two)
+    others = ", ".join(n for n in algorithms_of(Collective.ALL_GATHER) if n != "power-of-two")
     assert problem(file, "power-of-two", 3) == (
         "x.yaml:8 workloads.1: all-gather with the algorithm 'power-of-two' on 3 x 2 GPUs is not "
         "possible: needs a power of two of GPUs, got 6 (use other fabric.domains and "
-        "fabric.domain_size, or another algorithm: ring, hierarchical)"
+        f"fabric.domain_size, or another algorithm: {others})"
     )
     assert load(write(file, "power-of-two", 4)).cases
     assert problem(file, "power-of-two", 2040).startswith("x.yaml:8 workloads.1: ")
