@@ -326,6 +326,8 @@ provision_alone() {
 }
 
 provision_environment_alone() {
+  [[ -w $root ]] ||
+    die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $root/railbed doctor'."
   "$python" -c 'import ensurepip' 2>/dev/null ||
     die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
   mkdir -p "${log%/*}"

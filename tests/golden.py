@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python -m tests.golden
 
-renews `tests/system/golden.json`, for a reviewer to read. Bytes, paths and predictions are exact;
-another program or package moves completion times a little.
+renews `tests/system/golden.json`, for a reviewer to read. Bytes and paths are exact; another
+program or package moves completion times a little, and the latencies that predictions start from.
 """
 
 import json

@@ -4,8 +4,8 @@ QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond ea
 skipped), so no deadline inside is missed because the processor is slow. Nothing that the guest sees
 depends on the host: its random numbers are the same each time, its clock starts at the same date,
 its files are in memory, its output goes to serial ports, which take each byte at once, and its
-results to memory that the host sees as a file. Two executions of the same job are the same,
-instruction by instruction.
+results to memory that the host sees as a file. Two executions of the same job are the
+same, but for a nanosecond or two beside much other work.
 """
 
 from collections.abc import Iterator, Mapping

