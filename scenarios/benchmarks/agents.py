@@ -1,14 +1,13 @@
 """Compare the processor time of the agents with that of iperf3."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import run_lock
 from model.workload.schedule import Collective, Schedule
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, no_meter, rounds
 from traffic_gen.workloads.collectives import build_schedule
@@ -16,8 +15,7 @@ from traffic_gen.workloads.collectives import build_schedule
 
 def agents(_store: Path) -> Iterator[Row]:
     """Processor time of the agents and of iperf3, for the same bytes on the same links."""
-    run_id = f"bench-{os.getpid()}-agents"
-    with run_lock(run_id) as lock, experiment(SIXTEEN, ProxyKind.PROCESS, lock) as fabric:
+    with bench_fabric("agents", SIXTEEN) as fabric:
         for collective, algorithm, size in (
             (Collective.ALL_GATHER, "hierarchical", 24_000_000),
             (Collective.ALL_TO_ALL, "two-step", 12_000_000),

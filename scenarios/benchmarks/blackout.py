@@ -1,6 +1,5 @@
 """Benchmark blackouts of GPU pairs after failures during an all-to-all, over many trials."""
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,15 +7,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode, components
 from model.job.placement import probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.convergence import fault_times, wait_until_converged
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.emulation import Experiment
 from scenarios.execution.fault_timeline import FaultTimeline
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
@@ -100,8 +99,8 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
 def blackout(_store: Path) -> Iterator[Row]:
     """Measure blackouts under load, by link failures, blackholes and controller restarts."""
     for kind in FabricKind:
-        spec, run_id = replace(SIXTEEN, kind=kind), f"bench-{os.getpid()}-blackout-{kind}"
-        with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+        spec = replace(SIXTEEN, kind=kind)
+        with bench_fabric(f"blackout-{kind}", spec) as fabric:
             for row in trials(fabric):
                 proxies = ProxyKind.PROCESS.value
                 yield {"gpus": spec.gpus, "proxies": proxies, "fabric": kind.value, **row}

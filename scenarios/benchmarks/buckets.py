@@ -4,14 +4,10 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+from scenarios.benchmarks.common.fabrics import library_cases
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.common.seen import seen
-from scenarios.execution.progress import Silent
-from scenarios.execution.run import run
-from scenarios.library import LIBRARY
-from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import noise
 
 DEPTHS_MS = (1, 5, 10, 20)
 SHARES = (0.0, 0.3)
@@ -23,12 +19,5 @@ def buckets(store: Path) -> Iterator[Row]:
     """Run the self-check, and rings with short steps, at each depth, without and with noise."""
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, depth_ms, name in product(SHARES, DEPTHS_MS, SCENARIOS):
-        rows = _at(share, depth_ms, name, store)
-        yield from part(rows, **facts, asked=share, depth_ms=depth_ms)
-
-
-def _at(share: float, depth_ms: int, name: str, store: Path) -> Iterator[Row]:
-    scenario = load(LIBRARY / f"{name}.yaml", [f"fabric.bucket_depth={depth_ms / 1e3}"])
-    with noise(share):
-        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
-    yield from map(seen, cases)
+        cases = library_cases(name, store, [f"fabric.bucket_depth={depth_ms / 1e3}"], share)
+        yield from part(map(seen, cases), **facts, asked=share, depth_ms=depth_ms)

@@ -1,20 +1,17 @@
 """Benchmark calibration on correct links, and on links that are a little too slow."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
 from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
-from scenarios.execution.emulation import experiment
 from scenarios.execution.link_check import calibrate
 from testbed.faults.injector import FaultInjector
-from testbed.nodes.gpu_proxies import ProxyKind
 
 # Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
 NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)
@@ -31,8 +28,7 @@ def calibration(_store: Path) -> Iterator[Row]:
 
 
 def _at(spec: FabricSpec) -> Iterator[Row]:
-    run_id = f"bench-{os.getpid()}-calibration"
-    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+    with bench_fabric("calibration", spec) as fabric:
         faults = FaultInjector(fabric.bed)
         for percent in SLOWED_PERCENT:
             # Of several such faults on a link, the one with the lowest rate applies.

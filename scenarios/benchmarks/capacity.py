@@ -1,11 +1,9 @@
 """Benchmark the largest fabrics that still match the model, and the largest total traffic."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from linux.run_lock import run_lock
 from model.fabric.platforms import GBIT
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import LinkKind
@@ -13,8 +11,9 @@ from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Reason, worst
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import Observer
 from scenarios.execution.progress import Silent
 from scenarios.execution.run import run
@@ -109,10 +108,8 @@ RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
 
 def at_once() -> Iterator[Row]:
     """Run rings in all HB domains and on all rails at once, each link saturated both ways."""
-    run_id = f"bench-{os.getpid()}-capacity"
     with (
-        run_lock(run_id) as lock,
-        experiment(AT_ONCE, ProxyKind.PROCESS, lock) as fabric,
+        bench_fabric("capacity", AT_ONCE) as fabric,
         cpu_monitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
     ):

@@ -4,23 +4,17 @@ If the kernel lacks a datapath, its row says so. In an emulated virtual machine,
 of the guest's clock, which counts instructions (docs/guides/virtual-machine.md).
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import run_lock
 from model.fabric.spec import Datapath, FabricKind
+from scenarios.benchmarks.common.fabrics import bench_fabric, library_cases
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.common.seen import seen
 from scenarios.benchmarks.growth import exchange_cost
 from scenarios.benchmarks.startup import up_and_down
-from scenarios.execution.emulation import experiment
-from scenarios.execution.progress import Silent
-from scenarios.execution.run import run
-from scenarios.library import LIBRARY
-from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
 
 TRIALS = 3
@@ -32,18 +26,13 @@ def datapaths(store: Path) -> Iterator[Row]:
         facts = {"datapath": datapath.value, "proxies": ProxyKind.PROCESS.value}
         for kind in FabricKind:
             yield from part(_costs(datapath, kind), **facts, fabric=kind.value)
-        yield from part(_quickstart(datapath, store), **facts)
+        cases = library_cases("quickstart", store, [f"fabric.datapath={datapath}"])
+        yield from part(map(seen, cases), **facts)
 
 
 def _costs(datapath: Datapath, kind: FabricKind) -> Iterator[Row]:
     spec = replace(SIXTEEN, kind=kind, datapath=datapath)
     up_s = median(up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS))
-    run_id = f"bench-{os.getpid()}-datapath"
-    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+    with bench_fabric("datapath", spec) as fabric:
         cpu_s, gbytes = exchange_cost(fabric)
     yield {"gpus": spec.gpus, "up_s": up_s, "cpu_s_per_gbyte": cpu_s / gbytes}
-
-
-def _quickstart(datapath: Datapath, store: Path) -> Iterator[Row]:
-    scenario = load(LIBRARY / "quickstart.yaml", [f"fabric.datapath={datapath}"])
-    yield from map(seen, run(scenario, ProxyKind.PROCESS, store, Silent())["cases"])

@@ -3,14 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from scenarios.benchmarks.common.fabrics import library_cases
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.common.seen import judged
-from scenarios.execution.progress import Silent
-from scenarios.execution.run import run
-from scenarios.library import LIBRARY
-from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import noise
 
 # NIC rates in Mbit/s by the share of the cores that noise takes: dense where errors are 1 to 8 %.
 RATES: dict[float, tuple[int, ...]] = {
@@ -25,13 +21,6 @@ def gate(store: Path) -> Iterator[Row]:
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, rates in RATES.items():
         for rate in rates:
-            rows = _self_check(share, rate, store)
-            yield from part(rows, **facts, asked=share, nic_mbit_per_s=rate)
-
-
-def _self_check(share: float, rate: int, store: Path) -> Iterator[Row]:
-    scale = SIXTEEN.nic_rate_bps / rate / 1e6
-    scenario = load(LIBRARY / "self-check.yaml", [f"fabric.bandwidth_scale={scale}"])
-    with noise(share):
-        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
-    yield from map(judged, cases)
+            scale = SIXTEEN.nic_rate_bps / rate / 1e6
+            cases = library_cases("self-check", store, [f"fabric.bandwidth_scale={scale}"], share)
+            yield from part(map(judged, cases), **facts, asked=share, nic_mbit_per_s=rate)

@@ -1,18 +1,17 @@
 """Benchmark how costs grow with the number of GPUs, at the same total rate of all links."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from linux.cpu_time import busy_s
-from linux.run_lock import run_lock
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.workload.schedule import Collective
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.emulation import Experiment
 from testbed.instruments.memory import MIB, kernel_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.collectives import build_schedule
@@ -28,10 +27,9 @@ def growth(_store: Path) -> Iterator[Row]:
         spec = sized(domains, size)
         ups_s = [up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(TRIALS - 1)]
         before = kernel_bytes()
-        run_id = f"bench-{os.getpid()}-growth"
-        with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+        with bench_fabric("growth", spec) as fabric:
             hosts = fabric.bed.proxies.values()
-            spent = run_bytes(lock, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
+            spent = run_bytes(fabric.lock, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
             cpu_s, gbytes = exchange_cost(fabric)
             up_s = median([*ups_s, fabric.up_s])
             yield {

@@ -14,6 +14,7 @@ from model.job.placement import job_placement
 from model.measurement.records import Repeat
 from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.common.cpu_meter import CpuMeter, idle_share
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.benchmarks.common.side_by_side import (
     MININET,
@@ -24,7 +25,6 @@ from scenarios.benchmarks.common.side_by_side import (
     rounds_execution,
     side_by_side,
 )
-from scenarios.execution.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.plain_mininet.network import PlainFabric, plain_mininet
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
@@ -103,26 +103,15 @@ def _row(spec: FabricSpec) -> Row:
     return {"gpus": spec.gpus, "proxies": ProxyKind.PROCESS.value}
 
 
-def _run_id(fabric: str) -> str:
-    return f"bench-{os.getpid()}-{fabric}"
-
-
-@contextmanager
-def _railbed(spec: FabricSpec) -> Iterator[Experiment]:
-    run_id = _run_id(RAILBED)
-    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
-        yield fabric
-
-
 @contextmanager
 def _plain(spec: FabricSpec) -> Iterator[PlainFabric]:
-    topology, run_id = build_topology(spec), _run_id(MININET)
+    topology, run_id = build_topology(spec), f"bench-{os.getpid()}-{MININET}"
     with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S) as fabric:
         yield fabric
 
 
 def _railbed_up_s(spec: FabricSpec) -> float:
-    with _railbed(spec) as fabric:
+    with bench_fabric(RAILBED, spec) as fabric:
         return fabric.up_s
 
 
@@ -140,7 +129,7 @@ def _mininet_trial(spec: FabricSpec) -> PlainFabric:
 
 
 def _by_railbed(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
-    with _railbed(spec) as fabric:
+    with bench_fabric(RAILBED, spec) as fabric:
         prediction = fabric.predict(schedule)
         repeats = fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
         executions = [

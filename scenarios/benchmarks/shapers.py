@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import run_lock
 from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Collective, Schedule
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.growth import exchange_size
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.emulation import Experiment
 from testbed.fabric.hfsc import shape_by_hfsc
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.noise.noise import noise
@@ -40,12 +40,11 @@ def shapers(_store: Path) -> Iterator[Row]:
 
 
 def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
-    run_id = f"bench-{os.getpid()}-shapers"
     x, y = spec.domain_size, spec.domains
     schedule = build_schedule(
         Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec, NIC_BUSY_S)
     )
-    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+    with bench_fabric("shapers", spec) as fabric:
         if name == "HFSC":
             shape_by_hfsc(fabric.bed.links, fabric.topology.links)
         prediction = fabric.predict(schedule)

@@ -1,16 +1,14 @@
 """Benchmark the time to bring a fabric up and down, and the memory it takes while up."""
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
+from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
-from scenarios.execution.emulation import experiment
 from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -47,11 +45,10 @@ def _row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
 def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
     """Return seconds up and down; bytes of the largest proxy, and of the run and the kernel."""
     before = kernel_bytes()
-    run_id = f"bench-{os.getpid()}-{spec.kind}"
-    with run_lock(run_id) as lock, experiment(spec, proxies, lock) as fabric:
+    with bench_fabric(spec.kind, spec, proxies) as fabric:
         up_s = fabric.up_s
         hosts = fabric.bed.proxies.values()
-        spent = run_bytes(lock, hosts, proxies) + kernel_bytes() - before
+        spent = run_bytes(fabric.lock, hosts, proxies) + kernel_bytes() - before
         ids = [proxy.process_id for proxy in hosts]
         largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
         leaving_s = time.monotonic()

@@ -2,7 +2,6 @@
 
 import os
 
-from linux.run_lock import run_lock
 from scenarios.execution.emulation import experiment
 from scenarios.spec.scenario import Scenario
 from testbed.fabric.mininet_shell import open_command_line
@@ -11,9 +10,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 def open_shell(scenario: Scenario, proxies: ProxyKind) -> None:
     """Bring the scenario's first fabric up until the user leaves the command line."""
-    with (
-        run_lock(f"up-{scenario.name}-{os.getpid()}") as lock,
-        experiment(scenario.fabrics[0], proxies, lock) as fabric,
-    ):
+    run_id = f"up-{scenario.name}-{os.getpid()}"
+    with experiment(scenario.fabrics[0], proxies, run_id) as fabric:
         fabric.bed.impair()
         open_command_line(fabric.bed.network)

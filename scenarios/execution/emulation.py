@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import RunLock
+from linux.run_lock import RunLock, run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
@@ -35,6 +35,7 @@ LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
 class Experiment:
     """A fabric that is up, with connected agents."""
 
+    lock: RunLock
     topology: Topology
     bed: Testbed
     agents: AgentClient
@@ -87,14 +88,15 @@ class Experiment:
 
 
 @contextmanager
-def experiment(spec: FabricSpec, kind: ProxyKind, lock: RunLock) -> Iterator[Experiment]:
-    """Bring a fabric up and connect to its agents."""
-    begun_s = time.monotonic()
-    topology = build_topology(spec)
-    with testbed(topology, kind, AGENT, lock) as bed:
-        up_s = time.monotonic() - begun_s
-        sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
-        with agent_client(sockets, bed.watch.check) as agents:
-            fabric = Experiment(topology, bed, agents, up_s, job_placement(spec))
-            fabric.rearrange(fabric.placement)
-            yield fabric
+def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Experiment]:
+    """Bring a fabric up, in a run with this id, and connect to its agents."""
+    with run_lock(run_id) as lock:
+        begun_s = time.monotonic()
+        topology = build_topology(spec)
+        with testbed(topology, kind, AGENT, lock) as bed:
+            up_s = time.monotonic() - begun_s
+            sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
+            with agent_client(sockets, bed.watch.check) as agents:
+                fabric = Experiment(lock, topology, bed, agents, up_s, job_placement(spec))
+                fabric.rearrange(fabric.placement)
+                yield fabric

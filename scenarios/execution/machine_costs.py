@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from linux.cpu_time import busy_s, processes_s, timer_lateness_s
-from linux.run_lock import run_lock
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
@@ -175,8 +174,7 @@ class Bench:
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its idle cost after a first load, when it has come to rest."""
-    run_id = f"doctor-{os.getpid()}-{name}"
-    with run_lock(run_id) as lock, experiment(spec, ProxyKind.PROCESS, lock) as fabric:
+    with experiment(spec, ProxyKind.PROCESS, f"doctor-{os.getpid()}-{name}") as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()

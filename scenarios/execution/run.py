@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from linux.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
@@ -69,8 +68,7 @@ class Run:
         Fabrics are named by their kind, or by the case that has one of its own.
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        run_id = f"run-{os.getpid()}-{spec.kind}"
-        with run_lock(run_id) as lock, experiment(spec, self.proxies, lock) as fabric:
+        with experiment(spec, self.proxies, f"run-{os.getpid()}-{spec.kind}") as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from linux.run_lock import run_lock
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.execution.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -22,6 +21,5 @@ def small_spec(kind: FabricKind, domains: int = 2, domain_size: int = 2) -> Fabr
 @contextmanager
 def fabric_up(fabric: FabricSpec, kind: ProxyKind) -> Iterator[Experiment]:
     """Bring a fabric up, with connected agents."""
-    run_id = f"test-{os.getpid()}-{next(_numbers)}"
-    with run_lock(run_id) as lock, experiment(fabric, kind, lock) as running:
+    with experiment(fabric, kind, f"test-{os.getpid()}-{next(_numbers)}") as running:
         yield running

@@ -1,0 +1,36 @@
+"""Shared by benchmarks with a fabric: bring one up, or run a scenario of the library."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from model.fabric.spec import FabricSpec
+from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.progress import Silent
+from scenarios.execution.run import run
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.noise.noise import noise
+
+
+def bench_fabric(
+    name: str, spec: FabricSpec, proxies: ProxyKind = ProxyKind.PROCESS
+) -> AbstractContextManager[Experiment]:
+    """Bring a fabric up in a run that has the benchmark's name."""
+    return experiment(spec, proxies, f"bench-{os.getpid()}-{name}")
+
+
+def library_cases(
+    name: str, store: Path, overrides: Sequence[str], share: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """Run a scenario of the library under noise that takes `share` of all cores.
+
+    Yields the cases of the run's JSON object; GPU proxies are processes.
+    """
+    scenario = load(LIBRARY / f"{name}.yaml", overrides)
+    with noise(share):
+        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+    yield from cases
