@@ -5,6 +5,7 @@ emulation failed, 130 interrupted.
 """
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -318,9 +319,13 @@ def up(
     """Bring a scenario's first fabric up and open Mininet's command line."""
     loaded = load(_find(scenario), [*overrides, *_on(datapath)], known_machine())
     kind = _ready(proxies)
-    from scenarios.cli.up import open_shell
+    from scenarios.execution.emulation import experiment
+    from testbed.fabric.mininet_shell import open_command_line
 
-    open_shell(loaded, kind)
+    run_id = f"up-{loaded.name}-{os.getpid()}"
+    with experiment(loaded.fabrics[0], kind, run_id) as fabric:
+        fabric.bed.impair()
+        open_command_line(fabric.bed.network)
 
 
 @app.command()
