@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from model.errors import EmulationError, InputError, Problem, RailbedError
+from model.errors import EmulationError, InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
 from results.documents.path_check import verify_object
 from results.documents.sweep import sweep_object
@@ -42,7 +42,7 @@ from scenarios.planning.plan_table import print_chosen, print_machine, print_pla
 from scenarios.sweep.progress import sweep_listener
 from scenarios.sweep.request import SweepRequest
 
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 1, 2, 4, 130
+EXIT_FAILED, EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 1, 4, 130
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,10 +141,7 @@ def sweep(
         else:
             err.print("All points have results already; another --name measures them again.")
         result = sweep_object(folder)
-    if as_json:
-        print(json.dumps(result, default=str))
-    else:
-        print_sweep(result, out)
+    _print(result, as_json, print_sweep)
     raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
@@ -175,10 +172,7 @@ def failures(
     for experiment in experiments:
         require_possible(experiment)
     rows = list(run_failures(experiments, _ready(proxies), store, Lines(err)))
-    if as_json:
-        print(json.dumps(rows))
-    else:
-        print_failures(rows, out)
+    _print(rows, as_json, print_failures)
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
 
 
@@ -216,13 +210,17 @@ def _ready(proxies: str) -> Any:
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
+    _print(result, as_json, print_run)
+    if not as_json:
+        kept = f"\nEverything that was measured: {result['folder']}"
+        out.print(kept, soft_wrap=True, highlight=False)
+
+
+def _print(result: Any, as_json: bool, as_table: Callable[[Any, Console], None]) -> None:
     if as_json:
-        print(json.dumps(result))
-        return
-    print_run(result, out)
-    out.print(
-        f"\nEverything that was measured: {result['folder']}", soft_wrap=True, highlight=False
-    )
+        print(json.dumps(result, default=str))
+    else:
+        as_table(result, out)
 
 
 def _find(path: Path) -> Path:
@@ -263,10 +261,7 @@ def verify(
     from scenarios.execution.path_check import verify as verified
 
     result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
-    if as_json:
-        print(json.dumps(result))
-    else:
-        print_verify(result, out)
+    _print(result, as_json, print_verify)
     raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
@@ -303,10 +298,7 @@ def compare(
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
     result = compared(store, first, second)
-    if as_json:
-        print(json.dumps(result))
-    else:
-        print_comparison(result, out)
+    _print(result, as_json, print_comparison)
 
 
 @app.command()
@@ -334,7 +326,6 @@ def doctor(
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
 ) -> None:
     """Say what this machine can do, and what is missing; measure it if that was never done."""
-    from model.errors import NotReady
     from testbed.host.preflight import checks, datapath_in_words
     from testbed.nodes.gpu_proxies import ProxyKind
     from testbed.nodes.openvswitch import default_datapath
