@@ -7,13 +7,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from results.tables.case_grid import Case, add_cases, case_grid
 from results.tables.executions import LEGEND as EXECUTIONS_LEGEND
 from results.tables.executions import executions_table
 from results.tables.fault_impact import print_failures
 from results.tables.fidelity import LEGEND, fidelity_table
 from results.tables.link_calibration import calibration_table
 from results.tables.path_check import print_verify
-from results.tables.style import VERDICT_STYLES, styled_verdict
+from results.tables.style import VERDICT_STYLES, figures_table, styled_verdict
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -43,25 +44,17 @@ def clock_line(clock: dict[str, Any]) -> str:
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:
-    """Group cases by the kind of fabric, as their full names would not fit."""
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("case", overflow="fold")
-    for heading in ("bytes", "measured", "spread", "modeled", "ratio", "algbw", "busbw"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("bytes", "measured", "spread", "modeled", "ratio", "algbw", "busbw")
+    table = figures_table("case", *headings)
     table.add_column("")
-    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
-        table.add_row(Text(kind, "bold"))
-        for case in cases:
-            if case["fabric"]["kind"] == kind:
-                table.add_row(*_row(case))
+    add_cases(table, cases, _cells)
     return table
 
 
-def _row(case: dict[str, Any]) -> Iterator[RenderableType]:
+def _cells(case: Case) -> Iterator[RenderableType]:
     measured = case["measured_s"]
     spread = (measured["max"] - measured["min"]) / measured["median"]
     several = len(measured["values"]) > 1
-    yield " " + _within_fabric(case["case"])
     yield human_bytes(case["bytes"])
     yield f"{measured['median']:.3f} s"
     yield f"{spread:.1%}" if several else "-"
@@ -128,20 +121,10 @@ def _data(checked: list[dict[str, Any]]) -> Text:
 
 def _scales(cases: list[dict[str, Any]]) -> Table:
     """Return rate scale, size scale, emulated time and real time of every case."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="fold")
-    for _ in range(4):
-        table.add_column(justify="right", no_wrap=True)
-    for kind in dict.fromkeys(case["fabric"]["kind"] for case in cases):
-        table.add_row(Text(kind, "bold"))
-        for case in cases:
-            if case["fabric"]["kind"] == kind:
-                table.add_row(*_scale_row(case))
-    return table
+    return case_grid(("", "", "", ""), cases, _scale_cells)
 
 
-def _scale_row(case: dict[str, Any]) -> Iterator[str]:
-    yield " " + _within_fabric(case["case"])
+def _scale_cells(case: Case) -> Iterator[str]:
     yield f"rates / {case['bandwidth_scale']:g}"
     yield f"size / {case['size_scale']:g}"
     yield human_seconds(case["measured_s"]["median"])

@@ -8,7 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from results.documents.run_diff import Difference
-from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
+from results.tables.case_grid import Case, add_cases
+from results.tables.style import (
+    VERDICT_STYLES,
+    figures_table,
+    number_or_dash,
+    styled_verdict,
+)
 
 NAMES = ("A", "B")
 LEGEND = (
@@ -32,31 +38,17 @@ def print_comparison(result: Mapping[str, Any], console: Console) -> None:
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("case", overflow="fold")
-    for heading in NAMES:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = figures_table("case", *NAMES)
     table.add_column("B is", no_wrap=True)
     for heading in ("B/A", "A/model", "B/model"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in NAMES:
         table.add_column(heading, no_wrap=True)
-    for kind in dict.fromkeys(map(_fabric, cases)):
-        table.add_row(Text(kind, "bold"))
-        for case in cases:
-            if _fabric(case) == kind:
-                table.add_row(*_row(case))
+    add_cases(table, cases, _cells)
     return table
 
 
-def _fabric(case: Mapping[str, Any]) -> str:
-    """Return the kind of fabric, with which a case's name begins."""
-    name: str = case["case"]
-    return name.partition("/")[0]
-
-
-def _row(case: Mapping[str, Any]) -> Iterator[RenderableType]:
-    yield Text(f" {case['case'].partition('/')[2]}")
+def _cells(case: Case) -> Iterator[RenderableType]:
     for measured in case["measured_s"]:
         yield number_or_dash(measured["median"], ".3f", " s")
     yield in_words(case)

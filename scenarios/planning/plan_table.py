@@ -8,6 +8,7 @@ from rich.table import Table
 
 from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
+from results.tables.style import figures_table
 from scenarios.planning.auto_scale import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.spec.scenario import Scenario
@@ -28,7 +29,7 @@ SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
 def print_machine(machine: Machine, console: Console) -> None:
     """Print the costs and packet rates of the machine, for small and large packets."""
     columns = "per packet", "per kB", "small/s", "large/s", "large Gbit/s"
-    table = _table("kind of hop", *columns)
+    table = figures_table("kind of hop", *columns)
     for kind in HopKind:
         cost = machine.hop_cost(kind)
         small = machine.most_packets_per_s(kind, SMALL_BYTES)
@@ -116,12 +117,4 @@ def _plan_table(*, show_header: bool = False) -> Table:
         table.add_column(
             heading, justify="left" if ends else "right", no_wrap=True, min_width=width
         )
-    return table
-
-
-def _table(first: str, *headings: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(first, overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
     return table
