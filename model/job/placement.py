@@ -12,13 +12,12 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import (
     CrossConnects,
     Gpu,
-    Hop,
     Topology,
     build_topology,
     straight_cross_connects,
 )
 from model.faults import Fault, health_under
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import Routing
 
 Pair = tuple[Gpu, Gpu]
 
@@ -68,20 +67,13 @@ def probed_pairs(
     before, after = Routing(placement.topology), Routing(placement.topology, health)
     affected, unaffected = [], []
     for pair in permutations(placement.gpus, 2):
-        hops = _path(before, pair)
+        hops = before.path_if_any(*pair)
         if any(hop.link.name in health.failed for hop in hops or ()):
-            if _path(after, pair) is not None:
+            if after.path_if_any(*pair) is not None:
                 affected.append(pair)
         else:
             unaffected.append(pair)
     return _spread(affected, most), _spread(unaffected, most)
-
-
-def _path(routing: Routing, pair: Pair) -> tuple[Hop, ...] | None:
-    try:
-        return routing.path(*pair)
-    except Unreachable:
-        return None
 
 
 def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:

@@ -80,19 +80,15 @@ def predict_through(
 
 
 def transfer_paths(
-    schedule: Schedule, epoch: Epoch, gpus: RankGpus
+    transfers: Sequence[Transfer], epoch: Epoch, gpus: RankGpus
 ) -> list[tuple[Hop, ...] | None]:
     """The path of every transfer; `None` for unreachable destinations."""
     routing = Routing(epoch.topology, epoch.health)
-    known: dict[tuple[int, int], tuple[Hop, ...] | None] = {}
-    for transfer in schedule.transfers:
-        pair = transfer.source, transfer.destination
-        if pair not in known:
-            try:
-                known[pair] = routing.path(gpus[pair[0]], gpus[pair[1]])
-            except Unreachable:
-                known[pair] = None
-    return [known[t.source, t.destination] for t in schedule.transfers]
+    known = {
+        pair: routing.path_if_any(gpus[pair[0]], gpus[pair[1]])
+        for pair in {(transfer.source, transfer.destination) for transfer in transfers}
+    }
+    return [known[transfer.source, transfer.destination] for transfer in transfers]
 
 
 def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> dict[Hop, float]:
@@ -112,7 +108,7 @@ def lower_bound_s(schedule: Schedule, epoch: Epoch, gpus: RankGpus) -> float:
     """
     largest = max(wire_bytes(transfer.size_bytes) for transfer in schedule.transfers)
     last_segment = min(largest, wire_bytes(MAX_SEGMENT_BYTES))
-    loads = link_loads(schedule, transfer_paths(schedule, epoch, gpus))
+    loads = link_loads(schedule, transfer_paths(schedule.transfers, epoch, gpus))
     bounds = [0.0]
     for hop, load in loads.items():
         shaper = epoch.health.shaper(hop)
@@ -144,7 +140,6 @@ class _Simulation:
         latency_s: Mapping[PathClass, float],
         gpus: RankGpus,
     ) -> None:
-        self.schedule = schedule
         self.transfers = schedule.transfers
         self.epochs = list(epochs)
         self.latency_s = latency_s
@@ -166,7 +161,7 @@ class _Simulation:
         entered = 0
         while self.epochs and self.epochs[0].begin_s <= self.now_s + SAME_TIME_S:
             epoch = self.epochs.pop(0)
-            paths = transfer_paths(self.schedule, epoch, self.gpus)
+            paths = transfer_paths(self.transfers, epoch, self.gpus)
             for bucket in (*self.buckets.values(), self.no_path):
                 bucket.flows.clear()
             self.latency = [self.latency_s[path_class(p)] if p else inf for p in paths]

@@ -15,7 +15,6 @@ from math import exp, log
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, Topology
 from model.prediction.machine import HopKind
-from model.routing.paths import Routing
 from model.workload.schedule import Transfer
 
 SLICES = 400
@@ -111,16 +110,6 @@ def profile(
         count.add(1.0, span)
     sizes = {key: tally.slices() for key, tally in tallies.items()}
     return Profile(completion_s, sizes, count.slices(), longest_chain(transfers), exact)
-
-
-def crossed_paths(transfers: Iterable[Transfer], topology: Topology) -> list[Path]:
-    """The path of every transfer between the ranks of a job, without failures."""
-    routing, gpus = Routing(topology), topology.job_gpus
-    known = {
-        pair: routing.path(gpus[pair[0]], gpus[pair[1]])
-        for pair in {(transfer.source, transfer.destination) for transfer in transfers}
-    }
-    return [known[transfer.source, transfer.destination] for transfer in transfers]
 
 
 def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:

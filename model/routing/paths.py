@@ -34,10 +34,17 @@ class Routing:
 
     def path(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
         """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
+        hops = self.path_if_any(source, destination)
+        if hops is None:
+            raise Unreachable(f"{source.name} has no path to {destination.name}")
+        return hops
+
+    def path_if_any(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...] | None:
+        """Return the hops from `source` to `destination`; `None` without a path."""
         hops: list[Hop] = []
         for _, _, next_hop in self.walk(source, destination):
             if next_hop is None:
-                raise Unreachable(f"{source.name} has no path to {destination.name}")
+                return None
             hops += next_hop
         return tuple(hops)
 
@@ -223,10 +230,3 @@ def bits(numbers: int) -> Iterator[int]:
         lowest = numbers & -numbers
         yield lowest.bit_length() - 1
         numbers ^= lowest
-
-
-def path(
-    topology: Topology, source: Gpu, destination: Gpu, health: Health = HEALTHY
-) -> tuple[Hop, ...]:
-    """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
-    return Routing(topology, health).path(source, destination)

@@ -12,9 +12,9 @@ from itertools import chain
 
 from model.fabric.epoch import Epoch, RankGpus
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
-from model.fabric.topology import Gpu, Hop
+from model.fabric.topology import Hop
 from model.measurement.records import Repeat
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from results.verdicts.verdict import Reason, Verdict
 
@@ -89,11 +89,11 @@ def spans(
     for (source, destination), (size, count) in _pairs(schedule).items():
         there, back = gpus[source], gpus[destination]
         small = count * TRANSFER_BYTES
-        for hop in _path(routing, there, back):
+        for hop in routing.path_if_any(there, back) or ():
             payload[hop] += executions * size
             most[hop] = most.get(hop, 0.0) + executions * (wire_bytes(size) + small)
         acknowledgements = wire_bytes(size) / SEGMENT_BYTES * ACKNOWLEDGEMENT_BYTES
-        for hop in _path(routing, back, there):
+        for hop in routing.path_if_any(back, there) or ():
             most[hop] = most.get(hop, 0.0) + executions * (acknowledgements + small)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     return {hop: Span(payload[hop], most.get(hop, 0.0) + extra_bytes) for hop in hops}
@@ -107,13 +107,6 @@ def _pairs(schedule: Schedule) -> dict[tuple[int, int], tuple[int, int]]:
         size, count = found.get(pair, (0, 0))
         found[pair] = size + transfer.size_bytes, count + 1
     return found
-
-
-def _path(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
-    try:
-        return routing.path(source, destination)
-    except Unreachable:
-        return ()
 
 
 def link_reasons(

@@ -50,8 +50,9 @@ class Experiment:
     def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        paths = transfer_paths(schedule, self.placement.epoch, self.placement.gpus)
-        for transfer, hops in zip(schedule.transfers, paths, strict=True):
+        transfers, placement = schedule.transfers, self.placement
+        paths = transfer_paths(transfers, placement.epoch, placement.gpus)
+        for transfer, hops in zip(transfers, paths, strict=True):
             if hops is not None:
                 pair = transfer.source, transfer.destination
                 representative.setdefault(path_class(hops), pair)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, need
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.load import SLICES, Load, Profile, crossed_paths, profile
+from model.prediction.fluid import transfer_paths
+from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.workload.schedule import Collective
 from scenarios.planning.schedules import stand_in
@@ -76,7 +78,8 @@ def estimate(job: Work) -> Profile:
     sent = build_transfers(
         job.collective, job.algorithm, small.grid.y, small.grid.x, small.size_bytes
     )
-    found = profile(sent, crossed_paths(sent, topology), topology)
+    paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
+    found = profile(sent, paths, topology)
     return found if small == job else _enlarged(found, small, job)
 
 

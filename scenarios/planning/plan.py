@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from model.fabric.epoch import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, switch_ports
-from model.prediction.fluid import path_class, predict
-from model.prediction.load import Load, Profile, crossed_paths, profile
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.load import Load, Profile, profile
 from model.prediction.machine import Machine
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.planning.schedules import EXACT_UP_TO_GPUS, case_schedule
@@ -56,7 +57,7 @@ def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
     topology = build_topology(spec)
     schedule = case_schedule(case, spec)
-    paths = crossed_paths(schedule.transfers, topology)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): path_s for hops in paths if hops}
     arrival_s = predict(schedule, topology, latency_s).arrival_s
     return profile(schedule.transfers, paths, topology, arrival_s)

@@ -12,7 +12,7 @@ from linux.namespaces import namespace_of
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
-from model.routing.paths import path
+from model.routing.paths import Routing
 from model.workload.schedule import Collective, Schedule
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.controller_process import read_journal
@@ -70,7 +70,7 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
         for transfer in schedule.transfers:
             source, destination = transfer.source, transfer.destination
             gpus = fabric.topology.gpus
-            for hop in path(fabric.topology, gpus[source], gpus[destination]):
+            for hop in Routing(fabric.topology).path(gpus[source], gpus[destination]):
                 expected[hop.link.name] += transfer.size_bytes
         assert repeat.complete
         for name, payload in expected.items():

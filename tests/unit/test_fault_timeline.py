@@ -131,7 +131,7 @@ def test_nothing_due_means_no_hurry() -> None:
 
 def test_a_step_begins_when_the_model_says_so() -> None:
     schedule = build_schedule(Collective.ALL_REDUCE, "ring", 3, 2, 6_000_000)
-    paths = transfer_paths(schedule, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
+    paths = transfer_paths(schedule.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
     prediction = predict(schedule, TOPOLOGY, latency_s)
     moments_s = [

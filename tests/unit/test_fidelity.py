@@ -231,7 +231,7 @@ def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Sche
 
 def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Carried:
     """Bytes that links carry if nothing is lost: full segments with their Ethernet headers."""
-    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     loads = link_loads(schedule, paths)
     hops = (Hop(link, port.node) for link in topology.links for port in (link.lower, link.upper))
     return Carried({hop: round(executions * loads.get(hop, 0)) for hop in hops}, executions)
@@ -299,7 +299,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
     topology, schedule = planned(kind)
     for health in (without(topology), without(topology, links=["d0g0--rail0"])):
         epoch = Epoch(topology, health)
-        paths = transfer_paths(schedule, epoch, topology.job_gpus)
+        paths = transfer_paths(schedule.transfers, epoch, topology.job_gpus)
         loads = link_loads(schedule, paths)
         for hop, span in spans(schedule, epoch, topology.job_gpus, 1, 0.0).items():
             assert span.least <= loads.get(hop, 0.0) <= span.most
@@ -309,7 +309,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
 def test_a_case_has_both_verdicts_apart() -> None:
     """The verdict by observation knows nothing of the model."""
     topology, schedule = planned(FabricKind.RAIL_ONLY, "two-step")
-    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
         schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )

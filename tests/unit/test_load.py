@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.epoch import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, switch_ports
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.fluid import path_class, predict
+from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import (
     Profile,
     crossed,
-    crossed_paths,
     longest_chain,
     packet_bytes,
     profile,
@@ -44,7 +44,7 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = build_schedule(*algorithm, *shape, 100_000)
-    paths = crossed_paths(schedule.transfers, topology)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     arrival_s = None
     if exact:
         latency_s = {path_class(hops): 0.0 for hops in paths if hops}
@@ -73,7 +73,7 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
     assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = build_schedule(*algorithm, *shape, 40_000_000)
-    paths = crossed_paths(schedule.transfers, topology)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}
     modeled_s = predict(schedule, topology, latency_s).completion_s
     # Only the model has the token buckets' bursts at each step.
@@ -145,7 +145,8 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
     job = work(emulated, *algorithm, 1e8)
     topology = build_topology(job.spec)
     sent = build_transfers(*algorithm, 16, 4, 100_000_000)
-    followed = profile(sent, crossed_paths(sent, topology), topology)
+    paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
+    followed = profile(sent, paths, topology)
     estimated = estimate(job)
     assert estimated.steps == followed.steps
     assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)

@@ -18,7 +18,7 @@ from model.fabric.addressing import nic_address, rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.traces import Trace
-from model.routing.paths import path
+from model.routing.paths import Routing
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
 from results.tables.path_check import print_verify
@@ -35,8 +35,8 @@ from traffic_gen.probes.port_capture import Flow, parse_flow
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
 SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)
-INTENDED = path(TOPOLOGY, SOURCE, DESTINATION)
-ASTRAY = path(TOPOLOGY, SOURCE, Gpu(1, 0))
+INTENDED = Routing(TOPOLOGY).path(SOURCE, DESTINATION)
+ASTRAY = Routing(TOPOLOGY).path(SOURCE, Gpu(1, 0))
 AS_INTENDED = Trace(INTENDED, True)
 ISOLATED = IsolationCheck(own_bytes=100, foreign_bytes=0)
 

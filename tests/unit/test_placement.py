@@ -20,7 +20,7 @@ from model.faults import (
 )
 from model.job.placement import Placement, job_placement, probed_pairs
 from model.job.recovery import RecoveryStrategy, placement_after
-from model.routing.paths import path
+from model.routing.paths import Routing
 from tests.unit.fabrics import spec
 
 KINDS = pytest.mark.parametrize("kind", FabricKind)
@@ -111,10 +111,11 @@ def test_probed_pairs_are_affected_and_have_another_path_or_are_unaffected(
     failed = broken_links(placement.topology, fault)
     health = health_under(placement.topology, [fault])
     for pair in affected:
-        assert {hop.link.name for hop in path(placement.topology, *pair)} & failed
-        assert not {hop.link.name for hop in path(placement.topology, *pair, health)} & failed
+        assert {hop.link.name for hop in Routing(placement.topology).path(*pair)} & failed
+        hops = Routing(placement.topology, health).path(*pair)
+        assert not {hop.link.name for hop in hops} & failed
     for pair in unaffected:
-        assert not {hop.link.name for hop in path(placement.topology, *pair)} & failed
+        assert not {hop.link.name for hop in Routing(placement.topology).path(*pair)} & failed
     assert max(len(affected), len(unaffected)) <= 4
 
 

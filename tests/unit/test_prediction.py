@@ -39,7 +39,7 @@ LARGE = 40_000_000
 
 
 def predicted(schedule: Schedule, topology: Topology, latency_s: float = 0.0) -> Prediction:
-    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latencies: dict[PathClass, float] = {path_class(hops): latency_s for hops in paths if hops}
     return predict(schedule, topology, latencies)
 
@@ -135,7 +135,8 @@ def test_every_link_has_the_buckets_that_its_fabric_asks_for(
 
 def through(schedule: Schedule, *epochs: Epoch) -> Prediction:
     """Predict without latency on a fabric that changes with each epoch."""
-    paths = (p for e in epochs for p in transfer_paths(schedule, e, e.topology.job_gpus) if p)
+    sent = schedule.transfers
+    paths = (p for e in epochs for p in transfer_paths(sent, e, e.topology.job_gpus) if p)
     return predict_through(schedule, epochs, {path_class(hops): 0.0 for hops in paths})
 
 

@@ -41,7 +41,7 @@ def modeled(
 ) -> tuple[Topology, Schedule, Prediction]:
     topology = build_topology(spec(kind, 2, 2, 2))
     schedule = build_schedule(collective, algorithm, 2, 2, 4_000_000)
-    paths = transfer_paths(schedule, Epoch(topology), topology.job_gpus)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     return (
         topology,
         schedule,

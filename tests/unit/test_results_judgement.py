@@ -28,7 +28,7 @@ from traffic_gen.workloads.collectives import build_schedule
 LIMITS = Thresholds(within=0.02, limit=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 SCHEDULE = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 4_000_000)
-PATHS = transfer_paths(SCHEDULE, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
+PATHS = transfer_paths(SCHEDULE.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
 PREDICTION = predict(
     SCHEDULE, TOPOLOGY, dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)
 )

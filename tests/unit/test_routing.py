@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
-from model.routing.paths import Routing, path
+from model.routing.paths import Routing
 from tests.unit.fabrics import spec, topologies
 
 MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
@@ -96,7 +96,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
 def test_the_seed_turns_the_spines_reproducibly() -> None:
     def spine(seed: int) -> str:
         topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, 4, seed))
-        return path(topology, topology.gpu(0, 0), topology.gpu(1, 1))[1].receiver
+        return Routing(topology).path(topology.gpu(0, 0), topology.gpu(1, 1))[1].receiver
 
     assert spine(0) == spine(0) == spine(4)
     assert len({spine(seed) for seed in range(4)}) == 4
