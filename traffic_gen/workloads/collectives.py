@@ -110,7 +110,7 @@ class Algorithm:
     The function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
     """
 
-    build: Callable[[Builder], None]
+    build: Callable[[Builder], object]
     closed_form: closed.ClosedForm
 
 
@@ -174,34 +174,48 @@ def _chunk_bytes(gpus: int, size_bytes: int) -> int:
 
 def ring_reduce_scatter(build: Builder) -> None:
     """One ring over all ranks: in n-1 steps each shard travels round and accumulates its sum."""
-    _ring_reduce_scatter(build, _whole_ring(build), "ring", {})
+    _around(build, _whole_ring(build), "ring", {}, reduce=True)
 
 
 def ring_all_gather(build: Builder) -> None:
     """One ring over all ranks: in n-1 steps each shard travels round."""
-    _ring_all_gather(build, _whole_ring(build), "ring", {})
+    _around(build, _whole_ring(build), "ring", {}, reduce=False)
 
 
 def ring_all_reduce(build: Builder) -> None:
     """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
     ring = _whole_ring(build)
-    summed = _ring_reduce_scatter(build, ring, "ring", {})
-    _ring_all_gather(build, ring, "ring", summed)
+    summed = _around(build, ring, "ring", {}, reduce=True)
+    _around(build, ring, "ring", summed, reduce=False)
 
 
-def hierarchical_reduce_scatter(build: Builder) -> None:
+def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
     """Within HB domains, then along rails: a NIC carries at most 1/`domain_size` of the buffer."""
-    _hierarchical_reduce_scatter(build)
+
+    def for_rail(_source: int, peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, peer)
+
+    arrived = _within_domains(build, for_rail, {}, reduce=True)
+    for rail in range(build.domain_size):
+        arrived |= _around(build, _rail_ranks(build, rail), "nic", arrived, reduce=True)
+    return arrived
 
 
-def hierarchical_all_gather(build: Builder) -> None:
+def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
     """Along every rail, then within every HB domain."""
-    _hierarchical_all_gather(build, {})
+
+    def of_rail(source: int, _peer: int) -> tuple[int, ...]:
+        return _rail_ranks(build, source)
+
+    arrived: Arrivals = {}
+    for rail in range(build.domain_size):
+        arrived |= _around(build, _rail_ranks(build, rail), "nic", ready or {}, reduce=False)
+    return _within_domains(build, of_rail, arrived)
 
 
 def hierarchical_all_reduce(build: Builder) -> None:
     """HB domain, rail, HB domain (arXiv 2307.12169, section III-B)."""
-    _hierarchical_all_gather(build, _hierarchical_reduce_scatter(build))
+    hierarchical_all_gather(build, hierarchical_reduce_scatter(build))
 
 
 def direct_all_to_all(build: Builder) -> None:
@@ -257,53 +271,35 @@ def algorithms_of(collective: Collective) -> list[str]:
     return [name for of, name in ALGORITHMS if of is collective]
 
 
-@dataclass(frozen=True)
-class Ring:
-    """The ranks of a ring, in order, and the chunks of the shard of each position."""
-
-    ranks: tuple[int, ...]
-    shards: tuple[tuple[int, ...], ...]
-
-
-def _whole_ring(build: Builder) -> Ring:
+def _whole_ring(build: Builder) -> tuple[int, ...]:
     """Return the ring of all ranks, in which edges between domains stay on one rail.
 
     It enters domain d at rail -d, so its last GPU and the first of the next domain share a rail.
     """
-    ranks = tuple(
+    return tuple(
         build.rank(domain, position - domain)
         for domain in range(build.domains)
         for position in range(build.domain_size)
     )
-    return Ring(ranks, tuple((rank,) for rank in ranks))
-
-
-def _ring_reduce_scatter(build: Builder, ring: Ring, channel: str, ready: Arrivals) -> Arrivals:
-    """Add a ring ReduceScatter, which leaves the sum of shard i at position i.
-
-    `ready` has the transfers that each rank must have received before it starts. Return those that
-    it must have received to hold its sum.
-    """
-    return _around(build, ring, channel, ready, first_shard=-1, reduce=True)
-
-
-def _ring_all_gather(build: Builder, ring: Ring, channel: str, ready: Arrivals) -> Arrivals:
-    """Add a ring AllGather, which brings the shard of every position to all others."""
-    return _around(build, ring, channel, ready, first_shard=0, reduce=False)
 
 
 def _around(
-    build: Builder, ring: Ring, channel: str, ready: Arrivals, *, first_shard: int, reduce: bool
+    build: Builder, ring: tuple[int, ...], channel: str, ready: Arrivals, *, reduce: bool
 ) -> Arrivals:
-    """Add n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1."""
-    n = len(ring.ranks)
-    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring.ranks}
+    """Add a ring ReduceScatter (`reduce`) or AllGather, in which a rank's shard is its own chunk.
+
+    It has n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1. In
+    the end, each rank has the sum of its shard, or all shards. `ready` has the transfers that each
+    rank must have received before it starts. Return those that it must have received to end.
+    """
+    n, first_shard = len(ring), -1 if reduce else 0
+    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring}
     everything: Arrivals = {rank: list(before) for rank, before in arrived.items()}
     for step in range(n - 1):
         sent: Arrivals = {}
-        for position, source in enumerate(ring.ranks):
-            destination = ring.ranks[(position + 1) % n]
-            shard = ring.shards[(position + first_shard - step) % n]
+        for position, source in enumerate(ring):
+            destination = ring[(position + 1) % n]
+            shard = (ring[(position + first_shard - step) % n],)
             transfer = build.send(
                 source, destination, shard, channel=channel, after=arrived[source], reduce=reduce
             )
@@ -311,38 +307,6 @@ def _around(
             everything[destination].append(transfer)
         arrived = sent
     return arrived if reduce else everything
-
-
-def _rail_rings(build: Builder) -> list[Ring]:
-    """Return the ring of GPUs of every rail; each GPU's shard is its own chunk."""
-    return [
-        Ring(ranks, tuple((rank,) for rank in ranks))
-        for ranks in (_rail_ranks(build, rail) for rail in range(build.domain_size))
-    ]
-
-
-def _hierarchical_reduce_scatter(build: Builder) -> Arrivals:
-    """Add pairwise exchanges within the domains, then a ring on every rail."""
-
-    def for_rail(_source: int, peer: int) -> tuple[int, ...]:
-        return _rail_ranks(build, peer)
-
-    arrived = _within_domains(build, for_rail, {}, reduce=True)
-    for ring in _rail_rings(build):
-        arrived |= _ring_reduce_scatter(build, ring, "nic", arrived)
-    return arrived
-
-
-def _hierarchical_all_gather(build: Builder, ready: Arrivals) -> Arrivals:
-    """Add a ring on every rail, then pairwise exchanges within the domains."""
-
-    def of_rail(source: int, _peer: int) -> tuple[int, ...]:
-        return _rail_ranks(build, source)
-
-    arrived: Arrivals = {}
-    for ring in _rail_rings(build):
-        arrived |= _ring_all_gather(build, ring, "nic", ready)
-    return _within_domains(build, of_rail, arrived)
 
 
 def _within_domains(
