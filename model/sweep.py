@@ -1,9 +1,7 @@
 """Sweeps: one scenario with every combination of values for some of its keys."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 
@@ -54,8 +52,3 @@ class Sweep:
     def name(self) -> str:
         """The scenario's name and 8 digits of the digest."""
         return f"{self.scenario}-{self.digest[:8]}"
-
-
-def combinations(axes: Sequence[Sequence[Setting]]) -> Iterator[tuple[Setting, ...]]:
-    """Return every combination of one setting per axis; the last axis changes fastest."""
-    return product(*axes)

@@ -124,8 +124,3 @@ def _along_rails_s(grid: Grid, pair: float) -> float:
 def _within_domains_s(grid: Grid, each: float) -> float:
     """Time for `each` bytes from a GPU to each other GPU of its domain."""
     return (grid.x - 1) * each / grid.hb
-
-
-def two_step_slowdown(grid: Grid) -> float:
-    """Slowdown of rail-only over rail-optimized: [y(x-1)]/[x(y-1)] · C_S/C_F, about C_S/C_F."""
-    return grid.y * (grid.x - 1) / (grid.x * (grid.y - 1)) * grid.nic / grid.hb

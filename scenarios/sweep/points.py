@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from model.errors import InputError, Problem
-from model.sweep import Point, Setting, Sweep, combinations
+from model.sweep import Point, Sweep
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
@@ -20,9 +21,13 @@ def planned(
     path: Path, over: Sequence[str], overrides: Sequence[str], proxies: str, check: Check
 ) -> Sweep:
     """The sweep of a scenario file; raises `InputError` with the problems of all points."""
-    settings = combinations(axes(over, overrides))
-    points = [Point(number, chosen, "") for number, chosen in enumerate(settings, 1)]
-    scenarios = _checked(points, lambda point: _load(path, overrides, point.settings), check)
+    combinations = product(*axes(over, overrides))
+    points = [Point(number, chosen, "") for number, chosen in enumerate(combinations, 1)]
+
+    def read(point: Point) -> Scenario:
+        return load(path, [*overrides, *map(str, point.settings)])
+
+    scenarios = _checked(points, read, check)
     texts = (scenario.text for scenario in scenarios)
     whole = (replace(point, text=text) for point, text in zip(points, texts, strict=True))
     return Sweep(scenarios[0].name, proxies, tuple(whole))
@@ -31,10 +36,6 @@ def planned(
 def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
     """Check stored points again: Railbed may have changed since the sweep began."""
     _checked(points, lambda point: load(file_of(point)), check)
-
-
-def _load(path: Path, overrides: Sequence[str], settings: Sequence[Setting]) -> Scenario:
-    return load(path, [*overrides, *map(str, settings)])
 
 
 def _checked(
