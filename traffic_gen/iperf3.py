@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from linux.listening import listens
 from linux.namespaces import namespace_of
-from linux.processes import wait_for
+from linux.processes import dies_with_us, wait_for
 from model.errors import EmulationError
 from model.workload.schedule import Schedule
 
@@ -66,13 +65,10 @@ def rounds(pairs: Iterable[Pair], domains: int, domain_size: int) -> list[list[P
     return list(by_distance.values())
 
 
-def no_meter() -> AbstractContextManager[Any]:
-    """Measure nothing while the clients run."""
-    return nullcontext()
-
-
 def carry(
-    hosts: Hosts, sizes: Mapping[Pair, int], meter: Callable[[], AbstractContextManager[Any]]
+    hosts: Hosts,
+    sizes: Mapping[Pair, int],
+    meter: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Flow]:
     """Run one round, all pairs at once; `meter` is entered after all servers listen."""
     with ExitStack() as running:
@@ -116,7 +112,7 @@ def parse(pair: Pair, text: str) -> Flow:
 @contextmanager
 def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run iperf3 in a rank's namespace; the kernel kills it when this process ends."""
-    command = ["setpriv", "--pdeathsig", "KILL", "--", "iperf3", "-p", str(IPERF_PORT), *arguments]
+    command = dies_with_us(["iperf3", "-p", str(IPERF_PORT), *arguments])
     with namespace_of(hosts.process_ids[rank]):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -9,7 +9,7 @@ from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, no_meter, rounds
+from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.collectives import build_schedule
 
 
@@ -46,5 +46,5 @@ def iperf3_cpu_s(fabric: Experiment, schedule: Schedule) -> float:
     return sum(
         flow.cpu_s
         for pairs in rounds(sizes, spec.domains, spec.domain_size)
-        for flow in carry(hosts, {pair: sizes[pair] for pair in pairs}, no_meter)
+        for flow in carry(hosts, {pair: sizes[pair] for pair in pairs})
     )

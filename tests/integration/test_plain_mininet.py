@@ -16,7 +16,7 @@ from testbed.host.cleanup import clean
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
-from traffic_gen.iperf3 import Hosts, carry, no_meter
+from traffic_gen.iperf3 import Hosts, carry
 
 pytestmark = [
     pytest.mark.integration,
@@ -54,7 +54,7 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
             said = fabric.network["d0g0"].cmd(f"ping -c 1 -W 5 {addresses[pair]}")
             assert "1 received" in said, said
         hosts = Hosts(fabric.process_ids, addresses)
-        flows = carry(hosts, {(0, 2): 1_000_000, (2, 0): 1_000_000}, no_meter)
+        flows = carry(hosts, {(0, 2): 1_000_000, (2, 0): 1_000_000})
     assert 0 < fabric.connected_s < fabric.up_s
     assert [flow.pair for flow in flows] == [(0, 2), (2, 0)]
     assert all(flow.sent_bytes >= 1_000_000 and flow.received_bytes > 0 for flow in flows)
@@ -76,7 +76,7 @@ def test_a_server_that_nobody_answers_is_an_error_and_leaves_nothing() -> None:
         plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
         pytest.raises(EmulationError, match=r"iperf3 \(0, 2\): .*unable to connect"),
     ):
-        carry(Hosts(fabric.process_ids, {(0, 2): "127.0.0.1"}), {(0, 2): 1}, no_meter)
+        carry(Hosts(fabric.process_ids, {(0, 2): "127.0.0.1"}), {(0, 2): 1})
 
 
 def test_after_kill_9_all_its_processes_go_by_themselves() -> None:

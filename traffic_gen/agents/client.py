@@ -1,6 +1,5 @@
 """Control all agents of a run: load programs, start them together, collect records."""
 
-import functools
 import json
 import select
 import socket
@@ -68,7 +67,7 @@ class AgentClient:
         everyone = [gpu for gpu in self._gpus if gpu not in self._dead]
         for gpu in everyone:
             self._send(gpu, {"do": "reset"})
-        self._answers(everyone, time.monotonic() + LOAD_DEADLINE_S, "close their connections")
+        self._wait(everyone, {}, time.monotonic() + LOAD_DEADLINE_S, "close their connections")
         self._gpus = list(gpus)
 
     def lose(self, gpu: int) -> None:
@@ -84,7 +83,7 @@ class AgentClient:
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         for rank, program in by_rank.items():
             self._send(rank, program)
-        self._answers(by_rank, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
+        self._wait(by_rank, {}, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
 
     def run(
         self, schedule: Schedule, number: int, at_most_s: float, on_tick: OnTick = no_ticks
@@ -151,11 +150,6 @@ class AgentClient:
         except OSError as error:
             self._lost(rank, str(error))
 
-    def _answers(self, ranks: Iterable[int], deadline: float, what: str) -> Answers:
-        answers: Answers = {}
-        self._wait(ranks, answers, deadline, what)
-        return answers
-
     def _collect(
         self,
         ranks: Iterable[int],
@@ -165,9 +159,12 @@ class AgentClient:
         on_tick: OnTick,
     ) -> None:
         """Fill `answers` with the agents' answers to a run request."""
+
+        def tick() -> float:
+            return on_tick((time.monotonic_ns() - start_ns) / 1e9)
+
         deadline = start_ns / 1e9 + at_most_s + ANSWER_S
-        since_start = functools.partial(_seconds_since, start_ns)
-        self._wait(ranks, answers, deadline, "finish a repeat", lambda: on_tick(since_start()))
+        self._wait(ranks, answers, deadline, "finish a repeat", tick)
 
     def _wait(
         self,
@@ -224,10 +221,6 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} closed its socket: {what}")
-
-
-def _seconds_since(start_ns: int) -> float:
-    return (time.monotonic_ns() - start_ns) / 1e9
 
 
 @contextmanager

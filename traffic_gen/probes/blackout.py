@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from typing import Any
 
 # An interval that contains all probes.
 ALWAYS_NS = (0, 1 << 62)
@@ -42,12 +43,7 @@ class Blackout:
     @property
     def duration_ms(self) -> float:
         """Duration in milliseconds; infinity if no end was seen."""
-        return math.inf if self.end_ns is None else milliseconds(self.end_ns - self.begin_ns)
-
-
-def milliseconds(nanoseconds: int) -> float:
-    """Convert a duration from nanoseconds to milliseconds."""
-    return nanoseconds / 1e6
+        return math.inf if self.end_ns is None else (self.end_ns - self.begin_ns) / 1e6
 
 
 def read_records(text: str) -> list[PairRecord]:
@@ -55,17 +51,12 @@ def read_records(text: str) -> list[PairRecord]:
     return [_pair_record(entry) for entry in json.loads(text)["pairs"]]
 
 
-def _pair_record(entry: Mapping[str, object]) -> PairRecord:
-    name, first_ns = entry["name"], entry["first_ns"]
-    gaps_ns, delays_ns = entry["gap_ns"], entry["delay_ns"]
-    assert isinstance(name, str)
-    assert isinstance(first_ns, int)
-    assert isinstance(gaps_ns, list)
-    assert isinstance(delays_ns, list)
-    sent_ns = tuple(accumulate(gaps_ns, initial=first_ns)) if delays_ns else ()
+def _pair_record(entry: Mapping[str, Any]) -> PairRecord:
+    delays_ns = entry["delay_ns"]
+    sent_ns = tuple(accumulate(entry["gap_ns"], initial=entry["first_ns"])) if delays_ns else ()
     both = enumerate(zip(sent_ns, delays_ns, strict=True))
     arrived = {number: sent + delay for number, (sent, delay) in both if delay is not None}
-    return PairRecord(name, sent_ns, arrived)
+    return PairRecord(entry["name"], sent_ns, arrived)
 
 
 def blackouts(record: PairRecord) -> list[Blackout]:

@@ -86,9 +86,8 @@ class PathProbes:
 
 
 def _flows(source: Gpu, destination: Gpu) -> list[Flow]:
-    own = hb_address if source.domain == destination.domain else nic_address
-    target = address_of(destination, source)
-    return [Flow(own(source), target, port) for port in SOURCE_PORTS]
+    own, target = address_of(source, destination), address_of(destination, source)
+    return [Flow(own, target, port) for port in SOURCE_PORTS]
 
 
 @contextmanager

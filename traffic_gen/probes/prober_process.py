@@ -10,7 +10,7 @@ from typing import Any
 
 from linux.processes import last_words, running, wait_for
 from model.errors import EmulationError
-from model.fabric.addressing import address_of, hb_address, nic_address
+from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, read_records
 from traffic_gen.probes.packet import PSN_OFFSET, probe_packet
@@ -55,10 +55,7 @@ class Probes:
 
 @contextmanager
 def probing(
-    process_ids: Mapping[str, int],
-    pairs: Sequence[tuple[Gpu, Gpu]],
-    folder: Path,
-    interval_ns: int = INTERVAL_NS,
+    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], folder: Path
 ) -> Iterator[Probes]:
     """Probe pairs (source, destination) until the context ends; one such context at a time.
 
@@ -69,7 +66,7 @@ def probing(
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
-    plan.write_text(json.dumps(_plan(process_ids, pairs, interval_ns)))
+    plan.write_text(json.dumps(_plan(process_ids, pairs)))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
@@ -78,21 +75,19 @@ def probing(
         probes.stop()
 
 
-def _plan(
-    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], interval_ns: int
-) -> dict[str, Any]:
+def _plan(process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]]) -> dict[str, Any]:
     if len(pairs) > LAST_SOURCE_PORT - FIRST_SOURCE_PORT + 1:
         raise EmulationError(f"{len(pairs)} pairs are more than there are source ports")
     numbered = enumerate(pairs, FIRST_SOURCE_PORT)
     entries = [_entry(process_ids, *pair, port) for port, pair in numbered]
-    return {"interval_ns": interval_ns, "pairs": entries}
+    return {"interval_ns": INTERVAL_NS, "pairs": entries}
 
 
 def _entry(
     process_ids: Mapping[str, int], source: Gpu, destination: Gpu, port: int
 ) -> dict[str, Any]:
-    own = hb_address if source.domain == destination.domain else nic_address
-    packet = probe_packet(own(source), address_of(destination, source), port)
+    own, target = address_of(source, destination), address_of(destination, source)
+    packet = probe_packet(own, target, port)
     return {
         "name": pair_name(source, destination),
         "source_pid": process_ids[source.name],
