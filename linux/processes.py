@@ -41,9 +41,9 @@ def dies_with_us(command: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
-def output_of(*command: str) -> str:
+def output_of(*command: str, timeout_s: float = 60) -> str:
     """Return the output of a short command; raises `EmulationError` if it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode != 0:
         raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
     return done.stdout

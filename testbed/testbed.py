@@ -54,7 +54,7 @@ class Testbed:
                 self.links.impair(link, end)
 
     def counters(self) -> dict[str, Counters]:
-        """Return the counters of every link, by link name."""
+        """Return the counters of every link, by its name at start-up."""
         return self.links.counters(self.topology.links)
 
 

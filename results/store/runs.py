@@ -59,14 +59,11 @@ class RunFolder:
     def _write(self, name: str, content: Any) -> None:
         write_json(self.path / name, content)
 
-    def begin_case(
-        self, case: str, topology: Topology, prediction: Prediction, schedule_digest: str
-    ) -> None:
+    def begin_case(self, case: str, topology: Topology, prediction: Prediction) -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
         name = folder_name(case)
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
-        facts = {**asdict(prediction), "schedule_digest": schedule_digest}
-        self._write(f"{name}/prediction.json", facts)
+        self._write(f"{name}/prediction.json", asdict(prediction))
         with (self.path / name / "transfers.csv").open("w", newline="") as file:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
@@ -14,7 +13,7 @@ from results.store.runs import RunFolder
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Reason
 from scenarios.execution.emulation import Experiment
-from scenarios.execution.observer import Observer, carried, observing
+from scenarios.execution.observer import carried, observing
 from scenarios.execution.progress import Listener
 from scenarios.execution.repeats import Executions, is_disturbed
 from scenarios.spec.scenario import Scenario
@@ -41,15 +40,16 @@ class Measuring:
         self.listener.step(name)
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
-        self.folder.begin_case(name, topology, prediction, schedule.digest)
-        before, begun_s = fabric.counters(), time.monotonic()
+        self.folder.begin_case(name, topology, prediction)
+        before, begun_s = fabric.bed.counters(), time.monotonic()
         done = Executions(warmup, self.scenario.repeats)
         try:
             with observing(fabric, self.folder.folder_of(name)) as observer:
                 for repeat in self._execute(name, schedule, prediction, fabric, done):
-                    done.add(repeat, disturbed=_disturbed(observer, repeat, topology))
+                    pauses = observer.note(repeat)
+                    done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
         finally:
-            after, seconds = fabric.counters(), time.monotonic() - begun_s
+            after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
             self.folder.end_case(
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
@@ -95,10 +95,6 @@ class Measuring:
         self.folder.add_repeat(name, repeat)
         self.listener.done(name)
         return repeat
-
-
-def _disturbed(observer: Observer, repeat: Repeat, topology: Topology) -> bool:
-    return is_disturbed(observer.note(repeat), topology.least_depth_s)
 
 
 def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:

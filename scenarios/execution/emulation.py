@@ -4,7 +4,7 @@ This is the heart of a run. It stores nothing and prints nothing: it yields the 
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
-from testbed.fabric.links import Counters
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from traffic_gen.agents import agent
@@ -82,10 +81,6 @@ class Experiment:
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(count):
             yield self.agents.run(schedule, number, at_most_s, on_tick)
-
-    def counters(self) -> Mapping[str, Counters]:
-        """Return the counters of every link, by its name at start-up."""
-        return self.bed.counters()
 
 
 @contextmanager

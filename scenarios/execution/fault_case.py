@@ -105,7 +105,7 @@ class FaultCase:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
         affected, unaffected = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
-        folder.begin_case(name, self.home.topology, prediction, self.schedule.digest)
+        folder.begin_case(name, self.home.topology, prediction)
         place = folder.folder_of(name)
         with probing(self.fabric.bed.process_ids, (*affected, *unaffected), place) as probes:
             with observing(self.fabric, place) as observer:

@@ -1,12 +1,11 @@
 """Byte counters of OpenFlow switches' rules, read without the controller."""
 
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from model.errors import EmulationError
+from linux.processes import output_of
 from testbed.nodes.openvswitch import OpenVSwitch
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
@@ -27,14 +26,15 @@ def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list
     """Return the current counters of each switch's rules, by bridge name."""
     # The data path's own counters reach the rules with the next round of its revalidators.
     control = f"{switch.folder}/ovs-vswitchd.{switch.process_id}.ctl"
-    _output("ovs-appctl", "-t", control, "revalidator/wait")
+    output_of("ovs-appctl", "-t", control, "revalidator/wait", timeout_s=TIMEOUT_S)
     return {bridge: parse_rules(dump_rules(switch, bridge)) for bridge in bridges}
 
 
 def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
     """The rules of a switch as ovs-ofctl(8) prints them."""
     management = f"unix:{switch.folder}/{bridge}.mgmt"
-    return _output("ovs-ofctl", "-OOpenFlow13", "dump-flows", management)
+    command = ("ovs-ofctl", "-OOpenFlow13", "dump-flows", management)
+    return output_of(*command, timeout_s=TIMEOUT_S)
 
 
 def parse_rules(dump: str) -> list[RuleCount]:
@@ -49,10 +49,3 @@ def parse_rules(dump: str) -> list[RuleCount]:
 def _destination(rule: str) -> IPv4Network:
     found = _DESTINATION.search(rule)
     return ANYWHERE if found is None else IPv4Network(found[1])
-
-
-def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    if done.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
-    return done.stdout

@@ -224,18 +224,12 @@ def proxy_image(client: docker.DockerClient) -> str:
     return name
 
 
-def containers_of(client: docker.DockerClient, lock: RunLock) -> list[Container]:
-    """All containers labeled with the run's id."""
-    label = f"{RUN_LABEL}={lock.run_id}"
-    return list(client.containers.list(all=True, filters={"label": label}, ignore_removed=True))
-
-
-def remove_containers(client: docker.DockerClient, lock: RunLock) -> int:
-    """Remove all containers labeled with the run's id; return how many there were."""
+def remove_containers(client: docker.DockerClient, lock: RunLock) -> None:
+    """Remove all containers labeled with the run's id."""
+    label = {"label": f"{RUN_LABEL}={lock.run_id}"}
     with answering(), ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-        found = containers_of(client, lock)
+        found = client.containers.list(all=True, filters=label, ignore_removed=True)
         list(pool.map(remove_container, found))
-    return len(found)
 
 
 def remove_container(container: Container) -> None:

@@ -60,9 +60,9 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
     kind: FabricKind, proxies: ProxyKind
 ) -> None:
     with fabric_up(small_spec(kind, 3, 3), proxies) as fabric:
-        begin, before = fabric.bed.controller.written(), fabric.counters()
+        begin, before = fabric.bed.controller.written(), fabric.bed.counters()
         found = calibrate(fabric)
-        after = fabric.counters()
+        after = fabric.bed.counters()
         require_calibrated(kind, found)
         events = read_journal(fabric.bed.journal)[begin:]
     directions = [

@@ -63,9 +63,9 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
     """Bytes are on the links of the routed paths: forwarding and prediction agree."""
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "direct", 600_000)
-        before = fabric.counters()
+        before = fabric.bed.counters()
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False)
-        after = fabric.counters()
+        after = fabric.bed.counters()
         expected = dict.fromkeys(after, 0)
         for transfer in schedule.transfers:
             source, destination = transfer.source, transfer.destination

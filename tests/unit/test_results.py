@@ -211,7 +211,7 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     )
     run_id = new_run_id("quick")
     folder = RunFolder.create(tmp_path, run_id, "text: 1\n", {"kernel": "6"})
-    folder.begin_case("a/b", topology, prediction, schedule.digest)
+    folder.begin_case("a/b", topology, prediction)
     records = tuple(
         TransferRecord(0, t.id, t.source, t.destination, 1, 2, 3, 4, 5) for t in schedule.transfers
     )
