@@ -29,11 +29,6 @@ Group = tuple[int, Buckets]
 Groups = Difference[Group]
 
 
-def cookie(generation: int) -> int:
-    """The cookie for rules of this generation."""
-    return COOKIE_MARK | generation
-
-
 def priority(rule: Rule) -> int:
     """The priority of a rule."""
     from_one_port = 0 if rule.in_port is None else IN_PORT_PRIORITY
@@ -112,7 +107,7 @@ def addition(datapath: Any, rule: Rule, generation: int) -> Any:
     return parser.OFPFlowMod(
         datapath,
         command=protocol.OFPFC_ADD,
-        cookie=cookie(generation),
+        cookie=COOKIE_MARK | generation,
         priority=priority(rule),
         idle_timeout=PERMANENT,
         hard_timeout=PERMANENT,

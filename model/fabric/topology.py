@@ -98,12 +98,7 @@ class Gpu:
     @cached_property
     def name(self) -> str:
         """The GPU proxy's name."""
-        return gpu_name(self.domain, self.rail)
-
-
-def gpu_name(domain: int, rail: int) -> str:
-    """The name of the GPU with local rank `rail` in `domain`."""
-    return f"d{domain}g{rail}"
+        return f"d{self.domain}g{self.rail}"
 
 
 def hb_switch_name(domain: int) -> str:
@@ -114,11 +109,6 @@ def hb_switch_name(domain: int) -> str:
 def rail_switch_name(rail: int) -> str:
     """The name of a rail's switch."""
     return f"rail{rail}"
-
-
-def spine_switch_name(spine: int) -> str:
-    """The name of a spine switch."""
-    return f"spine{spine}"
 
 
 @dataclass(frozen=True)
@@ -169,14 +159,6 @@ class Topology:
     def switch_by_name(self) -> dict[str, OpenFlowSwitch]:
         """Rail and spine switches by their names."""
         return {switch.name: switch for switch in self.switches}
-
-    @cached_property
-    def _datapath_ids(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.openflow_switches, start=1)}
-
-    def datapath_id(self, switch: str) -> int:
-        """The OpenFlow datapath id of a rail or spine switch, from 1."""
-        return self._datapath_ids[switch]
 
     def gpu(self, domain: int, rail: int) -> Gpu:
         """The GPU of a domain and a rail."""
@@ -277,8 +259,7 @@ def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
             yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
     if spec.kind is FabricKind.RAIL_OPTIMIZED:
         for spine in range(spec.spines):
-            name = spine_switch_name(spine)
-            yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, spine)
+            yield OpenFlowSwitch(f"spine{spine}", NodeKind.SPINE_SWITCH, None, spine)
     elif spec.rail_leaves > 1:
         for rail in rails:
             for spine in range(spec.spines):

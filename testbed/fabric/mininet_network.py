@@ -36,9 +36,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
             self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
         for name in topology.hb_switches:
             self.addSwitch(name, cls=HbSwitch, links=links, dpid="0")
-        for name in topology.openflow_switches:
-            dpid = f"{topology.datapath_id(name):x}"
-            self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=dpid)
+        for number, name in enumerate(topology.openflow_switches, start=1):
+            self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=f"{number:x}")
         for link in topology.links:
             self.addLink(
                 link.lower.node,

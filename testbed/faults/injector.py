@@ -99,15 +99,10 @@ class FaultInjector:
 
     def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
         """Take carrier from all links, or blackhole both ends of each."""
+        faults = self._link_faults
         if mode is FaultMode.DOWN:
-            return self._take_carrier(links)
+            return _broken(lambda: faults.take_carrier(links), lambda: faults.give_carrier(links))
         return self._blackhole([port for link in links for port in (link.lower, link.upper)])
-
-    def _take_carrier(self, links: Sequence[Link]) -> Undo:
-        link_faults = self._link_faults
-        return _broken(
-            lambda: link_faults.take_carrier(links), lambda: link_faults.give_carrier(links)
-        )
 
     def _blackhole(self, ends: Sequence[Port]) -> Undo:
         link_faults = self._link_faults
