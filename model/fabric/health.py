@@ -1,4 +1,4 @@
-"""Health of a fabric: its failed and its degraded links."""
+"""Health of a fabric: its failed and its degraded links; epochs of constant health."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,3 +45,12 @@ def without(topology: Topology, nodes: Iterable[str] = (), links: Iterable[str] 
     """The health of a fabric whose `nodes` are dead and whose `links` have failed."""
     lost = {link.name for node in nodes for link in topology.links_of(node)}
     return Health(frozenset({*links, *lost}))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """State of the fabric from `begin_s` on: its topology and its health."""
+
+    topology: Topology
+    health: Health = HEALTHY
+    begin_s: float = 0.0

@@ -101,6 +101,10 @@ class Gpu:
         return f"d{self.domain}g{self.rail}"
 
 
+# The GPU of every rank, in rank order.
+RankGpus = tuple[Gpu, ...]
+
+
 def hb_switch_name(domain: int) -> str:
     """The name of an HB domain's switch."""
     return f"hb{domain}"

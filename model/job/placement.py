@@ -6,12 +6,12 @@ from functools import cached_property
 from itertools import permutations
 
 from model.fabric.addressing import address_of
-from model.fabric.epoch import Epoch, RankGpus
-from model.fabric.health import HEALTHY, Health
+from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import (
     CrossConnects,
     Gpu,
+    RankGpus,
     Topology,
     build_topology,
     straight_cross_connects,

@@ -1,6 +1,8 @@
-"""Raw records of transfers and faults, and the repeats that transfers belong to."""
+"""Raw records of transfers, faults and probes, and the repeats that transfers belong to."""
 
 from dataclasses import dataclass
+
+from model.fabric.topology import Hop
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,11 @@ class FaultRecord:
     fault: str
     begun_ns: int
     ended_ns: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The hops of a probe, in order, and whether it arrived."""
+
+    hops: tuple[Hop, ...]
+    arrived: bool

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from model.fabric.epoch import Epoch, RankGpus
-from model.fabric.health import HEALTHY, Health
+from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, LinkKind, Topology
+from model.fabric.topology import Hop, LinkKind, RankGpus, Topology
 from model.routing.paths import Routing, Unreachable
 from model.workload.schedule import Schedule, Transfer
 

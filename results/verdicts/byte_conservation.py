@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from model.fabric.epoch import Epoch, RankGpus
+from model.fabric.health import Epoch
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
-from model.fabric.topology import Hop
+from model.fabric.topology import Hop, RankGpus
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule

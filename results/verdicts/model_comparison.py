@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from model.fabric.epoch import Epoch, RankGpus
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import Topology
+from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Collective, Schedule

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop
-from model.measurement.traces import Trace
+from model.measurement.records import Trace
 from results.verdicts.verdict import Verdict, worst
 
 

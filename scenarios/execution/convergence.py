@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.processes import wait_for
-from model.fabric.epoch import Epoch
-from model.fabric.health import Health
+from model.fabric.health import Epoch, Health
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes

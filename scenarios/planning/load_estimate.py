@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from model.fabric.epoch import Epoch
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, need

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model.fabric.epoch import Epoch
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.budget import Need, switch_ports

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric.epoch import Epoch
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.fabric.epoch import Epoch
-from model.fabric.health import without
+from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.measurement.cpu_windows import Window

@@ -17,7 +17,7 @@ from rich.console import Console
 from model.fabric.addressing import nic_address, rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
-from model.measurement.traces import Trace
+from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.documents.path_check import verify_object
 from results.documents.run import run_object

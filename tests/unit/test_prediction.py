@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric.epoch import Epoch
-from model.fabric.health import Health, without
+from model.fabric.health import Epoch, Health, without
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
     MIN_BURST_BYTES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
-from model.fabric.epoch import Epoch
+from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import Repeat, TransferRecord

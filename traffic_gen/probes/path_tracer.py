@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from linux.namespaces import namespace_of
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
 from model.fabric.topology import Gpu, Hop, Topology
-from model.measurement.traces import Trace
+from model.measurement.records import Trace
 from traffic_gen.probes.packet import IP_HEADER_BYTES, ROCE_PORT, probe_packet
 from traffic_gen.probes.port_capture import Flow, PortCapture, port_capture
 
