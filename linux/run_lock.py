@@ -67,11 +67,6 @@ def live_run_ids() -> frozenset[str]:
     return frozenset(folder.name for folder in _folders() if _is_alive(folder))
 
 
-def process_ids_of(lock: RunLock) -> list[int]:
-    """Ids of the processes that belong to a run."""
-    return [process_id for process_id, run_id in run_processes() if run_id == lock.run_id]
-
-
 def run_processes() -> Iterator[tuple[int, str]]:
     """Yield the id of every process that belongs to a run, with the run id."""
     for entry in Path("/proc").iterdir():

@@ -312,7 +312,7 @@ def up(
     loaded = load(_find(scenario), [*overrides, *_on(datapath)], known_machine())
     kind = _ready(proxies)
     from scenarios.execution.emulation import experiment
-    from testbed.fabric.mininet_shell import open_command_line
+    from testbed.fabric.mininet_network import open_command_line
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with experiment(loaded.fabrics[0], kind, run_id) as fabric:

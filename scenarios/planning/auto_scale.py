@@ -7,6 +7,7 @@ margin. No HB link is then faster than the fastest in the library (DGX A100).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
@@ -26,6 +27,7 @@ TARGET_S = 3.0
 MAX_LINK_BPS = 450e6
 # Shorter executions do not average out scheduler jitter: 1 to 2 s keep 16 GPUs within 1 %.
 SHORTEST_S = 1.5
+DECADES = 9
 # Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
 LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
@@ -35,19 +37,18 @@ def auto_bandwidth_scale(jobs: Sequence[Work], machine: Machine | None) -> Chose
     """Smallest two-digit scale that fits all jobs, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(jobs[0].spec)
-    by_links = round_up(max(_fastest_bps(job.spec) for job in jobs) / MAX_LINK_BPS)
+    fastest = max(max(job.spec.hb_rate_bps, job.spec.nic_rate_bps) for job in jobs)
+    by_links = round_up(fastest / MAX_LINK_BPS)
     slowest = round_down(min(_slowest_bps(job.spec) for job in jobs) / MIN_RATE_BPS)
-    scale = _smallest(by_links, lambda scale: all(_fits(job, machine, scale) for job in jobs))
+    scale = _smallest(
+        by_links, lambda scale: all(peak(job, machine, scale).is_within_budget for job in jobs)
+    )
     if scale == by_links:
         return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
     if scale > slowest >= by_links:
         needs = [peak(job, machine, slowest) for job in jobs]
         return Chosen(slowest, f"the slowest that links can be, and too fast: {_binding(needs)}")
     return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
-
-
-def _fastest_bps(spec: FabricSpec) -> float:
-    return max(spec.hb_rate_bps, spec.nic_rate_bps)
 
 
 def _slowest_bps(spec: FabricSpec) -> float:
@@ -69,10 +70,6 @@ def _binding(needs: Sequence[Need]) -> str:
     if cpu / CPU_BUDGET >= thread / THREAD_BUDGET:
         return f"data takes {cpu:.0%} of all cores at its peak, of at most {CPU_BUDGET:.0%}"
     return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
-
-
-def _fits(job: Work, machine: Machine, scale: float) -> bool:
-    return peak(job, machine, scale).is_within_budget
 
 
 def peak(job: Work, machine: Machine, scale: float) -> Need:
@@ -129,20 +126,16 @@ def round_down(number: float) -> float:
 def _smallest(least: float, holds: Callable[[float], bool]) -> float:
     """Smallest two-digit number, `least` or above, for which `holds` is true.
 
-    `holds` must also be true for all larger numbers. The search covers nine decades.
+    `holds` must also be true for all larger numbers. The search covers `DECADES`.
     """
     candidates = list(_two_digits(least))
-    low, high = 0, len(candidates) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(candidates[middle]) else (middle + 1, high)
-    return candidates[low]
+    return candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=holds)]
 
 
-def _two_digits(least: float, decades: int = 9) -> Iterator[float]:
+def _two_digits(least: float) -> Iterator[float]:
     """Numbers with two significant digits, from `least` on, in ascending order."""
     first = math.floor(math.log10(least)) - 1
-    for exponent in range(first, first + decades):
+    for exponent in range(first, first + DECADES):
         for digits in range(10, 100):
             number = round(digits * 10.0**exponent, 9)
             if number >= least:

@@ -7,9 +7,8 @@ from model.fabric.topology import Topology, build_topology
 from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, components, health_under
 from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Routing, Unreachable
-from scenarios.spec.issues import Issue
+from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
-from scenarios.spec.suggestions import nearest
 
 DEFAULT_AT_S = 0.3
 # Recovery strategies that keep the job on its GPUs.

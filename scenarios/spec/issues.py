@@ -1,5 +1,7 @@
-"""Issues of a scenario whose keys and types are valid."""
+"""Issues of a scenario whose keys and types are valid, and hints for misspelt names."""
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # The keys that lead to a value in a scenario file, and numbers of list entries.
@@ -13,3 +15,9 @@ class Issue:
     place: Place
     what: str
     hint: str = ""
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?`, or only the semicolon if no known name is similar."""
+    matches = difflib.get_close_matches(found, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ";"

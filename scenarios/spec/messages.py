@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from scenarios.spec.issues import nearest
 from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
-from scenarios.spec.suggestions import nearest
 
-_SECTIONS: dict[str, type[BaseModel]] = {
+SECTION_BY_KEY: dict[str, type[BaseModel]] = {
     "fabric": Fabric,
     "workloads": Workload,
     "faults": FaultEntry,
@@ -60,7 +60,7 @@ def _meant(found: object, context: dict[str, Any]) -> str:
 
 def nearest_key(place: tuple[str | int, ...]) -> str:
     """Hint for an unknown key: the nearest known key of its section, or all known keys."""
-    section = _SECTIONS.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
+    section = SECTION_BY_KEY.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
     known = [field.alias or key for key, field in section.model_fields.items()]
     matches = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"did you mean {matches[0]!r}?" if matches else f"known are {', '.join(known)}"

@@ -5,16 +5,10 @@
 
 from pydantic import BaseModel
 
-from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
+from scenarios.spec.messages import SECTION_BY_KEY
+from scenarios.spec.schema import ScenarioFile
 
-SECTIONS: tuple[type[BaseModel], ...] = (
-    ScenarioFile,
-    Fabric,
-    Workload,
-    FaultEntry,
-    Job,
-    Expect,
-)
+SECTIONS: tuple[type[BaseModel], ...] = (ScenarioFile, *SECTION_BY_KEY.values())
 
 
 def reference(section: type[BaseModel]) -> str:

@@ -23,13 +23,12 @@ from model.faults import Component, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.workload.schedule import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.spec.suggestions import nearest
+from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse
 from traffic_gen.workloads.collectives import algorithms_of
 
 
 def _as_tuple(value: object) -> object:
-    """Convert a list to a tuple, and a single string to a tuple of one."""
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, str) else value

@@ -29,15 +29,12 @@ class SweepRequest:
         if problems:
             raise InputError(*problems)
         if self.scenario is None:
-            return self._stored(store, check)
+            folder = find_sweep(store, self.resume or "latest")
+            check_again(folder.sweep.points, folder.scenario, check)
+            return folder
         proxies = self.proxies or "container"
         sweep = planned(self.scenario, self.over, self.overrides, proxies, check)
         return begin_sweep(store, self.name or sweep.name, sweep)
-
-    def _stored(self, store: Path, check: Check) -> SweepFolder:
-        folder = find_sweep(store, self.resume or "latest")
-        check_again(folder.sweep.points, folder.scenario, check)
-        return folder
 
     def _problems(self) -> Iterator[Problem]:
         if self.scenario is None and self.resume is None:

@@ -7,6 +7,7 @@ classes do the same over netlink, and start a shell only when Mininet's command 
 from collections.abc import Sequence
 from typing import Any
 
+from mininet.cli import CLI
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node, Switch
@@ -190,3 +191,8 @@ def start_network(network: Mininet, topology: fabric.Topology, links: Links) -> 
     links.flush()
     for link in topology.links:
         links.check_shaped(link)
+
+
+def open_command_line(network: Mininet) -> None:
+    """Serve Mininet's command line until its user leaves it."""
+    CLI(network)

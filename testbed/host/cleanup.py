@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from docker.models.containers import Container
@@ -31,7 +30,11 @@ class Removed:
 def clean() -> Removed:
     """Remove processes, containers and folders that have a dead run's id, and nothing else."""
     alive = live_run_ids()
-    processes = list(_orphans(alive))
+    processes = [
+        process_id
+        for process_id, run_id in run_processes()
+        if run_id not in alive and process_id != os.getpid()
+    ]
     for process_id in processes:
         kill(process_id)
     containers = _stray_containers(alive)
@@ -41,13 +44,6 @@ def clean() -> Removed:
     for lock in folders:
         shutil.rmtree(lock.folder, ignore_errors=True)
     return Removed(len(folders), len(processes), len(containers))
-
-
-def _orphans(alive: frozenset[str]) -> Iterator[int]:
-    """Processes that have the id of a dead run in their environment."""
-    for process_id, run_id in run_processes():
-        if run_id not in alive and process_id != os.getpid():
-            yield process_id
 
 
 def _stray_containers(alive: frozenset[str]) -> list[Container]:

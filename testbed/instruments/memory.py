@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from linux.run_lock import RunLock, process_ids_of
+from linux.run_lock import RunLock, run_processes
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind
 
 MIB = 2**20
@@ -19,7 +19,8 @@ def kernel_bytes() -> int:
 def run_bytes(lock: RunLock, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
     """Memory of all processes of a run except this one."""
     in_proxies = {proxy.process_id for proxy in proxies}
-    others = set(process_ids_of(lock)) - in_proxies
+    everyone = {process_id for process_id, run_id in run_processes() if run_id == lock.run_id}
+    others = everyone - in_proxies
     return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
 
 
