@@ -15,7 +15,7 @@ from statistics import median
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Shaper
 from model.fabric.topology import Hop, Link, LinkKind, Topology
-from model.measurement.pauses import PauseLog
+from model.measurement.pauses import NS_PER_S, PauseLog
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 LINKS_OF_A_CLASS = 2
@@ -43,7 +43,6 @@ GAP_TOLERANCE = 0.25
 # A link is wrong if this many trials are, with rate errors this close, and no trial is right.
 WRONG_AFTER = 3
 SAME_RATE = 0.02
-_BILLION = 1e9
 
 
 class Direction(StrEnum):
@@ -162,14 +161,14 @@ def rate_of(stretches: Sequence[Sequence[Point]]) -> float:
         for number, at_ns in points:
             above += (number - middle) * (at_ns - points[0][1] - mean_ns)
             below += (number - middle) ** 2
-    return FRAME_BYTES * 8 * _BILLION * below / max(above, 1.0) if below else 0.0
+    return FRAME_BYTES * 8 * NS_PER_S * below / max(above, 1.0) if below else 0.0
 
 
 def others_rate_of(arrivals: Sequence[Arrival]) -> float:
     """Return the rate in bit/s of frames that are not ours."""
     sent_bytes = sum(arrival.size_bytes for arrival in arrivals[:-1] if not arrival.ours)
     took_ns = max(1, arrivals[-1].at_ns - arrivals[0].at_ns)
-    return sent_bytes * 8 * _BILLION / took_ns
+    return sent_bytes * 8 * NS_PER_S / took_ns
 
 
 def gap_errors(stretches: Sequence[Sequence[Point]], train: Train) -> list[float]:
@@ -177,7 +176,7 @@ def gap_errors(stretches: Sequence[Sequence[Point]], train: Train) -> list[float
 
     Only gaps without a pause in between are used.
     """
-    gap_ns, errors = train.gap_s * _BILLION, []
+    gap_ns, errors = train.gap_s * NS_PER_S, []
     for points in stretches:
         for (a, a_ns), (b, b_ns) in zip(points, points[train.window :], strict=False):
             if b - a == train.window:

@@ -12,7 +12,6 @@ from typing import Any
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from results.verdicts.machine_headroom import (
     Agents,
-    Coverage,
     MachineHeadroom,
     Observation,
     Packets,
@@ -90,7 +89,10 @@ def machine_reasons(
     if headroom is None:
         yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
         return
-    yield from _coverage(headroom.coverage)
+    seen = headroom.coverage
+    if seen.unobserved:
+        what = f"{seen.unobserved} of {seen.executions} executions were not observed throughout"
+        yield Verdict.FAIL, what
     found = (
         *_strain(headroom, limits),
         *_agents(headroom.agents, limits),
@@ -101,12 +103,6 @@ def machine_reasons(
     yield from (reason for reason in found if reason[0] is not Verdict.PASS)
     if (left := headroom.packets.backlog_left_bytes) >= FULL_FRAME_BYTES:
         yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
-
-
-def _coverage(seen: Coverage) -> Iterator[Reason]:
-    if seen.unobserved:
-        what = f"{seen.unobserved} of {seen.executions} executions were not observed throughout"
-        yield Verdict.FAIL, what
 
 
 def _strain(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:

@@ -79,23 +79,11 @@ class Work:
 
 
 @dataclass(frozen=True)
-class OtherExecutions:
-    """Times of warm-ups and of disturbed executions, in seconds.
-
-    Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
-    few others.
-    """
-
-    warmup_s: tuple[float, ...]
-    disturbed_s: tuple[float, ...]
-    disturbed_counted: bool
-
-
-@dataclass(frozen=True)
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    `data_is_right` is `None` if the results were not checked.
+    Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
+    few others. `data_is_right` is `None` if the results were not checked.
     """
 
     name: str
@@ -103,7 +91,9 @@ class CaseResult:
     measured: Summary
     modeled_s: float
     lower_bound_s: float
-    others: OtherExecutions
+    warmup_s: tuple[float, ...]
+    disturbed_s: tuple[float, ...]
+    disturbed_counted: bool
     retransmits: int
     found: tuple[Reason, ...]
     fidelity: Fidelity
@@ -172,7 +162,7 @@ def compare(
     shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
     summary = summarize(shown_s)
     fidelity = observed(measured)
-    found = [*judge(measured, summary, prediction, limits), *fidelity.found]
+    found = (*judge(measured, summary, prediction, limits), *fidelity.found)
     return CaseResult(
         name=name,
         work=Work(
@@ -186,20 +176,17 @@ def compare(
         measured=summary,
         modeled_s=prediction.completion_s,
         lower_bound_s=prediction.lower_bound_s,
-        others=OtherExecutions(
-            warmup_s=_complete_s(measured.warmups),
-            disturbed_s=_complete_s(measured.disturbed),
-            disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
-        ),
+        warmup_s=_complete_s(measured.warmups),
+        disturbed_s=_complete_s(measured.disturbed),
+        disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
-        found=tuple(found),
+        found=found,
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
     )
 
 
 def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
-    """Return the completion times in seconds of the complete executions."""
     return tuple(repeat.completion_s for repeat in executions if repeat.complete)
 
 

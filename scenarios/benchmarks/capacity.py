@@ -15,7 +15,7 @@ from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import Observer
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -66,7 +66,7 @@ def _collectives(
 ) -> Iterator[Row]:
     scenario = load(LIBRARY / "capacity.yaml", list(overrides))
     cases = tuple(case for case in scenario.cases if case.algorithm in algorithms)
-    for case in run(replace(scenario, cases=cases), proxies, store, Silent())["cases"]:
+    for case in run(replace(scenario, cases=cases), proxies, store, SILENT)["cases"]:
         yield {
             "gpus": case["gpus"],
             "collective": case["collective"],

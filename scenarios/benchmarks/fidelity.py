@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -21,7 +21,7 @@ def fidelity(store: Path) -> Iterator[Row]:
 
 def _scenario(name: str, store: Path) -> Iterator[Row]:
     scenario = load(LIBRARY / f"{name}.yaml", machine=known_machine())
-    result = run(scenario, ProxyKind.CONTAINER, store, Silent())
+    result = run(scenario, ProxyKind.CONTAINER, store, SILENT)
     for case in result["cases"]:
         yield {
             "case": case["case"],

@@ -17,16 +17,6 @@ class Listener(Protocol):
         """An execution of case `what` has ended."""
 
 
-class Silent:
-    """Reports nothing."""
-
-    def step(self, what: str) -> None:
-        """Do nothing."""
-
-    def done(self, what: str) -> None:
-        """Do nothing."""
-
-
 class Lines:
     """Prints one line for each step, for logs and pipes."""
 
@@ -42,6 +32,10 @@ class Lines:
 
     def done(self, what: str) -> None:
         """Print nothing: the line of the next step is enough."""
+
+
+# For runs whose progress nobody follows.
+SILENT = Lines(Console(quiet=True))
 
 
 class Bar:

@@ -29,8 +29,7 @@ from traffic_gen.workloads.collectives import algorithms_of
 
 
 def _as_tuple(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(value)
+    """A single string stands for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 

@@ -196,21 +196,17 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
 def default_datapath() -> Datapath:
     """The datapath in `RAILBED_DATAPATH`, else the kernel's if its module is available."""
     asked = os.environ.get(VARIABLE)
-    if asked is not None:
-        return _named(asked)
-    return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+    if asked is None:
+        return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+    if asked not in list(Datapath):
+        what = f"must be {' or '.join(Datapath)}, got {asked!r}"
+        raise InputError(Problem(VARIABLE, what))
+    return Datapath(asked)
 
 
 def datapath_of(spec: FabricSpec) -> Datapath:
     """The datapath that a fabric asks for, or the default."""
     return spec.datapath or default_datapath()
-
-
-def _named(datapath: str) -> Datapath:
-    if datapath not in list(Datapath):
-        what = f"must be {' or '.join(Datapath)}, got {datapath!r}"
-        raise InputError(Problem(VARIABLE, what))
-    return Datapath(datapath)
 
 
 def require(datapath: Datapath) -> None:

@@ -14,7 +14,7 @@ from model.faults import FaultMode
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.link_check import calibrate, require_calibrated
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -127,7 +127,7 @@ def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
     monkeypatch.setattr("scenarios.execution.run.calibrate", tampered)
     scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", "fabric.domains=2"])
     with pytest.raises(EmulationError, match=r"carries 162\.?\d* Mbit/s instead of 180") as raised:
-        run(scenario, ProxyKind.PROCESS, tmp_path, Silent())
+        run(scenario, ProxyKind.PROCESS, tmp_path, SILENT)
     assert raised.value.exit_code == 4
     (folder,) = tmp_path.iterdir()
     assert json.loads((folder / "state.json").read_text())["state"] == "incomplete"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.benchmarks.common.seen import is_judged_right
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -32,7 +32,7 @@ SHORT = (
 def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
     scenario = load(LIBRARY / "quickstart.yaml", list(SHORT))
     with noise(TAKEN, at_most_s=120):
-        cases = run(scenario, ProxyKind.PROCESS, tmp_path, Silent())["cases"]
+        cases = run(scenario, ProxyKind.PROCESS, tmp_path, SILENT)["cases"]
     assert len(cases) == len(scenario.cases)
     for case in cases:
         error, seen = abs(case["ratio"] - 1), case["fidelity"]

@@ -115,7 +115,7 @@ def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> No
         pytest.raises(EmulationError, match="the prober did not end well"),
         probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes,
     ):
-        os.kill(probes.process_id, signal.SIGKILL)
+        os.kill(probes.process.pid, signal.SIGKILL)
 
 
 def test_a_plan_that_cannot_be_is_refused(fabric: Experiment, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.path_check import check_fabric
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -204,7 +204,7 @@ def test_a_run_whose_packets_go_astray_fails(
 
     monkeypatch.setattr("scenarios.execution.run.check_fabric", tampered)
     changes = ["check_paths=true", "fabric.kinds=rail-only", "fabric.domains=2"]
-    result = run(load(LIBRARY / "check-data.yaml", changes), ProxyKind.PROCESS, tmp_path, Silent())
+    result = run(load(LIBRARY / "check-data.yaml", changes), ProxyKind.PROCESS, tmp_path, SILENT)
     assert_right(result)
     assert result["verdict"] == "fail"
     (fabric,) = result["paths"]["fabrics"]

@@ -100,7 +100,7 @@ def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
 
 def test_warmups_are_kept_apart() -> None:
     case = result(repeat(), warmups=(repeat(1.5), repeat(complete=False)))
-    assert case.others.warmup_s == (PREDICTION.completion_s * 1.5,)
+    assert case.warmup_s == (PREDICTION.completion_s * 1.5,)
     assert case.measured.max == PREDICTION.completion_s
 
 

@@ -28,27 +28,18 @@ class Probes:
     """A running prober, which sends probes until `stop`."""
 
     def __init__(self, process: subprocess.Popen[bytes], records: Path, log: Path) -> None:
-        self._process, self._records, self._log = process, records, log
+        # The log's last line has the worst lateness and the processor time.
+        self.process, self.log, self._records = process, log, records
         self._read: list[PairRecord] | None = None
-
-    @property
-    def process_id(self) -> int:
-        """The prober's process id."""
-        return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        """The prober's log; its last line has the worst lateness and the processor time."""
-        return self._log
 
     def stop(self) -> list[PairRecord]:
         """Stop sending, wait for probes in flight, and return the records of all pairs."""
         if self._read is None:
-            self._process.terminate()
+            self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_DEADLINE_S)
-            if self._process.returncode != 0:
-                raise EmulationError(f"{NAME} did not end well:\n{last_words(self._log)}")
+                self.process.wait(STOP_DEADLINE_S)
+            if self.process.returncode != 0:
+                raise EmulationError(f"{NAME} did not end well:\n{last_words(self.log)}")
             self._read = read_records(self._records.read_text())
         return self._read
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.fabric.spec import FabricSpec
 from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.progress import Silent
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -32,5 +32,5 @@ def library_cases(
     """
     scenario = load(LIBRARY / f"{name}.yaml", overrides)
     with noise(share):
-        cases = run(scenario, ProxyKind.PROCESS, store, Silent())["cases"]
+        cases = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]
     yield from cases
