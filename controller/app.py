@@ -225,5 +225,4 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self.reconciler.disconnected(name)
 
     def _switch(self, datapath: Any) -> str:
-        """The name of a switch."""
         return self.names[int(datapath.id) - 1]

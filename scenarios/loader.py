@@ -262,7 +262,6 @@ def _place(details: Any) -> Place:
 
 
 def _problem(source: Source, details: Any) -> Problem:
-    """Convert a pydantic error to a problem in Railbed's wording."""
     place = _place(details)
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(place)

@@ -331,7 +331,6 @@ class Planner:
                     yield source, destination
 
     def _is_direct(self, routing: Routing, source: Gpu, destination: Gpu) -> bool:
-        """Whether both GPUs are in the same HB domain and both HB links work."""
         links = routing.live.hb[source], routing.live.hb[destination]
         return source.domain == destination.domain and None not in links
 

@@ -63,7 +63,6 @@ def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> 
 
 
 def _rules_after(changes: Mapping[str, list[RuleChange]], number: int) -> Rules:
-    """The rules of every switch after round `number`."""
     return {
         name: frozenset(chain.from_iterable(change.until(number) for change in of_switch))
         for name, of_switch in changes.items()

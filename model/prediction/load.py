@@ -147,7 +147,6 @@ def _begin_s(transfer: Transfer, arrival_s: Sequence[float]) -> float:
 
 
 def _rate_bps(hops: Path) -> float:
-    """The rate of the slowest link of a path."""
     return min(hop.link.rate_bps for hop in hops or ())
 
 

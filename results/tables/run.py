@@ -8,11 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from results.tables.case_grid import Case, add_cases, case_grid
-from results.tables.executions import LEGEND as EXECUTIONS_LEGEND
-from results.tables.executions import executions_table
 from results.tables.fault_impact import print_failures
-from results.tables.fidelity import LEGEND, fidelity_table
 from results.tables.link_calibration import calibration_table
+from results.tables.observations import (
+    EXECUTIONS_LEGEND,
+    HEADROOM_LEGEND,
+    executions_table,
+    headroom_table,
+)
 from results.tables.path_check import print_verify
 from results.tables.style import VERDICT_STYLES, figures_table, styled_verdict
 
@@ -74,7 +77,6 @@ def human_bytes(size: float) -> str:
 
 
 def _within_fabric(case: str) -> str:
-    """Return a case's name without the kind of fabric."""
     return case.split("/", 1)[1]
 
 
@@ -96,8 +98,8 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     if any("windows" in case.get("fidelity", ()) for case in result["cases"]):
         yield ""
         yield Text("Machine headroom:", "bold")
-        yield fidelity_table(result["cases"])
-        yield Text(LEGEND, "dim")
+        yield headroom_table(result["cases"])
+        yield Text(HEADROOM_LEGEND, "dim")
     yield from _reasons(result["cases"])
     if result["slowdowns"] and not checked:
         yield ""

@@ -24,7 +24,6 @@ def _require_netem(scenario: Scenario) -> None:
 
 
 def _require_faults(scenario: Scenario) -> None:
-    """Refuse faults that this kernel cannot make."""
     if not scenario.has_faults:
         return
     from testbed.faults.injector import missing_for

@@ -222,7 +222,6 @@ class Links:
         return {k.name: self._last_counters.get(k.name, Counters(0, 0, 0, 0, 0)) for k in links}
 
     def _statistics(self) -> dict[int, Any]:
-        """The counters of all interfaces of the switches, by index."""
         messages = self.switches.get_links()
         return {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
 

@@ -98,7 +98,6 @@ class FaultInjector:
         return list(self._bed.topology.links_of(node))
 
     def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
-        """Take carrier from all links, or blackhole both ends of each."""
         faults = self._link_faults
         if mode is FaultMode.DOWN:
             return _broken(lambda: faults.take_carrier(links), lambda: faults.give_carrier(links))

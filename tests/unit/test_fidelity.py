@@ -20,8 +20,7 @@ from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from model.prediction.fluid import link_loads, path_class, predict, transfer_paths
 from model.workload.schedule import Collective, Schedule
-from results.tables.executions import executions_table
-from results.tables.fidelity import fidelity_table
+from results.tables.observations import executions_table, headroom_table
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
 from results.verdicts.fidelity import (
     LIMITS,
@@ -333,7 +332,7 @@ def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
         {"case": "rail-only/of-old", "fabric": {"kind": "rail-only"}},
     ]
     text = io.StringIO()
-    Console(file=text, width=80).print(fidelity_table(cases))
+    Console(file=text, width=80).print(headroom_table(cases))
     lines = text.getvalue().splitlines()
     (line,) = [line for line in lines if "all-reduce/hierarchical" in line]
     assert line.split()[1:] == ["80%", "20%", "0%", "0%", "1.5%", "0", "pass"]

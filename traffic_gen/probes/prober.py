@@ -233,7 +233,6 @@ def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
 
 
 def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
-    """Open a socket in the network namespace of a process."""
     with namespace_of(process_id):
         return socket.socket(socket.AF_INET, kind, protocol)
 

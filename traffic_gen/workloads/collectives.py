@@ -322,11 +322,9 @@ def _within_domains(
 
 
 def _rail_ranks(build: Builder, rank: int) -> tuple[int, ...]:
-    """All ranks on the rail of `rank`."""
     return tuple(range(rank % build.domain_size, build.gpus, build.domain_size))
 
 
 def _domain_ranks(build: Builder, rank: int) -> tuple[int, ...]:
-    """All ranks in the HB domain of `rank`."""
     first = rank - rank % build.domain_size
     return tuple(range(first, first + build.domain_size))

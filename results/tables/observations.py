@@ -1,0 +1,69 @@
+"""Tables of a run's executions and of machine headroom, from its JSON object: a row for each case.
+
+Cases of older versions lack some of the data, and are left out.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from results.tables.case_grid import Case, case_grid
+from results.tables.style import styled_verdict
+from results.verdicts.summary import Interval
+
+EXECUTIONS = ("counted", "disturbed", "median ±", "lost", "longest pause")
+EXECUTIONS_LEGEND = (
+    "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with 95 % "
+    "confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more, in the "
+    "worst execution."
+)
+HEADROOM = ("idle", "switch", "saturated", "starved", "agents", "retx", "")
+HEADROOM_LEGEND = (
+    "Idle: of all cores. Switch: the busiest one's share of a core; saturated: share of the time "
+    "in which it never ran out of work; starved: in which it was behind and waited for a core. "
+    "Agents: waited for a core. Retx: segments that TCP retransmitted. All of the worst "
+    "execution."
+)
+
+
+def executions_table(cases: list[Case]) -> Table:
+    """Return how many executions count, and what pauses took."""
+    known = [case for case in cases if "disturbed_s" in case]
+    return case_grid(EXECUTIONS, known, _execution_cells)
+
+
+def _execution_cells(case: Case) -> Iterator[str | Text]:
+    seen = case["fidelity"]
+    counted, disturbed = len(case["measured_s"]["values"]), len(case["disturbed_s"])
+    yield f"{counted}"
+    yield f"{disturbed}, all count" if case["disturbed_counted"] else f"{disturbed}"
+    yield _known_to(case["measured_s"]["interval"])
+    yield f"{seen['lost']:.1%}" if "lost" in seen else "-"
+    yield f"{1e3 * seen['pause_longest_s']:.1f} ms" if "lost" in seen else "-"
+
+
+def _known_to(interval: dict[str, Any] | None) -> str:
+    return "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
+
+
+def headroom_table(cases: list[Case]) -> Table:
+    """Return the figures behind the fidelity verdict."""
+    observed = [case for case in cases if "windows" in case.get("fidelity", ())]
+    return case_grid(HEADROOM, observed, _headroom_cells)
+
+
+def _headroom_cells(case: Case) -> Iterator[str | Text]:
+    seen = case["fidelity"]
+    yield f"{seen['idle_mean']:.0%}"
+    yield f"{seen['switch_share_mean']:.0%}"
+    yield _share(seen, "switch_never_done")
+    yield _share(seen, "switch_starved")
+    yield f"{seen['agents_run_delay_mean']:.1%}"
+    yield f"{seen['retransmits']}"
+    yield styled_verdict(seen["verdict"])
+
+
+def _share(seen: dict[str, Any], key: str) -> str:
+    return f"{seen[key]:.0%}" if key in seen else "-"
