@@ -50,8 +50,6 @@ class NotReady(RailbedError):
 class EmulationError(RailbedError):
     """A part of the running testbed died, or did not come up in time."""
 
-    exit_code = 4
-
 
 class OutOfTolerance(EmulationError):
     """Calibration found a link that deviates from the fabric's specification."""

@@ -77,7 +77,9 @@ def carry(
             _wait_until_listening(hosts.process_ids[to])
         with meter():
             clients = [
-                running.enter_context(_iperf3(hosts, of, *_load(hosts.addresses[of, to], size)))
+                running.enter_context(
+                    _iperf3(hosts, of, "-c", hosts.addresses[of, to], "-n", str(size), "-J")
+                )
                 for (of, to), size in sizes.items()
             ]
             reports = [_finish(client) for client in clients]
@@ -86,10 +88,6 @@ def carry(
             flow = parse(pair, text)
             flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
         return flows
-
-
-def _load(address: str, size_bytes: int) -> list[str]:
-    return ["-c", address, "-n", str(size_bytes), "-J"]
 
 
 def _wait_until_listening(process_id: int) -> None:

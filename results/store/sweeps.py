@@ -87,15 +87,11 @@ class SweepFolder:
         run = self.point_folder(point) / kept["run"] if kept["run"] else None
         return Outcome(**{**kept, "run": run})
 
-    def is_finished(self, point: Point) -> bool:
-        """Whether the point has a result; a point that ended without one is run again."""
-        outcome = self.outcome(point)
-        return outcome is not None and outcome.result is not None
-
     @property
     def unfinished(self) -> tuple[Point, ...]:
-        """The points that are still to be run, in order."""
-        return tuple(point for point in self.sweep.points if not self.is_finished(point))
+        """The points without a result, in order; one that ended without a result is run again."""
+        ended = [(point, self.outcome(point)) for point in self.sweep.points]
+        return tuple(p for p, outcome in ended if outcome is None or outcome.result is None)
 
     def _state(self, point: Point) -> Path:
         return self.point_folder(point) / "point.json"
@@ -120,20 +116,16 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep."""
     folder = SweepFolder(store.resolve() / SWEEPS / name, sweep)
     if (folder.path / "sweep.json").is_file():
-        _require_same(open_sweep(folder.path), sweep)
+        if open_sweep(folder.path).sweep.digest != sweep.digest:
+            what = "is there already, with another scenario, other values or other proxies"
+            hint = f"give another --name, or go on with the old one: --resume {name}"
+            raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
     for point in sweep.points:
         folder.point_folder(point).mkdir(parents=True, exist_ok=True)
         folder.scenario(point).write_text(point.text, encoding="utf-8")
     write_json(folder.path / "sweep.json", _plan(sweep))
     return folder
-
-
-def _require_same(kept: SweepFolder, sweep: Sweep) -> None:
-    if kept.sweep.digest != sweep.digest:
-        what = "is there already, with another scenario, other values or other proxies"
-        hint = f"give another --name, or go on with the old one: --resume {kept.name}"
-        raise InputError(Problem(f"sweep {kept.name}", what, hint))
 
 
 def _plan(sweep: Sweep) -> dict[str, Any]:

@@ -39,13 +39,10 @@ def _execution_cells(case: Case) -> Iterator[str | Text]:
     counted, disturbed = len(case["measured_s"]["values"]), len(case["disturbed_s"])
     yield f"{counted}"
     yield f"{disturbed}, all count" if case["disturbed_counted"] else f"{disturbed}"
-    yield _known_to(case["measured_s"]["interval"])
+    interval = case["measured_s"]["interval"]
+    yield "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
     yield f"{seen['lost']:.1%}" if "lost" in seen else "-"
     yield f"{1e3 * seen['pause_longest_s']:.1f} ms" if "lost" in seen else "-"
-
-
-def _known_to(interval: dict[str, Any] | None) -> str:
-    return "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
 
 
 def headroom_table(cases: list[Case]) -> Table:

@@ -56,16 +56,13 @@ def _differences(
     number: int, what: str, wanted: Mapping[int, int], found: tuple[int, ...]
 ) -> Iterator[Reason]:
     wrong = [rank for rank, size in enumerate(found) if size != wanted[rank]]
+    others = f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
     for rank in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
             f"execution {number}: rank {rank} {what} {found[rank]} bytes of payload, not the "
-            f"{wanted[rank]} of the schedule{_others(wrong)}",
+            f"{wanted[rank]} of the schedule{others}",
         )
-
-
-def _others(wrong: list[int]) -> str:
-    return f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -30,29 +30,14 @@ from testbed.plain_mininet.network import PlainFabric, plain_mininet
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.collectives import build_schedule
 
-
-@dataclass(frozen=True)
-class Load:
-    """A collective on a rail-only fabric; `size_bytes` as nccl-tests count."""
-
-    spec: FabricSpec
-    collective: Collective
-    algorithm: str
-    size_bytes: int
-
-    def schedule(self) -> Schedule:
-        """Build the schedule for both testbeds."""
-        grid = self.spec.domains, self.spec.domain_size
-        return build_schedule(self.collective, self.algorithm, *grid, self.size_bytes)
-
-
 # At the quickstart's rates, plain Mininet carries 0.4 of the HB domains' 2.9 Gbit/s on two cores
 # (docs/reference/measurements.md); a tenth of these rates is below 0.4 Gbit/s.
 SLOW = replace(SIXTEEN, bandwidth_scale=10 * SIXTEEN.bandwidth_scale)
+# Rail-only fabrics, and a collective on each with its bytes as nccl-tests count them.
 LOADS = (
-    Load(SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
-    Load(SIXTEEN, Collective.ALL_TO_ALL, "two-step", 24_000_000),
-    Load(SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
+    (SIXTEEN, Collective.ALL_GATHER, "hierarchical", 48_000_000),
+    (SIXTEEN, Collective.ALL_TO_ALL, "two-step", 24_000_000),
+    (SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
 )
 REPEATS = 5
 WARMUP = 1
@@ -69,17 +54,20 @@ SIZES = {
 def mininet(_store: Path) -> Iterator[Row]:
     """Measure error, processor time and start-up of both, and their ratios."""
     for load in LOADS:
-        yield from compared_load(load)
+        yield from compared_load(*load)
     for gpus in SIZES:
         yield from compared_startups(gpus)
 
 
-def compared_load(load: Load) -> Iterator[Row]:
+def compared_load(
+    spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: int
+) -> Iterator[Row]:
     """Run a load on both testbeds, one after the other: errors and processor time."""
-    spec, schedule, share = load.spec, load.schedule(), idle_share(IDLE_S)
+    grid = spec.domains, spec.domain_size
+    schedule, share = build_schedule(collective, algorithm, *grid, size_bytes), idle_share(IDLE_S)
     names = {
-        "collective": load.collective.value,
-        "algorithm": load.algorithm,
+        "collective": collective.value,
+        "algorithm": algorithm,
         "bandwidth_scale": spec.bandwidth_scale,
     }
     yield from side_by_side(

@@ -31,13 +31,9 @@ def is_converged(events: Events, failed: frozenset[str]) -> bool:
         if event["event"] == "computed":
             return False
         if event["event"] == "settled":
-            return _last_failed(events) == failed
+            computed = [event for event in events if event["event"] == "computed"]
+            return frozenset(computed[-1]["failed"]) == failed
     return False
-
-
-def _last_failed(events: Events) -> frozenset[str]:
-    computed = [event for event in events if event["event"] == "computed"]
-    return frozenset(computed[-1]["failed"])
 
 
 def has_detected(journal: Path, since_ns: int) -> bool:

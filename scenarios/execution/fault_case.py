@@ -67,7 +67,10 @@ class FaultCase:
         with ExitStack() as undos:
             baseline = self._measure("healthy", self.scenario.warmup)
             prediction = self.fabric.predict(self.schedule)
-            timeline = self._timeline(prediction)
+            moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
+            timeline = FaultTimeline(
+                self.fabric, self.injector, moments_s, self.faults, self._gives_up
+            )
             undos.callback(timeline.undo)
             during = self._during_fault(timeline, prediction)
             degraded = self._degraded(during, undos)
@@ -80,10 +83,6 @@ class FaultCase:
         )
 
     # Phase during fault
-
-    def _timeline(self, prediction: Prediction) -> FaultTimeline:
-        moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
-        return FaultTimeline(self.fabric, self.injector, moments_s, self.faults, self._gives_up)
 
     def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
         """Return a fault's begin in seconds; raise `EmulationError` if the execution ends first."""

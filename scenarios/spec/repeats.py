@@ -32,9 +32,8 @@ class Repeats:
         """Whether these counted completion times in seconds are enough."""
         if len(counted_s) < self.least:
             return False
-        return len(counted_s) >= self.most or self._is_precise(counted_s)
-
-    def _is_precise(self, counted_s: Sequence[float]) -> bool:
+        if len(counted_s) >= self.most:
+            return True
         interval = median_interval(counted_s)
         return interval is not None and interval.half_width <= self.precision
 

@@ -8,8 +8,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError, RailbedError
 from model.fabric.shaping import Impairment
-from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS
-from testbed.fabric.trial_link import trial_link
+from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS, trial_link
 
 NETEM = "netem"
 # Packets held for their delay, in addition to the queue of an unimpaired class.

@@ -7,15 +7,22 @@ within 1 % of the model. Both classes may borrow up to the link's rate.
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
+from linux.namespaces import private_namespace
 from linux.netlink import HEADER, Request, split
 from model.errors import EmulationError
-from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ACKNOWLEDGEMENT_SHARE, Shaper
+from model.fabric.shaping import (
+    ACKNOWLEDGEMENT_BELOW_BYTES,
+    ACKNOWLEDGEMENT_SHARE,
+    DEFAULT_DEPTH_S,
+    Shaper,
+)
 
 ROOT = 0x1_0000
 LINK_CLASS = ROOT | 1
@@ -32,6 +39,9 @@ INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4
 # u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
 _LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
 _SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
+# A link to test what this kernel supports.
+TRIAL_NAME = "trial"
+TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
 
 
 def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
@@ -132,3 +142,16 @@ def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int,
         ceiling = options.get_attr("TCA_HTB_CEIL64") or parameters["ceil"]
         classes[message["handle"]] = (rate, ceiling, parameters["cbuffer"])
     return classes
+
+
+@contextmanager
+def trial_link() -> Iterator[tuple[IPRoute, int]]:
+    """Shape a link in a temporary namespace; yield its netlink socket and the shaped end's index.
+
+    Raises `NetlinkError` or `OSError` if the kernel cannot make it.
+    """
+    with private_namespace(), IPRoute() as netlink:
+        netlink.link("add", ifname=TRIAL_NAME, kind="veth", peer=f"{TRIAL_NAME}-peer")
+        index = netlink.link_lookup(ifname=TRIAL_NAME)[0]
+        shape(netlink, index, TRIAL_SHAPER)
+        yield netlink, index

@@ -18,8 +18,13 @@ from linux.processes import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode
-from testbed.fabric.shaping import check_shaped, reshape
-from testbed.fabric.trial_link import NAME, SHAPER, trial_link
+from testbed.fabric.shaping import (
+    TRIAL_NAME,
+    TRIAL_SHAPER,
+    check_shaped,
+    reshape,
+    trial_link,
+)
 from testbed.faults.link_faults import Gone, LinkFaults, check_dropping, drop_all, drop_no_more
 from testbed.nodes.controller_process import wait_until_listening, wait_until_ready
 from testbed.testbed import Testbed, widen_send_buffers
@@ -225,9 +230,9 @@ def _attempt(mode: FaultMode, netlink: IPRoute, index: int) -> None:
             check_dropping(netlink, index)
             drop_no_more(netlink, index)
         case FaultMode.DEGRADE:
-            slower = replace(SHAPER, rate_bps=SHAPER.rate_bps // 2)
+            slower = replace(TRIAL_SHAPER, rate_bps=TRIAL_SHAPER.rate_bps // 2)
             reshape(netlink, index, slower)
-            check_shaped(netlink, index, NAME, slower)
+            check_shaped(netlink, index, TRIAL_NAME, slower)
         case FaultMode.DOWN | FaultMode.FLAP | FaultMode.KILL:
             netlink.link("set", index=index, state="up")
             netlink.link("set", index=index, state="down")

@@ -13,8 +13,7 @@ from linux.namespaces import private_namespace
 from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
-from testbed.fabric.shaping import ROOT, check_shaped
-from testbed.fabric.trial_link import NAME, SHAPER, trial_link
+from testbed.fabric.shaping import ROOT, TRIAL_NAME, TRIAL_SHAPER, check_shaped, trial_link
 from testbed.nodes.gpu_proxies import ProxyKind, docker_client, proxy_image
 from testbed.nodes.openvswitch import TUN, default_datapath
 
@@ -131,7 +130,7 @@ FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
 def _try_shaping() -> None:
     """Shape a trial link in a temporary namespace, and read the shaper back."""
     with trial_link() as (netlink, index):
-        check_shaped(netlink, index, NAME, SHAPER)
+        check_shaped(netlink, index, TRIAL_NAME, TRIAL_SHAPER)
 
 
 def _try_docker() -> None:

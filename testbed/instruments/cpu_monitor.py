@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
+from linux.cpu_time import idle_and_steal_s, stalled_s, thread_time
 from linux.netlink import NetlinkSocket
 from linux.processes import BEFORE_PROXIES
-from linux.procfs import idle_and_steal_s, stalled_s, thread_time
 from linux.qdisc_stats import read_queues
 from model.errors import EmulationError
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window

@@ -241,9 +241,5 @@ def remove_container(container: Container) -> None:
     except APIError as error:
         if error.status_code != HTTPStatus.CONFLICT:
             raise
-        _wait_until_removed(container)
-
-
-def _wait_until_removed(container: Container) -> None:
-    with suppress(NotFound):
-        container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)
+        with suppress(NotFound):
+            container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)

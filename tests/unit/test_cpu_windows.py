@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.cpu_time import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
 from linux.netlink import HEADER
-from linux.procfs import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
 from linux.qdisc_stats import STATISTICS, TCMSG, Queue, parsed
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, within
 

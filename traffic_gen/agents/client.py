@@ -99,7 +99,8 @@ class AgentClient:
         except Aborted:
             answers = self._abort(ranks, answers)
         except EmulationError as error:
-            self._look_away()
+            # The cause of the failure is known: do not check the testbed any more.
+            self._check, self._patience_s = (lambda: None), 0.0
             repeat = _repeat(transfers, ranks, number, start_ns, self._abort(ranks, answers))
             raise Incomplete(error, repeat) from error
         return _repeat(transfers, ranks, number, start_ns, answers)
@@ -126,10 +127,6 @@ class AgentClient:
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
         return start_ns
-
-    def _look_away(self) -> None:
-        """Stop checking the testbed, as the cause of the failure is known."""
-        self._check, self._patience_s = (lambda: None), 0.0
 
     def _abort(self, ranks: Iterable[int], answers: Answers) -> Answers:
         """Stop the agents that still answer, and add their answers; dead agents have no records."""
