@@ -35,15 +35,14 @@ FAILURE_KEYS = (
 
 def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
     """A failure as `run --json` and `failures --json` print it; times in emulated seconds."""
-    case, probes = impact.case, impact.probes
-    degraded, recovered = impact.degraded, impact.recovered
+    probes, degraded, recovered = impact.probes, impact.degraded, impact.recovered
     return {
         "scenario": scenario,
-        "case": case.name,
-        "fault": case.fault,
-        "where": case.where,
-        "fabric": case.fabric,
-        "reaction": case.strategy,
+        "case": impact.case,
+        "fault": impact.fault,
+        "where": impact.where,
+        "fabric": impact.fabric,
+        "reaction": impact.strategy,
         "blackout_ms": None if probes.blackout_ms == inf else probes.blackout_ms,
         "healthy_s": impact.baseline.measured.median,
         "modeled_healthy_s": impact.baseline.modeled_s,

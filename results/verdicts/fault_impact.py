@@ -26,17 +26,6 @@ class FaultTimes:
 
 
 @dataclass(frozen=True)
-class FaultedCase:
-    """A case, the fault in it and where, and what the job does about it."""
-
-    name: str
-    fabric: str
-    fault: str
-    where: str
-    strategy: str
-
-
-@dataclass(frozen=True)
 class DuringFault:
     """The execution during the fault; its time, in seconds, includes the job's recovery."""
 
@@ -63,9 +52,16 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """The phases of a case with faults. Phases that this fault does not have are `None`."""
+    """A case, the fault in it and where, what the job does about it, and the phases.
 
-    case: FaultedCase
+    Phases that this fault does not have are `None`.
+    """
+
+    case: str
+    fabric: str
+    fault: str
+    where: str
+    strategy: str
     baseline: CaseResult
     during: DuringFault
     degraded: CaseResult | None

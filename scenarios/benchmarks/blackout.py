@@ -24,8 +24,11 @@ from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
 from traffic_gen.probes.prober_process import probing
 from traffic_gen.workloads.collectives import build_schedule
 
-FAULTS = ((Component.NIC_LINK, FaultMode.DOWN, 20), (Component.NIC_LINK, FaultMode.BLACKHOLE, 20))
-RESTARTS = (Component.CONTROLLER, FaultMode.KILL, 5)
+FAULTS = (
+    (Component.NIC_LINK, FaultMode.DOWN, 20),
+    (Component.NIC_LINK, FaultMode.BLACKHOLE, 20),
+    (Component.CONTROLLER, FaultMode.KILL, 5),
+)
 SIZE_BYTES = 4_000_000
 BEGIN_S, LAST_S = 0.3, 0.4
 MOST_PAIRS = 6
@@ -45,7 +48,7 @@ class Trial:
 
 def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
     """Yield a row for each component and fault mode."""
-    for component, mode, count in (*FAULTS, RESTARTS):
+    for component, mode, count in FAULTS:
         names = components(fabric.topology, component)
         done = [
             _trial(fabric, Fault(component, mode, names[n * STRIDE % len(names)], for_s=LAST_S))

@@ -43,20 +43,20 @@ REPEATS = 5
 WARMUP = 1
 IDLE_S = 3
 UP_DEADLINE_S = 900
-# By number of GPUs: the fabric, and how often it is brought up.
-SIZES = {
-    16: (SIXTEEN, 3),
-    64: (replace(SIXTEEN, domains=8, domain_size=8, spines=8), 3),
-    256: (replace(SIXTEEN, domains=32, domain_size=8, spines=32), 1),
-}
+# 16, 64 and 256 GPUs, and how often each fabric is brought up.
+SIZES = (
+    (SIXTEEN, 3),
+    (replace(SIXTEEN, domains=8, domain_size=8, spines=8), 3),
+    (replace(SIXTEEN, domains=32, domain_size=8, spines=32), 1),
+)
 
 
 def mininet(_store: Path) -> Iterator[Row]:
     """Measure error, processor time and start-up of both, and their ratios."""
     for load in LOADS:
         yield from compared_load(*load)
-    for gpus in SIZES:
-        yield from compared_startups(gpus)
+    for spec, trials in SIZES:
+        yield from compared_startups(spec, trials)
 
 
 def compared_load(
@@ -77,9 +77,8 @@ def compared_load(
     )
 
 
-def compared_startups(gpus: int) -> Iterator[Row]:
+def compared_startups(spec: FabricSpec, trials: int) -> Iterator[Row]:
     """Measure the start-up times of both testbeds."""
-    spec, trials = SIZES[gpus]
     yield from side_by_side(
         _row(spec),
         lambda: {"up_s": median(_railbed_up_s(spec) for _ in range(trials))},

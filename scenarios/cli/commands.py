@@ -20,6 +20,7 @@ from rich.console import Console
 
 from model.errors import EmulationError, InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
+from results.documents.fault_impact import lost_experiment
 from results.documents.path_check import verify_object
 from results.documents.sweep import sweep_object
 from results.store.runs import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
@@ -166,12 +167,18 @@ def failures(
     as_json: AsJson = False, proxies: Proxies = "container", store: Store = DEFAULT_STORE
 ) -> None:
     """Run all failure experiments of the library, on both fabrics, and print one table."""
-    from scenarios.cli.failures import failure_experiments, run_failures
+    from scenarios.execution.run import run as run_scenario
 
-    experiments = failure_experiments()
+    experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     for experiment in experiments:
         require_possible(experiment)
-    rows = list(run_failures(experiments, _ready(proxies), store, Lines(err)))
+    kind, lines = _ready(proxies), Lines(err)
+    rows: list[dict[str, Any]] = []
+    for experiment in experiments:
+        try:
+            rows += run_scenario(experiment, kind, store, lines)["failures"]
+        except EmulationError as error:
+            rows.append(lost_experiment(experiment.name, str(error)))
     _print(rows, as_json, print_failures)
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
 

@@ -13,7 +13,7 @@ from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
-from results.verdicts.fault_impact import DuringFault, FaultedCase, FaultImpact, Probes
+from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
@@ -220,13 +220,11 @@ class FaultCase:
         first_ns = min(record.begun_ns for record in during.records)
         blackout = longest(during.affected, first_ns)
         return FaultImpact(
-            case=FaultedCase(
-                name=self.case.name,
-                fabric=self.case.kind.value,
-                fault=f"{self.faults[0].component} {self.faults[0].mode}",
-                where=", ".join(fault.target for fault in self.faults),
-                strategy=self.job.strategy.value,
-            ),
+            case=self.case.name,
+            fabric=self.case.kind.value,
+            fault=f"{self.faults[0].component} {self.faults[0].mode}",
+            where=", ".join(fault.target for fault in self.faults),
+            strategy=self.job.strategy.value,
             baseline=baseline,
             during=DuringFault(
                 seconds=during.took_s,

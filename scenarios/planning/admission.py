@@ -1,6 +1,6 @@
 """Settings that cannot work on this machine: more load than it can carry, or steps too short."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from model.fabric.spec import FabricKind, FabricSpec
@@ -22,27 +22,29 @@ def admission_issues(
 ) -> list[Issue]:
     """Issues of rates and steps that this machine cannot carry."""
     specs = {spec.kind: spec for spec in fabrics}
-    issues = list(_rate_issues(file, specs.values(), cases, machine))
+    issues = list(_rate_issues(file, specs, cases, machine))
     for case in () if issues else cases:
         issues += _step_issues(file, case, specs[case.kind], machine)
     return issues
 
 
 def _rate_issues(
-    file: ScenarioFile, specs: Iterable[FabricSpec], cases: Sequence[Case], machine: Machine
+    file: ScenarioFile,
+    specs: Mapping[FabricKind, FabricSpec],
+    cases: Sequence[Case],
+    machine: Machine,
 ) -> Iterator[Issue]:
     """Yield one issue for all fabrics, about the case with the highest need."""
-    by_kind = {spec.kind: spec for spec in specs}
-    case, need = _worst(by_kind, cases, machine)
+    case, need = _worst(specs, cases, machine)
     if not need.is_too_much:
         return
     better = fastest(file, machine).value
-    slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in by_kind.items()}
+    slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in specs.items()}
     works = not _worst(slowed, cases, machine)[1].is_too_much
     what = (
         f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
         f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
-        f"(bandwidth_scale {by_kind[case.kind].bandwidth_scale:g})"
+        f"(bandwidth_scale {specs[case.kind].bandwidth_scale:g})"
     )
     hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
     yield Issue(("fabric", "bandwidth_scale"), what, hint)

@@ -39,18 +39,14 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
     """Yield the plan of every case, on fabrics without faults and without latencies."""
     specs = {spec.kind: spec for spec in scenario.fabrics}
     for case in scenario.cases:
-        yield plan_case(case, specs[case.kind], machine)
-
-
-def plan_case(case: Case, spec: FabricSpec, machine: Machine | None) -> CasePlan:
-    """Plan one case on its fabric."""
-    exact = spec.gpus <= EXACT_UP_TO_GPUS
-    found = followed(case, spec) if exact else estimate_of(case, spec)
-    if machine is None:
-        load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
-    else:
-        load, needed = heaviest(found, machine, switch_ports(spec))
-    return CasePlan(case, found.completion_s, exact, load, needed)
+        spec = specs[case.kind]
+        exact = spec.gpus <= EXACT_UP_TO_GPUS
+        found = followed(case, spec) if exact else estimate_of(case, spec)
+        if machine is None:
+            load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
+        else:
+            load, needed = heaviest(found, machine, switch_ports(spec))
+        yield CasePlan(case, found.completion_s, exact, load, needed)
 
 
 def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:

@@ -11,26 +11,26 @@ from rich.console import Console
 
 from results.documents.fault_impact import FAILURE_KEYS, failure_object, lost_experiment
 from results.tables.fault_impact import print_failures
-from results.verdicts.fault_impact import (
-    DuringFault,
-    FaultedCase,
-    FaultImpact,
-    FaultTimes,
-    Probes,
-)
+from results.verdicts.fault_impact import DuringFault, FaultImpact, FaultTimes, Probes
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import result
 
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
-
-
-CASE = FaultedCase(
-    "rail-only/all-to-all/two-step", "rail-only", "nic-link down", "d0g0--rail0", "reroute"
-)
 DURING = DuringFault(1.5, True, Fidelity((), None), (TIMES,))
 PROBES = Probes(6, 6, 0, 14.2, 60.0)
-IMPACT = FaultImpact(CASE, result(), DURING, result(1.01), result(), PROBES)
+IMPACT = FaultImpact(
+    "rail-only/all-to-all/two-step",
+    "rail-only",
+    "nic-link down",
+    "d0g0--rail0",
+    "reroute",
+    result(),
+    DURING,
+    result(1.01),
+    result(),
+    PROBES,
+)
 
 
 def probes(**changes: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
 
 
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
-    other = replace(IMPACT, case=replace(CASE, fabric="rail-optimized"), recovered=None)
+    other = replace(IMPACT, fabric="rail-optimized", recovered=None)
     rows = [
         failure_object("nic-link-down", IMPACT),
         failure_object("nic-link-down", other),

@@ -35,14 +35,6 @@ class Execution:
         return self.cpu_s / (self.payload_bytes / GIGABYTE)
 
 
-def round_execution(flows: Sequence[Flow], spec: FabricSpec) -> tuple[float, float]:
-    """Return measured and modeled seconds of a round, which lasts as long as its longest transfer.
-
-    Each host sends to one host and receives from one host: no two transfers share a link.
-    """
-    return max(flow.duration_s for flow in flows), max(_modeled_s(flow, spec) for flow in flows)
-
-
 def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
     """Return the received bytes, headers included, over the rate of the links on the path.
 
@@ -60,14 +52,15 @@ def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
 def rounds_execution(rounds: Iterable[Sequence[Flow]], spec: FabricSpec, cpu_s: float) -> Execution:
     """Return the execution of a load that is sent in rounds, one after the other.
 
-    Only the transfers' own time counts, not the start of processes; and all sent bytes count as
-    payload, though the servers report fewer received bytes.
+    A round lasts as long as its longest transfer. In a round, each host sends to one host and
+    receives from one host: no two transfers share a link. Only the transfers' own time counts, not
+    the start of processes; and all sent bytes count as payload, though the servers report fewer
+    received bytes.
     """
     rounds = list(rounds)
-    times = [round_execution(flows, spec) for flows in rounds]
     return Execution(
-        measured_s=sum(measured_s for measured_s, _ in times),
-        modeled_s=sum(modeled_s for _, modeled_s in times),
+        measured_s=sum(max(flow.duration_s for flow in flows) for flows in rounds),
+        modeled_s=sum(max(_modeled_s(flow, spec) for flow in flows) for flows in rounds),
         payload_bytes=sum(flow.sent_bytes for flows in rounds for flow in flows),
         cpu_s=cpu_s,
     )
