@@ -9,8 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.case_grid import Case, case_grid
-from results.tables.style import styled_verdict
+from results.tables.style import Case, case_grid, styled_verdict
 from results.verdicts.summary import Interval
 
 EXECUTIONS = ("counted", "disturbed", "median ±", "lost", "longest pause")

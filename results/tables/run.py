@@ -7,7 +7,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.case_grid import Case, add_cases, case_grid
 from results.tables.fault_impact import print_failures
 from results.tables.link_calibration import calibration_table
 from results.tables.observations import (
@@ -17,7 +16,14 @@ from results.tables.observations import (
     headroom_table,
 )
 from results.tables.path_check import print_verify
-from results.tables.style import VERDICT_STYLES, figures_table, styled_verdict
+from results.tables.style import (
+    VERDICT_STYLES,
+    Case,
+    add_cases,
+    case_grid,
+    figures_table,
+    styled_verdict,
+)
 
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from results.documents.run_diff import Difference
-from results.tables.case_grid import Case, add_cases
 from results.tables.style import (
     VERDICT_STYLES,
+    Case,
+    add_cases,
     figures_table,
     number_or_dash,
     styled_verdict,

@@ -10,14 +10,7 @@ from math import inf
 from typing import Any
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
-from results.verdicts.machine_headroom import (
-    Agents,
-    MachineHeadroom,
-    Observation,
-    Packets,
-    Pauses,
-    summarized,
-)
+from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
 from results.verdicts.verdict import Reason, Verdict, worst
 
 # Less than this in a queue is no leftover data: the controller's link probes are always there.
@@ -93,30 +86,22 @@ def machine_reasons(
     if seen.unobserved:
         what = f"{seen.unobserved} of {seen.executions} executions were not observed throughout"
         yield Verdict.FAIL, what
-    found = (
-        *_strain(headroom, limits),
-        *_agents(headroom.agents, limits),
-        *_pauses(headroom.pauses, limits),
-        *_packets(headroom.packets, limits),
-        *_start(headroom.agents, limits),
-    )
+    found = (*_waits(headroom, limits), *_delays(headroom, limits))
     yield from (reason for reason in found if reason[0] is not Verdict.PASS)
     if (left := headroom.packets.backlog_left_bytes) >= FULL_FRAME_BYTES:
         yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
 
 
-def _strain(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+    """Judge how long the switch and the agents waited for a processor."""
     switch, agents = headroom.switch, headroom.agents
+    mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
     yield (
         limits.strain.verdict(headroom.strain),
         f"the switch never had done all its work in {switch.switch_never_done:.0%} of an "
         f"execution, and was behind and waited for a processor in {switch.switch_starved:.0%}, "
-        f"agents in {agents.agents_run_delay_mean:.0%}",
+        f"agents in {mean:.0%}",
     )
-
-
-def _agents(agents: Agents, limits: FidelityLimits) -> Iterator[Reason]:
-    mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
     yield (
         limits.agents_run_delay.verdict(mean),
         f"agents waited {mean:.0%} of an execution for a processor",
@@ -127,22 +112,18 @@ def _agents(agents: Agents, limits: FidelityLimits) -> Iterator[Reason]:
     )
 
 
-def _pauses(pauses: Pauses, limits: FidelityLimits) -> Iterator[Reason]:
+def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+    """Judge pauses, retransmits and late starts."""
+    pauses, packets, agents = headroom.pauses, headroom.packets, headroom.agents
     yield (
         limits.lost_beyond.verdict(pauses.lost_beyond),
         f"pauses of up to {pauses.pause_longest_s * 1e3:.0f} ms took {pauses.lost_beyond:.0%} "
         "of an execution beyond what the links' buckets make good",
     )
-
-
-def _packets(packets: Packets, limits: FidelityLimits) -> Iterator[Reason]:
     yield (
         limits.retransmits_per_s.verdict(packets.retransmits_per_s),
         f"TCP retransmitted {packets.retransmits_per_s:.0f} segments a second",
     )
-
-
-def _start(agents: Agents, limits: FidelityLimits) -> Iterator[Reason]:
     yield (
         limits.start_skew.verdict(agents.start_skew),
         f"an agent started {agents.start_skew_s * 1e3:.0f} ms late, {agents.start_skew:.1%} "

@@ -19,7 +19,7 @@ from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from testbed.instruments.cpu_monitor import cpu_monitor
+from testbed.instruments.cpu_monitor import CpuMonitor
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
@@ -110,7 +110,7 @@ def at_once() -> Iterator[Row]:
     """Run rings in all HB domains and on all rails at once, each link saturated both ways."""
     with (
         bench_fabric("capacity", AT_ONCE) as fabric,
-        cpu_monitor(fabric.bed.open_vswitch) as watching,
+        CpuMonitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
     ):
         _rings_at_once(fabric)  # connections are warm from now on

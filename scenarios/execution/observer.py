@@ -14,7 +14,7 @@ from results.verdicts.byte_conservation import Carried
 from results.verdicts.machine_headroom import Observation
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.links import Counters
-from testbed.instruments.cpu_monitor import CpuMonitor, cpu_monitor, thread_times
+from testbed.instruments.cpu_monitor import CpuMonitor, thread_times
 from testbed.instruments.pauses import PauseWatch, watching_pauses
 
 
@@ -102,7 +102,7 @@ class Observer:
 @contextmanager
 def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
     """Observe within the context; write the observations to `folder` even after an error."""
-    with cpu_monitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+    with CpuMonitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
         observer = Observer(fabric, watching, watch)
         try:
             yield observer

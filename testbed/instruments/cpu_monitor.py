@@ -7,8 +7,8 @@ all queues is expensive, so the longer it takes, the less often it is done.
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +28,7 @@ PRESSURE = Path("/proc/pressure/cpu")
 
 
 class CpuMonitor:
-    """A thread that takes readings, from `start` to `stop`."""
+    """A thread that takes readings for as long as the context lasts."""
 
     def __init__(self, switch: OpenVSwitch) -> None:
         self._switch = switch
@@ -38,12 +38,11 @@ class CpuMonitor:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cpu-monitor", daemon=True)
 
-    def start(self) -> None:
-        """Start sampling."""
+    def __enter__(self) -> "CpuMonitor":
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Stop sampling; wait for the thread and close its socket."""
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
         self._netlink.close()
@@ -83,17 +82,6 @@ class CpuMonitor:
         pause_s = max(QUEUES_EVERY_S, QUEUES_PAUSE * (time.thread_time() - begun_s))
         self._queues_due_s = time.monotonic() + pause_s
         return longest
-
-
-@contextmanager
-def cpu_monitor(switch: OpenVSwitch) -> Iterator[CpuMonitor]:
-    """Take CPU samples for as long as the context lasts."""
-    watching = CpuMonitor(switch)
-    watching.start()
-    try:
-        yield watching
-    finally:
-        watching.stop()
 
 
 def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
