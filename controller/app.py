@@ -70,15 +70,8 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def start(self) -> None:
         """Start the watching tasks and the reconciler."""
         super().start()
-        self.threads += [
-            hub.spawn(task)
-            for task in (
-                self._watch_carrier,
-                self._watch_rates,
-                self._watch_links,
-                self._reconcile,
-            )
-        ]
+        for task in (self._watch_carrier, self._watch_rates, self._watch_links, self._reconcile):
+            self.threads.append(hub.spawn(task))
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors

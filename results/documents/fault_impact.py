@@ -8,30 +8,6 @@ from typing import Any
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.verdict import Verdict
 
-FAILURE_KEYS = (
-    "scenario",
-    "case",
-    "fault",
-    "where",
-    "fabric",
-    "reaction",
-    "blackout_ms",
-    "healthy_s",
-    "modeled_healthy_s",
-    "struck_s",
-    "faulty_s",
-    "modeled_faulty_s",
-    "ratio",
-    "after_s",
-    "probed_pairs",
-    "untouched_pairs",
-    "lost_probes_untouched",
-    "times",
-    "verdict",
-    "reasons",
-    "fidelity",
-)
-
 
 def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
     """A failure as `run --json` and `failures --json` print it; times in emulated seconds."""
@@ -72,12 +48,26 @@ def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
     """Return the object of an experiment that ended early, with the verdict fail."""
-    unknown: dict[str, Any] = dict.fromkeys(FAILURE_KEYS)
-    known = {
+    return {
         "scenario": scenario,
+        "case": None,
         "fault": scenario,
+        "where": None,
+        "fabric": None,
+        "reaction": None,
+        "blackout_ms": None,
+        "healthy_s": None,
+        "modeled_healthy_s": None,
+        "struck_s": None,
+        "faulty_s": None,
+        "modeled_faulty_s": None,
+        "ratio": None,
+        "after_s": None,
+        "probed_pairs": None,
+        "untouched_pairs": None,
+        "lost_probes_untouched": None,
         "times": [],
+        "verdict": Verdict.FAIL.value,
         "reasons": [cause],
         "fidelity": {},
     }
-    return {**unknown, **known, "verdict": Verdict.FAIL.value}

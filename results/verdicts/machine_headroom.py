@@ -126,7 +126,7 @@ class MachineHeadroom:
 
     `strain` adds up the delays of a byte, as a share of the time: at the switch, and at both of its
     agents. It is the median of the executions, as the completion time is; `strain_max` is of the
-    worst. `run_delay` is the wait for a core of an agent and of the switch.
+    worst. `run_delay` is the wait for a core of an agent and of the switch: bytes pass both.
     """
 
     coverage: Coverage
@@ -162,7 +162,10 @@ def summarized(observations: Sequence[Observation], dropped_packets: int) -> Mac
         packets=_packets(seen, windows, dropped_packets),
         strain=median(_strain(one) for one in seen),
         strain_max=max(_strain(one) for one in seen),
-        run_delay=max(_run_delay(one) for one in seen),
+        run_delay=max(
+            _mean(one.agents_delay_s) / one.seconds + _mean(w.switch_delay for w in one.windows)
+            for one in seen
+        ),
     )
 
 
@@ -256,12 +259,6 @@ def _strain(one: Observation) -> float:
     forwards = _beside(one) > BESIDE_BUSY_SWITCH
     switch = _starved(one) + (_never_done(one) if forwards else 0.0)
     return switch + 2 * _mean(one.agents_delay_s) / one.seconds
-
-
-def _run_delay(one: Observation) -> float:
-    """Return the sum of an agent's and the switch's waits for a processor: bytes pass both."""
-    agents = _mean(one.agents_delay_s) / one.seconds
-    return agents + _mean(window.switch_delay for window in one.windows)
 
 
 def _mean(values: Iterable[float]) -> float:

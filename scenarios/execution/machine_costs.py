@@ -34,7 +34,7 @@ from model.prediction.machine import (
     with_ports,
 )
 from scenarios.execution.emulation import Experiment, experiment
-from testbed.instruments.pauses import PauseWatch, watching_pauses
+from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
 
@@ -184,19 +184,18 @@ def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
 
 
 def measure(key: MachineKey) -> Machine:
-    """Measure this machine, which must do nothing else meanwhile."""
+    """Measure this machine, which must do nothing else meanwhile.
+
+    The pauses are read last, as they show only while something wants to run.
+    """
     with watching_pauses() as watch:
-        return _measured(key, watch)
-
-
-def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
-    """Measure all costs; read the pauses last, as they show only while something wants to run."""
-    late_s = timer_lateness_s(SLEEPS, SLEEP_S)
-    with bench("hops", FABRIC, NEAR) as hops:
-        near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
-        exchanged = hops.transfers(HB)
-    with bench("ports", MANY_PORTS, ONE_GPU) as ports:
-        many = ports.load(ONE_GPU, SMALL_PART)
+        late_s = timer_lateness_s(SLEEPS, SLEEP_S)
+        with bench("hops", FABRIC, NEAR) as hops:
+            near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
+            exchanged = hops.transfers(HB)
+        with bench("ports", MANY_PORTS, ONE_GPU) as ports:
+            many = ports.load(ONE_GPU, SMALL_PART)
+        pauses = profile(watch.log())
     costs = _hops(near.rest(), far.rest(), hb.rest(), across.rest())
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
@@ -209,7 +208,7 @@ def _measured(key: MachineKey, watch: PauseWatch) -> Machine:
         transfer_s=max(0.0, exchanged.cpu_s - packets_s) / (len(HB) * TRANSFERS),
         timer_median_s=late_s[len(late_s) // 2],
         timer_p99_s=late_s[len(late_s) * 99 // 100],
-        pauses=profile(watch.log()),
+        pauses=pauses,
     )
 
 

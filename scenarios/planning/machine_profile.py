@@ -6,11 +6,11 @@ import platform
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from linux.processes import first_line
-from model.measurement.pauses import PauseProfile
-from model.prediction.machine import HopCost, HopKind, Machine, MachineKey, SwitchThreads
+from model.prediction.machine import Machine, MachineKey
 from testbed.nodes.openvswitch import default_datapath
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 
@@ -52,7 +52,7 @@ def _cpu_model() -> str:
 
 def virtual_machine() -> Machine:
     """The costs of the virtual clock's machine: the same everywhere, measured once."""
-    return _machine(json.loads(VIRTUAL.read_text()))
+    return TypeAdapter(Machine).validate_json(VIRTUAL.read_text())
 
 
 def known_machine() -> Machine | None:
@@ -61,26 +61,10 @@ def known_machine() -> Machine | None:
         return virtual_machine()
     try:
         found = json.loads(place().read_text())
-        if found["schema"] != SCHEMA or MachineKey(**found["key"]) != this_machine():
-            return None
-        return _machine(found)
-    except (OSError, ValueError, KeyError, TypeError):
+        machine = TypeAdapter(Machine).validate_python(found)
+        return machine if found["schema"] == SCHEMA and machine.key == this_machine() else None
+    except (OSError, ValueError, KeyError):
         return None
-
-
-def _machine(found: dict[str, Any]) -> Machine:
-    fields = dict(found)
-    del fields["schema"]
-    hops, threads, pauses = (fields.pop(key) for key in ("hops", "threads", "pauses"))
-    if not all(isinstance(part, dict) for part in (hops, threads, pauses)):
-        raise TypeError("not a measured machine")
-    return Machine(
-        key=MachineKey(**fields.pop("key")),
-        hops={HopKind(kind): HopCost(**cost) for kind, cost in hops.items()},
-        threads=SwitchThreads(**{**threads, "cost": HopCost(**threads["cost"])}),
-        pauses=PauseProfile(**pauses),
-        **fields,
-    )
 
 
 def keep(machine: Machine) -> Path:

@@ -74,7 +74,7 @@ class FaultInjector:
     def break_switch(self, name: str, mode: FaultMode) -> Undo:
         """Break all links of a rail, spine or HB switch at once, or kill the switch."""
         if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
-            return self._break_all(self._links_of(name), mode)
+            return self._break_all(self._bed.topology.links_of(name), mode)
         if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
         raise EmulationError(f"{name}: {mode} is no fault mode of this switch")
@@ -82,7 +82,7 @@ class FaultInjector:
     def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
         if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
-            return self._break_all(self._links_of(gpu), mode)
+            return self._break_all(self._bed.topology.links_of(gpu), mode)
         if mode is FaultMode.KILL:
             self._kill_gpu(gpu)
             return lambda: None
@@ -98,9 +98,6 @@ class FaultInjector:
         Its rules are lost. If the controller runs, the undo waits until it has reinstalled them.
         """
         return _broken(self._bed.open_vswitch.kill_daemon, self._start_open_vswitch)
-
-    def _links_of(self, node: str) -> list[Link]:
-        return list(self._bed.topology.links_of(node))
 
     def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
         faults = self._link_faults
@@ -122,12 +119,12 @@ class FaultInjector:
     def _kill_switch(self, name: str) -> None:
         """Take carrier first: that takes a millisecond, removing the bridge much longer."""
         self._killed[name] += 1
-        self._link_faults.take_carrier(self._links_of(name))
+        self._link_faults.take_carrier(self._bed.topology.links_of(name))
         self._bed.open_vswitch.remove_bridge(name)
 
     def _revive_switch(self, name: str) -> None:
         """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""
-        links = self._links_of(name)
+        links = self._bed.topology.links_of(name)
         self._killed[name] -= 1
         if self._killed[name] == 0:
             self._bed.open_vswitch.add_bridges([self._bed.network[name].bridge()])
@@ -140,7 +137,7 @@ class FaultInjector:
         bed = self._bed
         if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
-        links = self._links_of(gpu)
+        links = self._bed.topology.links_of(gpu)
         bed.links.counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
         kill(bed.proxies[gpu].process_id)
@@ -183,7 +180,7 @@ class FaultInjector:
                 return
 
     def _is_whole(self, gpu: Gpu) -> bool:
-        links = self._links_of(gpu.name)
+        links = self._bed.topology.links_of(gpu.name)
         return gpu.name not in self._bed.links.lost and all(map(self._link_faults.is_whole, links))
 
 

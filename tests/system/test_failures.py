@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from results.documents.fault_impact import FAILURE_KEYS
+from results.documents.fault_impact import lost_experiment
 from tests.results import printed
 from tests.system.test_commands import folder, railbed
 
@@ -32,7 +32,7 @@ def test_a_lost_nic_link_on_both_fabrics(folder: Path) -> None:
     rows = experiment("nic-link-down", proxies="container")
     assert [row["fabric"] for row in rows] == ["rail-only", "rail-optimized"]
     for row in rows:
-        assert list(row) == list(FAILURE_KEYS)
+        assert list(row) == list(lost_experiment("", ""))
         assert (row["fault"], row["where"]) == ("nic-link down", "d0g0--rail0")
         assert row["lost_probes_untouched"] == 0
         assert row["probed_pairs"] > 0
