@@ -79,9 +79,9 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
         with explained_by(switch):
             network = build_network(topology, hosts, links, switch)
-            controller_process.wait_until_listening(controller)
+            controller.wait_for_event("listening")
             start_network(network, topology, links)
-            controller_process.wait_until_ready(controller)
+            controller.wait_for_event("ready")
         widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)

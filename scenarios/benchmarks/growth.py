@@ -7,7 +7,7 @@ from statistics import median
 from linux.cpu_time import busy_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.workload.schedule import Collective
+from model.workload.schedule import Collective, Schedule
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down
@@ -45,15 +45,19 @@ def growth(_store: Path) -> Iterator[Row]:
 
 def exchange_cost(fabric: Experiment) -> tuple[float, float]:
     """Return the machine's processor seconds, and payload in 10^9 bytes, on warm connections."""
-    spec = fabric.topology.spec
-    x, y = spec.domain_size, spec.domains
-    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec))
+    schedule = exchange(fabric.topology.spec, NIC_BUSY_S)
     executions = fabric.repeats(schedule, fabric.predict(schedule), 2, check_data=False)
     next(executions)
     begun_s = busy_s()
     next(executions)
     sent = sum(transfer.size_bytes for transfer in schedule.transfers)
     return busy_s() - begun_s, sent / 1e9
+
+
+def exchange(spec: FabricSpec, busy_s: float) -> Schedule:
+    """Return a two-step all-to-all that keeps every NIC busy for `busy_s` seconds."""
+    shape = spec.domains, spec.domain_size, exchange_size(spec, busy_s)
+    return build_schedule(Collective.ALL_TO_ALL, "two-step", *shape)
 
 
 def exchange_size(spec: FabricSpec, busy_s: float = NIC_BUSY_S) -> int:

@@ -13,14 +13,15 @@ from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.measurement.records import Repeat
 from model.workload.schedule import Collective, Schedule
-from scenarios.benchmarks.common.cpu_meter import CpuMeter, idle_share
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.benchmarks.common.side_by_side import (
     MININET,
     RAILBED,
+    CpuMeter,
     Execution,
     Figures,
+    idle_share,
     medians,
     rounds_execution,
     side_by_side,

@@ -10,15 +10,14 @@ from statistics import median
 from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Collective, Schedule
+from model.workload.schedule import Schedule
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
-from scenarios.benchmarks.growth import exchange_size
+from scenarios.benchmarks.growth import exchange
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.hfsc import shape_by_hfsc
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.noise.noise import noise
-from traffic_gen.workloads.collectives import build_schedule
 
 SHARES = (0.0, 0.2, 0.4)
 WARMUP, REPEATS = 1, 5
@@ -40,10 +39,7 @@ def shapers(_store: Path) -> Iterator[Row]:
 
 
 def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
-    x, y = spec.domain_size, spec.domains
-    schedule = build_schedule(
-        Collective.ALL_TO_ALL, "two-step", y, x, exchange_size(spec, NIC_BUSY_S)
-    )
+    schedule = exchange(spec, NIC_BUSY_S)
     with bench_fabric("shapers", spec) as fabric:
         if name == "HFSC":
             shape_by_hfsc(fabric.bed.links, fabric.topology.links)

@@ -32,7 +32,7 @@ from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import OnTick, no_ticks
-from traffic_gen.probes.blackout import ALWAYS_NS, Blackout, PairRecord, longest, lost
+from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, longest, lost
 from traffic_gen.probes.prober_process import probing
 
 
@@ -219,6 +219,7 @@ class FaultCase:
         events = read_journal(self.fabric.bed.journal)
         first_ns = min(record.begun_ns for record in during.records)
         blackout = longest(during.affected, first_ns)
+        blackout_ms = 0.0 if blackout is None else blackout.duration_ms
         return FaultImpact(
             case=self.case.name,
             fabric=self.case.kind.value,
@@ -238,14 +239,7 @@ class FaultCase:
                 affected_pairs=len(during.affected),
                 unaffected_pairs=len(during.unaffected),
                 lost_unaffected=lost(during.unaffected, ALWAYS_NS),
-                blackout_ms=_blackout_ms(during, blackout),
+                blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.expect.blackout_ms,
             ),
         )
-
-
-def _blackout_ms(during: FaultedExecution, blackout: Blackout | None) -> float | None:
-    """Longest blackout in ms: `None` without affected pairs, 0 if no probe was lost."""
-    if not during.affected:
-        return None
-    return 0.0 if blackout is None else blackout.duration_ms

@@ -26,7 +26,6 @@ from testbed.fabric.shaping import (
     trial_link,
 )
 from testbed.faults.link_faults import Gone, LinkFaults, check_dropping, drop_all, drop_no_more
-from testbed.nodes.controller_process import wait_until_listening, wait_until_ready
 from testbed.testbed import Testbed, widen_send_buffers
 
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
@@ -151,8 +150,8 @@ class FaultInjector:
             return
         with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
             self._bed.controller.start()
-        wait_until_listening(self._bed.controller)
-        wait_until_ready(self._bed.controller)
+        self._bed.controller.wait_for_event("listening")
+        self._bed.controller.wait_for_event("ready")
 
     def _start_open_vswitch(self) -> None:
         """Restart the daemon on its database, restore the shapers it wiped, wait for its rules."""

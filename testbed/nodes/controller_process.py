@@ -70,7 +70,11 @@ class ControllerProcess:
         return len(read_journal(self.journal))
 
     def wait_for_event(self, event: str, after_line: int = 0) -> None:
-        """Wait until this process has written an event after line `after_line` of the journal."""
+        """Wait until this process has written an event after line `after_line` of the journal.
+
+        After `listening`, switches can connect: a refused switch retries only after a second. At
+        `ready`, every switch has confirmed its rules and every proxy has its routes.
+        """
         first = max(after_line, self._earlier_lines)
 
         def seen() -> bool:
@@ -91,16 +95,6 @@ def controller(
         yield process
     finally:
         process.kill()
-
-
-def wait_until_listening(process: ControllerProcess) -> None:
-    """Wait until switches can connect: a refused switch retries only after a second."""
-    process.wait_for_event("listening")
-
-
-def wait_until_ready(process: ControllerProcess) -> None:
-    """Wait until every switch has confirmed its rules and every proxy has its routes."""
-    process.wait_for_event("ready")
 
 
 def _drop_half_line(journal: Path) -> None:

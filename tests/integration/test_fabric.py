@@ -15,7 +15,7 @@ from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
 from model.workload.schedule import Collective, Schedule
 from scenarios.execution.emulation import Experiment
-from testbed.nodes.controller_process import read_journal
+from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.unit.fabrics import accepts
@@ -145,10 +145,11 @@ def test_a_shaper_that_is_not_as_asked_is_noticed() -> None:
 
 
 def test_a_fabric_that_cannot_come_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise EmulationError("no rules today")
+    def fail_at_last(_process: ControllerProcess, event: str) -> None:
+        if event == "ready":
+            raise EmulationError("no rules today")
 
-    monkeypatch.setattr("testbed.nodes.controller_process.wait_until_ready", fail)
+    monkeypatch.setattr(ControllerProcess, "wait_for_event", fail_at_last)
     spec: FabricSpec = small_spec(FabricKind.RAIL_OPTIMIZED)
     with pytest.raises(EmulationError, match="no rules today"), fabric_up(spec, ProxyKind.PROCESS):
         pytest.fail("it must not come up")
