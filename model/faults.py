@@ -56,7 +56,6 @@ POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.DOMAIN: _SWITCH,
     Component.CONTROLLER: frozenset({FaultMode.KILL}),
 }
-CONTROLLER = "controller"
 # A killed GPU proxy does not come back.
 FINAL = frozenset({(Component.GPU, FaultMode.KILL), (Component.DOMAIN, FaultMode.KILL)})
 
@@ -114,7 +113,7 @@ def components(topology: Topology, component: Component) -> tuple[str, ...]:
         case Component.DOMAIN:
             return tuple(map(domain_name, range(topology.spec.job_domains)))
         case Component.CONTROLLER:
-            return (CONTROLLER,)
+            return (component.value,)
 
 
 def chosen(topology: Topology, component: Component, count: int, seed: int) -> tuple[str, ...]:

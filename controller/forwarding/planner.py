@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller.forwarding.memo import Memory
 from model.fabric import addressing
-from model.fabric.health import HEALTHY, Health
+from model.fabric.health import Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
@@ -66,11 +66,6 @@ class DesiredState:
     rules: dict[str, frozenset[Rule]]
     routes: dict[str, frozenset[Route]]
     cut_off: tuple[tuple[str, str], ...]
-
-
-def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
-    """Compute the rules and routes for a fabric of this health."""
-    return Planner(topology).state(health)
 
 
 class ForwardingAction(NamedTuple):

@@ -7,12 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.path_check import NOT_APPLICABLE
-from results.tables.style import VERDICT_STYLES
+from results.tables.style import VERDICT_STYLES, styled_verdict
 from results.verdicts.verdict import Verdict
 
 SHOWN_MISMATCHES = 20
-_STYLES = {**VERDICT_STYLES, NOT_APPLICABLE: "dim"}
 
 
 def print_verify(result: dict[str, Any], console: Console) -> None:
@@ -20,7 +18,8 @@ def print_verify(result: dict[str, Any], console: Console) -> None:
     console.print(_table(result["fabrics"]))
     for fabric in result["fabrics"]:
         for line in (*_astray(fabric["mismatches"]), *_crossing(fabric["rail_isolation"])):
-            console.print(Text(f"fail: {fabric['kind']}: {line}", _STYLES["fail"]), soft_wrap=True)
+            what = f"fail: {fabric['kind']}: {line}"
+            console.print(Text(what, VERDICT_STYLES["fail"]), soft_wrap=True)
 
 
 def _table(fabrics: Sequence[dict[str, Any]]) -> Table:
@@ -40,15 +39,11 @@ def _table(fabrics: Sequence[dict[str, Any]]) -> Table:
             fabric["kind"],
             str(fabric["pairs"]),
             str(fabric["as_intended"]),
-            _styled(isolation["verdict"]),
+            styled_verdict(isolation["verdict"]),
             "" if isolation["foreign_bytes"] is None else str(isolation["foreign_bytes"]),
-            _styled(fabric["verdict"]),
+            styled_verdict(fabric["verdict"]),
         )
     return table
-
-
-def _styled(verdict: str) -> Text:
-    return Text(verdict, _STYLES[verdict])
 
 
 def _astray(mismatches: Sequence[dict[str, Any]]) -> Iterator[str]:

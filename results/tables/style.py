@@ -8,10 +8,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from results.documents.path_check import NOT_APPLICABLE
+
 Case = dict[str, Any]
 Cells = Callable[[Case], Iterator[RenderableType]]
 
-VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
+VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
 
 
 def styled_verdict(verdict: str) -> Text:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from controller.forwarding.planner import DesiredState, Planner, desired_state
+from controller.forwarding.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
@@ -55,7 +55,7 @@ def _planned(topology: Topology, health: Health | None) -> tuple[float, int]:
     before = DesiredState({}, {}, ()) if health is None else planner.state(HEALTHY)
     gc.freeze()
     began_s = time.process_time()
-    after = desired_state(topology) if health is None else planner.state(health)
+    after = Planner(topology).state(HEALTHY) if health is None else planner.state(health)
     seconds = time.process_time() - began_s
     gc.unfreeze()
     changed = [after.rules[name] ^ before.rules.get(name, frozenset()) for name in after.rules]

@@ -18,13 +18,7 @@ from linux.processes import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode
-from testbed.fabric.shaping import (
-    TRIAL_NAME,
-    TRIAL_SHAPER,
-    check_shaped,
-    reshape,
-    trial_link,
-)
+from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
 from testbed.faults.link_faults import Gone, LinkFaults, check_dropping, drop_all, drop_no_more
 from testbed.testbed import Testbed, widen_send_buffers
 

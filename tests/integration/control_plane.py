@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from controller.forwarding.planner import Route, Rule, desired_state
+from controller.forwarding.planner import Route, Rule
 from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
 from controller.southbound.route_messages import PROTOCOL
 from model.fabric.health import HEALTHY, Health
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.controller_process import read_journal
+from tests.unit.fabrics import desired_state
 
 
 @dataclass(frozen=True)

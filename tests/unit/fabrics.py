@@ -3,7 +3,8 @@
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from model.fabric.health import Health, without
+from controller.forwarding.planner import DesiredState, Planner
+from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
@@ -46,6 +47,11 @@ def accepts(named: tuple[Collective, str], domains: int, domain_size: int) -> bo
 def assume_accepted(named: tuple[Collective, str], domains: int, domain_size: int) -> None:
     """Leave out of a property test a grid of GPUs that the algorithm refuses."""
     assume(accepts(named, domains, domain_size))
+
+
+def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
+    """The rules and routes for a fabric of this health."""
+    return Planner(topology).state(health)
 
 
 def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:

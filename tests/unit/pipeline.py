@@ -3,10 +3,11 @@
 from ipaddress import IPv4Address
 from itertools import pairwise
 
-from controller.forwarding.planner import DesiredState, Route, Rule, desired_state
+from controller.forwarding.planner import DesiredState, Route, Rule
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, Topology
+from tests.unit.fabrics import desired_state
 
 
 class Dropped(Exception):

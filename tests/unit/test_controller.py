@@ -4,13 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.forwarding.diff import difference
-from controller.forwarding.planner import Planner, desired_state
+from controller.forwarding.planner import Planner
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.routing.paths import Routing, Unreachable
-from tests.unit.fabrics import fabrics_with_failures, spec, topologies
+from tests.unit.fabrics import desired_state, fabrics_with_failures, spec, topologies
 from tests.unit.pipeline import Pipeline
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.forwarding.diff import Difference, difference
-from controller.forwarding.planner import Rule, desired_state
+from controller.forwarding.planner import Rule
 from controller.southbound import openflow
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Topology
-from tests.unit.fabrics import topologies
+from tests.unit.fabrics import desired_state, topologies
 
 with warnings.catch_warnings():  # Ryu is old: its modules warn
     warnings.simplefilter("ignore")

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.forwarding.planner import DesiredState, desired_state
+from controller.forwarding.planner import DesiredState
 from controller.rollout.update_plan import immediate, make_before_break, routes_behind
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Topology, build_topology
 from model.routing.distances import Distances, LiveLinks
 from model.routing.paths import Routing, Unreachable
-from tests.unit.fabrics import fabrics_with_failures, spec
+from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
 from tests.unit.pipeline import Pipeline
 
 Case = tuple[Topology, Health]
