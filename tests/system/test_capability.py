@@ -10,7 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RAILBED = str(ROOT / "railbed")
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+]
 
 
 def railbed(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

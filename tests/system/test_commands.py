@@ -26,7 +26,11 @@ SMALL = (
     *("--set", "workloads.1.size_scale=40", "--set", "workloads.2.size_scale=40"),
 )
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+]
 
 # Executions of half a second each, for half a minute.
 LASTING = (

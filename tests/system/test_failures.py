@@ -11,7 +11,11 @@ from tests.results import printed
 from tests.system.test_commands import folder, railbed
 
 __all__ = ["folder"]
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+]
 
 SMALL = (
     *("--set", "fabric.domains=2", "--set", "fabric.domain_size=3"),

@@ -31,7 +31,11 @@ expect: {ratio_within: 10, ratio_limit: 10}
 """
 SWEEP = ("sweep", "small.yaml", "--proxies", "process", "--over", "seed=1,2,3")
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine", "folder")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine", "folder"),
+]
 
 
 @pytest.fixture
