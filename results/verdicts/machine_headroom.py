@@ -124,9 +124,10 @@ class Packets:
 class MachineHeadroom:
     """Machine headroom during a case's counted executions.
 
-    `strain` adds up the delays of a byte, as a share of the time: at the switch, and at both of its
-    agents. It is the median of the executions, as the completion time is; `strain_max` is of the
-    worst. `run_delay` is the wait for a core of an agent and of the switch: bytes pass both.
+    `strain` adds up the delays of a byte, as a share of the time: at the switch, at both of its
+    agents, and in pauses that no bucket makes good. It is the median of the executions, as the
+    completion time is; `strain_max` is of the worst. `run_delay` is the wait for a core of an agent
+    and of the switch: bytes pass both.
     """
 
     coverage: Coverage
@@ -255,10 +256,11 @@ def _starved(one: Observation) -> float:
 
 
 def _strain(one: Observation) -> float:
-    """Return the delays of a byte, as a share of the time: at the switch, and at both agents."""
+    """Return a byte's delays, as a share of the time: at the switch, both agents, and in pauses."""
     forwards = _beside(one) > BESIDE_BUSY_SWITCH
     switch = _starved(one) + (_never_done(one) if forwards else 0.0)
-    return switch + 2 * _mean(one.agents_delay_s) / one.seconds
+    agents_s = 2 * _mean(one.agents_delay_s)
+    return switch + (agents_s + one.pauses.beyond_s(one.depth_s)) / one.seconds
 
 
 def _mean(values: Iterable[float]) -> float:

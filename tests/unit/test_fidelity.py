@@ -138,6 +138,20 @@ def test_one_bad_execution_is_enough() -> None:
     assert verdict_on(*[observation()] * 9, bad) is Verdict.FAIL
 
 
+def test_strain_is_doubtful_by_the_worst_execution_and_fails_by_the_median() -> None:
+    never = observation(*(NEVER_DONE,) * 10)
+    assert verdict_on(never, observation(), observation()) is Verdict.WARN
+    assert verdict_on(never, never, observation()) is Verdict.FAIL
+
+
+def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> None:
+    behind = (replace(QUIET, switch_delay=0.6, switch_behind_s=0.06),) * 10
+    paused = pauses(*[0.03] * 10)
+    assert verdict_on(observation(*behind, agents_delay_s=(0.12,))) is Verdict.PASS
+    assert verdict_on(observation(pauses=paused)) is Verdict.WARN
+    assert verdict_on(observation(*behind, agents_delay_s=(0.12,), pauses=paused)) is Verdict.FAIL
+
+
 def test_one_agent_that_starves_is_enough() -> None:
     """The mean over sixteen agents is far below any limit."""
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
