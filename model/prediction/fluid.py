@@ -153,6 +153,8 @@ class _Simulation:
         self.rates: dict[int, float] = {}
         self.arrival_s = [0.0] * len(self.transfers)
         self.events: list[tuple[float, int]] = []
+        # Rendezvous released while their pair has no path: they take place when it has one.
+        self.held: list[int] = []
         self.now_s = 0.0
 
     def _enter_epoch(self) -> int:
@@ -171,6 +173,9 @@ class _Simulation:
             for flow in self.remaining:
                 for bucket in self.route[flow]:
                     bucket.flows.add(flow)
+            held, self.held = self.held, []
+            for flow in held:
+                self._meet(flow, self.now_s)
             entered += 1
         return entered
 
@@ -187,7 +192,7 @@ class _Simulation:
         for transfer in self.transfers:
             if not self.missing[transfer.id]:
                 heapq.heappush(self.events, (0.0, transfer.id))
-        while self.events or self.remaining:
+        while self.events or self.remaining or self.held:
             self._advance(self._next_moment())
             changed = self._finish() + self._enter_epoch() + self._start()
             if changed:
@@ -205,7 +210,8 @@ class _Simulation:
         if self.epochs:
             moments.append(self.epochs[0].begin_s)
         if not moments or min(moments) == inf:
-            raise Unreachable(f"transfers have no path: {sorted(self.remaining)[:3]}")
+            stuck = sorted((*self.remaining, *self.held))
+            raise Unreachable(f"transfers have no path: {stuck[:3]}")
         return max(self.now_s, min(moments))
 
     def _advance(self, moment_s: float) -> None:
@@ -238,7 +244,14 @@ class _Simulation:
             here = self.transfers[other].source == transfer.destination
             self._release(other, self.arrival_s[flow] if here else confirmed_s)
         for other in self.readied[flow]:
-            self._release(other, self.arrival_s[flow] + self.latency[other])
+            self._meet(other, self.arrival_s[flow])
+
+    def _meet(self, flow: int, moment_s: float) -> None:
+        """Release `flow` one latency after its receiver is ready; hold it while it has no path."""
+        if self.latency[flow] == inf:
+            self.held.append(flow)
+        else:
+            self._release(flow, moment_s + self.latency[flow])
 
     def _release(self, flow: int, moment_s: float) -> None:
         """Count one dependency of `flow` as done at `moment_s`; the last one starts it."""

@@ -196,6 +196,18 @@ def test_what_is_cut_off_for_a_while_waits_for_as_long(part: float, for_s: float
     assert waited.completion_s == pytest.approx(plain.completion_s + for_s)
 
 
+@given(st.floats(0.01, 0.99), st.floats(0.01, 3), st.sampled_from(["d0g0", "d1g0", "d2g0"]))
+def test_a_rendezvous_without_a_path_waits_for_one(part: float, for_s: float, gpu: str) -> None:
+    """The other two GPUs go on, and are ready for the next step while the pair is cut off."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 3, 1))
+    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 1, LARGE)
+    plain_s = through(schedule, Epoch(topology)).completion_s
+    begin_s, end_s = part * plain_s, (part + for_s) * plain_s
+    cut_off = Epoch(topology, without(topology, links=[f"{gpu}--rail0"]), begin_s)
+    waited = through(schedule, Epoch(topology), cut_off, Epoch(topology, begin_s=end_s))
+    assert end_s < waited.completion_s <= plain_s + end_s - begin_s + 1e-6
+
+
 def test_what_is_cut_off_for_good_never_arrives() -> None:
     schedule, topology = one_pair()
     cut_off = Epoch(topology, without(topology, ["rail0"]), 0.1)
