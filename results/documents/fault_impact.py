@@ -5,7 +5,7 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
-from results.verdicts.fault_impact import FaultImpact
+from results.verdicts.fault_impact import FaultImpact, Restart
 from results.verdicts.verdict import Verdict
 
 
@@ -23,6 +23,7 @@ def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
         "healthy_s": impact.baseline.measured.median,
         "modeled_healthy_s": impact.baseline.modeled_s,
         "struck_s": impact.during.seconds,
+        **_restart(impact.during.restart),
         "faulty_s": degraded.measured.median if degraded else None,
         "modeled_faulty_s": degraded.modeled_s if degraded else None,
         "ratio": degraded.ratio if degraded else None,
@@ -46,6 +47,14 @@ def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
             yield phase, result.fidelity.plain()
 
 
+def _restart(restart: Restart | None) -> dict[str, float | None]:
+    return {
+        "aborted_s": restart.aborted_s if restart else None,
+        "back_s": restart.back_s if restart else None,
+        "modeled_struck_s": restart.modeled_end_s if restart else None,
+    }
+
+
 def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
     """Return the object of an experiment that ended early, with the verdict fail."""
     return {
@@ -59,6 +68,7 @@ def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
         "healthy_s": None,
         "modeled_healthy_s": None,
         "struck_s": None,
+        **_restart(None),
         "faulty_s": None,
         "modeled_faulty_s": None,
         "ratio": None,

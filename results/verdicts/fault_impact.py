@@ -4,9 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
+from model.measurement.records import Repeat
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.model_comparison import CaseResult
+from results.verdicts.model_comparison import CaseResult, Thresholds, data_reasons, ratio_reasons
 from results.verdicts.verdict import Reason, Verdict, worst
+
+# A restart that is later than the job's restart time by more than this is late.
+LATE_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,63 @@ class FaultTimes:
 
 
 @dataclass(frozen=True)
-class DuringFault:
-    """The execution during the fault; its time, in seconds, includes the job's recovery."""
+class Restart:
+    """The clock of a job that aborted and began again, in seconds since its first start.
 
-    seconds: float | None
-    complete: bool
+    `back_s` is when the job began again: `restart_time_s` after the abort, unless the fabric, the
+    new connections or the machine took longer. `modeled_s` is the model of the second execution.
+    """
+
+    aborted_s: float
+    back_s: float
+    restart_time_s: float
+    modeled_s: float
+
+    @property
+    def modeled_end_s(self) -> float:
+        """When the job should end that aborted at this time."""
+        return self.aborted_s + self.restart_time_s + self.modeled_s
+
+
+@dataclass(frozen=True)
+class DuringFault:
+    """The execution that the fault met and, if the job began again, the second execution.
+
+    `restart` is `None` if the job did not begin again. With `check_data` times mean nothing.
+    """
+
+    executions: tuple[Repeat, ...]
     fidelity: Fidelity
     times: tuple[FaultTimes, ...]
+    limits: Thresholds
+    restart: Restart | None = None
+    check_data: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Emulated seconds from the first start to the last end; `None` without a whole one."""
+        first, last = self.executions[0], self.executions[-1]
+        return (last.end_ns - first.start_ns) / 1e9 if last.complete else None
+
+    @property
+    def found(self) -> Iterator[Reason]:
+        """Judge every execution: complete, right, and in the time that the model expects."""
+        if not self.executions[-1].complete:
+            which = "in which it happened" if self.restart is None else "after the restart"
+            yield Verdict.FAIL, f"the execution {which} did not complete"
+        for execution in self.executions:
+            yield from data_reasons(execution)
+        if self.restart and self.seconds and not self.check_data:
+            yield from _restart_reasons(self.restart)
+            yield from ratio_reasons(self.seconds, self.restart.modeled_end_s, self.limits)
+        yield from self.fidelity.found
+
+
+def _restart_reasons(restart: Restart) -> Iterator[Reason]:
+    took_s = restart.back_s - restart.aborted_s
+    if took_s > restart.restart_time_s + LATE_S:
+        what = f"the job was back {took_s:.3f} s after the abort, not {restart.restart_time_s:g} s"
+        yield Verdict.WARN, what
 
 
 @dataclass(frozen=True)
@@ -74,11 +128,9 @@ class FaultImpact:
         return tuple(self._reasons())
 
     def _reasons(self) -> Iterator[Reason]:
-        if not self.during.complete:
-            yield Verdict.FAIL, "the execution in which it happened did not complete"
         yield from _probe_reasons(self.probes)
         yield from _labelled("baseline", self.baseline.found)
-        yield from _labelled("during fault", self.during.fidelity.found)
+        yield from _labelled("during fault", self.during.found)
         for phase, result in (("degraded", self.degraded), ("recovered", self.recovered)):
             if result is not None:
                 yield from _labelled(phase, result.found)

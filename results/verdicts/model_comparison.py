@@ -196,7 +196,7 @@ def judge(
     """Yield findings on the completeness, results and times of the executions."""
     yield from _failures(measured, prediction)
     if not measured.check_data:
-        yield from _ratio(summary, prediction, limits)
+        yield from ratio_reasons(summary.median, prediction.completion_s, limits)
 
 
 def observed(measured: Measured) -> Fidelity:
@@ -232,8 +232,7 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
     for repeat in measured.executions:
         if not repeat.complete:
             yield Verdict.FAIL, f"execution {repeat.number} did not complete"
-        for error in repeat.errors:
-            yield Verdict.FAIL, f"wrong result in execution {repeat.number}: {error}"
+        yield from data_reasons(repeat)
     fastest_s = min(_complete_s(measured.executions), default=prediction.lower_bound_s)
     if fastest_s < prediction.lower_bound_s:
         yield (
@@ -241,6 +240,12 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
             f"{fastest_s:.4f} s is below the lower bound of {prediction.lower_bound_s:.4f} s: "
             "the testbed is wrong",
         )
+
+
+def data_reasons(execution: Repeat) -> Iterator[Reason]:
+    """Yield a failure for each wrong result of an execution whose data the agents checked."""
+    for error in execution.errors:
+        yield Verdict.FAIL, f"wrong result in execution {execution.number}: {error}"
 
 
 def _losses(measured: Measured) -> Iterator[Reason]:
@@ -252,8 +257,9 @@ def _losses(measured: Measured) -> Iterator[Reason]:
         yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
 
 
-def _ratio(summary: Summary, prediction: Prediction, limits: Thresholds) -> Iterator[Reason]:
-    away = abs(summary.median / prediction.completion_s - 1)
+def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> Iterator[Reason]:
+    """Yield the first threshold that measured / modeled time exceeds, failure first."""
+    away = abs(measured_s / modeled_s - 1)
     for verdict, threshold in ((Verdict.FAIL, limits.limit), (Verdict.WARN, limits.within)):
         if away > threshold:
             yield verdict, f"{away:.1%} away from the model, more than {threshold:.1%}"

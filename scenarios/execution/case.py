@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,6 +90,23 @@ class Measuring:
         except Incomplete as broken:
             yield self.keep(name, broken.repeat)
             raise
+
+    @contextmanager
+    def recording(
+        self, name: str, fabric: Experiment, prediction: Prediction
+    ) -> Iterator[list[Repeat]]:
+        """Record the executions that are added to the list within the context, all as counted."""
+        self.folder.begin_case(name, fabric.placement.topology, prediction)
+        before, executions = fabric.bed.counters(), list[Repeat]()
+        try:
+            yield executions
+        finally:
+            for repeat in executions:
+                self.keep(name, repeat)
+            after = fabric.bed.counters()
+            self.folder.end_case(
+                name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
+            )
 
     def keep(self, name: str, repeat: Repeat) -> Repeat:
         """Record an execution."""

@@ -75,12 +75,17 @@ class Experiment:
         *,
         check_data: bool,
         on_tick: OnTick = no_ticks,
+        first: int = 0,
+        not_before_ns: int = 0,
     ) -> Iterator[Repeat]:
-        """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks."""
+        """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks.
+
+        Executions are numbered from `first`; none starts before `not_before_ns`.
+        """
         self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
-        for number in range(count):
-            yield self.agents.run(schedule, number, at_most_s, on_tick)
+        for number in range(first, first + count):
+            yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
 
 
 @contextmanager

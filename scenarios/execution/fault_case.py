@@ -1,6 +1,5 @@
 """Measure a case with faults in four phases: baseline, during fault, degraded, recovered."""
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
 from results.verdicts.byte_conservation import payload_reasons
-from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes
+from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
@@ -25,29 +24,39 @@ from scenarios.execution.convergence import (
 )
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.fault_timeline import FaultTimeline, break_component, moment_s
-from scenarios.execution.observer import observing
+from scenarios.execution.observer import Observer, observing
 from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.controller_process import read_journal
-from traffic_gen.agents.client import OnTick, no_ticks
+from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
 from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, longest, lost
 from traffic_gen.probes.prober_process import probing
 
 
 @dataclass(frozen=True)
 class FaultedExecution:
-    """The execution during which faults begin, with the probes' records of it."""
+    """The execution during which faults begin, with the probes' records of it.
 
-    complete: bool
-    repeat: Repeat
-    started_ns: int
-    took_s: float | None
+    If the job aborted it, at `aborted_ns`, a second execution follows.
+    """
+
+    executions: tuple[Repeat, ...]
+    aborted_ns: int
     records: tuple[FaultRecord, ...]
     affected: Sequence[PairRecord]
     unaffected: Sequence[PairRecord]
     fidelity: Fidelity
+
+    @property
+    def started_ns(self) -> int:
+        """The start of the first execution."""
+        return self.executions[0].start_ns
+
+    def seconds_until(self, moment_ns: int) -> float:
+        """Seconds from the first start until a moment."""
+        return (moment_ns - self.started_ns) / 1e9
 
 
 class FaultCase:
@@ -97,52 +106,73 @@ class FaultCase:
 
     def _gives_up(self, started_ns: int) -> bool:
         """Whether the job aborts: it does not reroute, and the controller detected a failure."""
-        reroutes = self.job.strategy is RecoveryStrategy.REROUTE
-        return not reroutes and has_detected(self.fabric.bed.journal, started_ns)
+        return self._restarts and has_detected(self.fabric.bed.journal, started_ns)
 
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
         affected, unaffected = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
-        folder.begin_case(name, self.home.topology, prediction)
         place = folder.folder_of(name)
-        with probing(self.fabric.bed.process_ids, (*affected, *unaffected), place) as probes:
-            with observing(self.fabric, place) as observer:
-                repeat = self.measuring.keep(name, self._run(prediction, timeline))
-                observer.note(repeat)
+        with (
+            self.measuring.recording(name, self.fabric, prediction) as executions,
+            probing(self.fabric.bed.process_ids, (*affected, *unaffected), place) as probes,
+            observing(self.fabric, place) as observer,
+        ):
+            self._run(executions, prediction, observer, timeline)
             timeline.finish()
-            if not repeat.complete:
+            if not executions[0].complete:
                 self._wait_until_converged(self.home)
-            # Stop the probes: effects of the job's recovery are no failure of the fabric.
+            # End the probes: effects of the job's recovery are no failure of the fabric.
+            probes.end()
+            aborted_ns = timeline.aborted_ns or executions[0].end_ns
+            if not executions[0].complete and self._restarts:
+                self._recover()
+                back_ns = aborted_ns + round(self.job.restart_time * 1e9)
+                self._run(executions, prediction, observer, not_before_ns=back_ns)
             records = probes.stop()
-            took_s = repeat.completion_s if repeat.complete else self._go_on(timeline, prediction)
         return FaultedExecution(
-            complete=repeat.complete or took_s is not None,
-            repeat=repeat,
-            started_ns=timeline.started_ns,
-            took_s=took_s,
+            executions=tuple(executions),
+            aborted_ns=aborted_ns,
             records=timeline.records,
             affected=records[: len(affected)],
             unaffected=records[len(affected) :],
             fidelity=fidelity_during_fault(
-                observer.observations([repeat]), payload_reasons(self.schedule, [repeat])
+                observer.observations(executions), payload_reasons(self.schedule, executions)
             ),
         )
 
-    def _run(self, prediction: Prediction, on_tick: OnTick = no_ticks) -> Repeat:
-        (repeat,) = self.fabric.repeats(
-            self.schedule, prediction, 1, check_data=self.scenario.check_data, on_tick=on_tick
+    @property
+    def _restarts(self) -> bool:
+        """Whether the job aborts an execution that meets a fault, and begins again."""
+        return self.job.strategy is not RecoveryStrategy.REROUTE
+
+    def _run(
+        self,
+        executions: list[Repeat],
+        prediction: Prediction,
+        observer: Observer,
+        on_tick: OnTick = no_ticks,
+        not_before_ns: int = 0,
+    ) -> None:
+        """Execute once more, observed, and add the execution, also one that ends incomplete."""
+        under_way = self.fabric.repeats(
+            self.schedule,
+            prediction,
+            1,
+            check_data=self.scenario.check_data,
+            on_tick=on_tick,
+            first=len(executions),
+            not_before_ns=not_before_ns,
         )
-        return repeat
+        try:
+            executions.append(next(under_way))
+        except Incomplete as broken:
+            executions.append(broken.repeat)
+            raise
+        observer.note(executions[-1])
 
-    def _go_on(self, timeline: FaultTimeline, prediction: Prediction) -> float | None:
-        """Recover after an abort and execute again; return seconds from the first start to the end.
-
-        `None` if the job's strategy is to reroute: it has no recovery from an incomplete execution.
-        """
-        if self.job.strategy is RecoveryStrategy.REROUTE:
-            return None
-        back_s = time.monotonic() + self.job.restart_time
+    def _recover(self) -> None:
+        """Do what the job does after an abort: take its new places, through the optical switch."""
         placement = placement_after(
             self.home, self.faults[0], self.job.strategy, self.job.group_size
         )
@@ -150,9 +180,6 @@ class FaultCase:
             before, after = self.home.topology, placement.topology
             set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
         self._converge(placement)
-        time.sleep(max(0.0, back_s - time.monotonic()))
-        lost_s = time.monotonic() - timeline.started_ns / 1e9
-        return lost_s + self._run(prediction).completion_s
 
     # Phases degraded and recovered
 
@@ -171,7 +198,7 @@ class FaultCase:
     def _degraded(self, during: FaultedExecution, undos: ExitStack) -> CaseResult | None:
         if any(fault.mode is FaultMode.FLAP for fault in self.faults):
             return self._flapping(during, undos)
-        if self.job.strategy is RecoveryStrategy.REROUTE:
+        if not self._restarts:
             self._break(undos)
         return self._measure("faulty")
 
@@ -193,7 +220,7 @@ class FaultCase:
             self.home.topology,
             self.schedule,
             (),
-            (during.repeat,),
+            during.executions,
             0,
             None,
             check_data=self.scenario.check_data,
@@ -208,6 +235,17 @@ class FaultCase:
             return None
         self._converge(self.home, broken=False)
         return self._measure("after")
+
+    def _restart(self, during: FaultedExecution, degraded: CaseResult | None) -> Restart | None:
+        """The clock of a job that began again, on the fabric of the degraded phase."""
+        if len(during.executions) < 2 or degraded is None:
+            return None
+        return Restart(
+            aborted_s=during.seconds_until(during.aborted_ns),
+            back_s=during.seconds_until(during.executions[1].start_ns),
+            restart_time_s=self.job.restart_time,
+            modeled_s=degraded.modeled_s,
+        )
 
     def _failure(
         self,
@@ -228,10 +266,12 @@ class FaultCase:
             strategy=self.job.strategy.value,
             baseline=baseline,
             during=DuringFault(
-                seconds=during.took_s,
-                complete=during.complete,
+                executions=during.executions,
                 fidelity=during.fidelity,
                 times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
+                limits=self.scenario.thresholds,
+                restart=self._restart(during, degraded),
+                check_data=self.scenario.check_data,
             ),
             degraded=degraded,
             recovered=recovered,

@@ -1,5 +1,6 @@
 """Failure experiments through the command line, on small fabrics."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,20 @@ def test_a_job_goes_on_elsewhere(folder: Path, name: str, change: str) -> None:
     for row in experiment(name, "--set", change):
         assert row["struck_s"] > row["healthy_s"]
         assert row["faulty_s"] > 0
+        assert_restarted(row, next((folder / "runs").glob(f"*-{name}-*/*_struck/repeats.json")))
+
+
+def assert_restarted(row: dict[str, Any], repeats: Path) -> None:
+    """Both executions are recorded; the clock runs from the first start to the second's end."""
+    first, again = json.loads(repeats.read_text())
+    assert (first["complete"], again["complete"]) == (False, True)
+    back_s = (again["start_ns"] - first["start_ns"]) / 1e9
+    assert row["back_s"] == pytest.approx(back_s)
+    assert row["back_s"] >= row["aborted_s"] + 0.5
+    assert row["struck_s"] == pytest.approx(back_s + again["completion_s"])
+    assert row["modeled_struck_s"] == pytest.approx(
+        row["aborted_s"] + 0.5 + row["modeled_faulty_s"]
+    )
 
 
 def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from model.measurement.records import Repeat
 from results.documents.fault_impact import failure_object, lost_experiment
 from results.tables.fault_impact import print_failures
-from results.verdicts.fault_impact import DuringFault, FaultImpact, FaultTimes, Probes
+from results.verdicts.fault_impact import DuringFault, FaultImpact, FaultTimes, Probes, Restart
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.verdict import Verdict
-from tests.unit.test_results import result
+from tests.unit.test_results import LIMITS, repeat, result
 
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
-DURING = DuringFault(1.5, True, Fidelity((), None), (TIMES,))
+DURING = DuringFault((repeat(0, 1.5),), Fidelity((), None), (TIMES,), LIMITS)
+# Aborted after 0.4 s, back 0.5 s later, for an execution that the model expects to take 2 s.
+ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9)
+RESTART = Restart(0.4, 0.9, 0.5, 2.0)
 PROBES = Probes(6, 6, 0, 14.2, 60.0)
 IMPACT = FaultImpact(
     "rail-only/all-to-all/two-step",
@@ -37,6 +41,19 @@ def probes(**changes: Any) -> dict[str, Any]:
     return {"probes": replace(PROBES, **changes)}
 
 
+def during(*executions: Repeat, **changes: Any) -> dict[str, Any]:
+    return {"during": replace(DURING, executions=executions, **changes)}
+
+
+def restarted(
+    seconds: float, late_s: float = 0.0, check_data: bool = False, **facts: Any
+) -> dict[str, Any]:
+    back_s = RESTART.back_s + late_s
+    again = repeat(1, seconds, start_ns=ABORTED.start_ns + round(back_s * 1e9), **facts)
+    restart = replace(RESTART, back_s=back_s)
+    return during(ABORTED, again, restart=restart, check_data=check_data)
+
+
 @pytest.mark.parametrize(
     ("changes", "verdict", "words"),
     [
@@ -45,7 +62,15 @@ def probes(**changes: Any) -> dict[str, Any]:
         (probes(blackout_ms=61.0), Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
         (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
         (probes(lost_unaffected=3), Verdict.FAIL, "3 probes of unaffected pairs"),
-        ({"during": replace(DURING, complete=False)}, Verdict.FAIL, "did not complete"),
+        (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
+        (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),
+        (restarted(2.0), Verdict.PASS, None),
+        (restarted(1.9), Verdict.WARN, "during fault: 3.4% away from the model"),
+        (restarted(2.2), Verdict.FAIL, "during fault: 6.9% away from the model"),
+        (restarted(2.2, check_data=True), Verdict.PASS, None),
+        (restarted(2.0, complete=False), Verdict.FAIL, "after the restart did not complete"),
+        (restarted(2.0, errors=("rank 3: chunk 0",)), Verdict.FAIL, "1: rank 3: chunk 0"),
+        (restarted(1.95, late_s=0.05), Verdict.WARN, "back 0.550 s after the abort, not 0.5 s"),
         ({"baseline": result(1.06)}, Verdict.FAIL, "baseline: 6.0% away from the model"),
         ({"degraded": result(1.03)}, Verdict.WARN, "degraded: 3.0% away from the model"),
         ({"recovered": result(1.06)}, Verdict.FAIL, "recovered: 6.0% away from the model"),
@@ -65,6 +90,13 @@ def test_the_object_is_json() -> None:
     assert failure_object("x", replace(IMPACT, **probes(blackout_ms=inf)))["blackout_ms"] is None
     assert row["ratio"] == pytest.approx(1.01)
     assert row["times"][0]["confirmed_ms"] == 9.8
+
+
+def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
+    row = failure_object("abort-and-restart", replace(IMPACT, **restarted(2.0)))
+    assert row["struck_s"] == pytest.approx(2.9)
+    assert row["modeled_struck_s"] == pytest.approx(2.9)
+    assert (row["aborted_s"], row["back_s"]) == (0.4, 0.9)
 
 
 def test_an_experiment_that_ended_early_is_a_failed_row() -> None:

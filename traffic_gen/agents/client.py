@@ -86,14 +86,20 @@ class AgentClient:
         self._wait(by_rank, {}, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
 
     def run(
-        self, schedule: Schedule, number: int, at_most_s: float, on_tick: OnTick = no_ticks
+        self,
+        schedule: Schedule,
+        number: int,
+        at_most_s: float,
+        on_tick: OnTick = no_ticks,
+        not_before_ns: int = 0,
     ) -> Repeat:
         """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
         `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, the agents stop.
+        The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
-        start_ns, answers = self._start(ranks, at_most_s), Answers()
+        start_ns, answers = self._start(ranks, at_most_s, not_before_ns), Answers()
         try:
             self._collect(ranks, answers, start_ns, at_most_s, on_tick)
         except Aborted:
@@ -121,8 +127,9 @@ class AgentClient:
             raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
         return repeat
 
-    def _start(self, ranks: Iterable[int], at_most_s: float) -> int:
-        start_ns = time.monotonic_ns() + START_DELAY_NS + len(self._gpus) * START_DELAY_EACH_NS
+    def _start(self, ranks: Iterable[int], at_most_s: float, not_before_ns: int = 0) -> int:
+        soonest_ns = time.monotonic_ns() + START_DELAY_NS + len(self._gpus) * START_DELAY_EACH_NS
+        start_ns = max(soonest_ns, not_before_ns)
         end_ns = start_ns + round(at_most_s * 1e9)
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})

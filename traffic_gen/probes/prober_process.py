@@ -32,10 +32,14 @@ class Probes:
         self.process, self.log, self._records = process, log, records
         self._read: list[PairRecord] | None = None
 
+    def end(self) -> None:
+        """Stop sending; do not wait for probes in flight."""
+        self.process.terminate()
+
     def stop(self) -> list[PairRecord]:
         """Stop sending, wait for probes in flight, and return the records of all pairs."""
         if self._read is None:
-            self.process.terminate()
+            self.end()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_DEADLINE_S)
             if self.process.returncode != 0:
