@@ -10,13 +10,12 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from model.errors import EmulationError, InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
@@ -33,6 +32,8 @@ from results.tables.sweep import print_sweep
 from scenarios.cli.check import describe
 from scenarios.cli.clock import Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
+from scenarios.cli.cost import cost
+from scenarios.cli.output import AsJson, err, out, print_result
 from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY, OLD_NAMES, library
 from scenarios.loader import load
@@ -53,11 +54,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics.",
 )
-out = Console()
-err = Console(stderr=True)
 
 ScenarioPath = Annotated[Path, typer.Argument(help="a scenario file, or a name from `list`")]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")
 ]
@@ -142,7 +140,7 @@ def sweep(
         else:
             err.print("All points have results already; another --name measures them again.")
         result = sweep_object(folder)
-    _print(result, as_json, print_sweep)
+    print_result(result, as_json, print_sweep)
     raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
@@ -179,7 +177,7 @@ def failures(
             rows += run_scenario(experiment, kind, store, lines)["failures"]
         except EmulationError as error:
             rows.append(lost_experiment(experiment.name, str(error)))
-    _print(rows, as_json, print_failures)
+    print_result(rows, as_json, print_failures)
     raise typer.Exit(EXIT_FAILED if any(row["verdict"] == "fail" for row in rows) else 0)
 
 
@@ -217,17 +215,10 @@ def _ready(proxies: str) -> Any:
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
-    _print(result, as_json, print_run)
+    print_result(result, as_json, print_run)
     if not as_json:
         kept = f"\nEverything that was measured: {result['folder']}"
         out.print(kept, soft_wrap=True, highlight=False)
-
-
-def _print(result: Any, as_json: bool, as_table: Callable[[Any, Console], None]) -> None:
-    if as_json:
-        print(json.dumps(result, default=str))
-    else:
-        as_table(result, out)
 
 
 def _find(path: Path) -> Path:
@@ -268,7 +259,7 @@ def verify(
     from scenarios.execution.path_check import verify as verified
 
     result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
-    _print(result, as_json, print_verify)
+    print_result(result, as_json, print_verify)
     raise typer.Exit(EXIT_FAILED if result["verdict"] == "fail" else 0)
 
 
@@ -305,7 +296,10 @@ def compare(
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
     result = compared(store, first, second)
-    _print(result, as_json, print_comparison)
+    print_result(result, as_json, print_comparison)
+
+
+app.command()(cost)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Any
 from model.errors import InputError, Problem
 from results.documents.run_diff import StoredRun, comparison_object
 from results.store.runs import find_run, read_result
-from scenarios.loader import value_of
+from scenarios.spec.yaml_files import value_of
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:

@@ -1,20 +1,12 @@
 """Plain wording of validation errors: the value required, and the value found."""
 
 import difflib
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from scenarios.spec.issues import nearest
-from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
-
-SECTION_BY_KEY: dict[str, type[BaseModel]] = {
-    "fabric": Fabric,
-    "workloads": Workload,
-    "faults": FaultEntry,
-    "job": Job,
-    "expect": Expect,
-}
 
 
 def wording(details: Any) -> str:
@@ -58,9 +50,26 @@ def _meant(found: object, context: dict[str, Any]) -> str:
     return nearest(str(found), known).rstrip(";")
 
 
-def nearest_key(place: tuple[str | int, ...]) -> str:
+def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
     """Hint for an unknown key: the nearest known key of its section, or all known keys."""
-    section = SECTION_BY_KEY.get(str(place[0]), ScenarioFile) if len(place) > 1 else ScenarioFile
+    section = _section(place, model)
     known = [field.alias or key for key, field in section.model_fields.items()]
     matches = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"did you mean {matches[0]!r}?" if matches else f"known are {', '.join(known)}"
+
+
+def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """The model of the mapping that a place's last key is in."""
+    for part in place[:-1]:
+        fields = {field.alias or key: field for key, field in model.model_fields.items()}
+        if part in fields:
+            model = next(_models(fields[str(part)].annotation), model)
+    return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

@@ -5,10 +5,9 @@
 
 from pydantic import BaseModel
 
-from scenarios.spec.messages import SECTION_BY_KEY
-from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
 
-SECTIONS: tuple[type[BaseModel], ...] = (ScenarioFile, *SECTION_BY_KEY.values())
+SECTIONS: tuple[type[BaseModel], ...] = (ScenarioFile, Fabric, Workload, FaultEntry, Job, Expect)
 
 
 def reference(section: type[BaseModel]) -> str:

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from model.errors import InputError, Problem
 from model.sweep import Setting
-from scenarios.loader import UNREADABLE, not_yaml, value_of
+from scenarios.spec.yaml_files import UNREADABLE, not_yaml, value_of
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000

@@ -19,8 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path("/railbed")
 ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
 ENVIRONMENT = Path(".venv")
-# What checks the program, and does not run it.
-NOT_NEEDED = ("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip")
+# What checks the program and does not run it, and what draws figures.
+NOT_NEEDED = (
+    *("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip"),
+    *("matplotlib*", "mpl_toolkits", "PIL", "pillow*", "fontTools", "fonttools*", "contourpy*"),
+)
 EPOCH_S = 0
 
 

@@ -19,13 +19,14 @@ MAY_IMPORT = {
 LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
-    "model": "errors sweep fabric routing faults workload measurement job prediction",
+    "model": "errors sweep fabric routing faults workload measurement job prediction "
+    "network_cost training",
     "testbed": "virtual_machine noise plain_mininet nodes fabric testbed faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads agents probes iperf3",
     "results": "verdicts store documents tables",
-    "scenarios": "library spec planning loader execution sweep benchmarks cli __main__",
+    "scenarios": "library spec prices training paper planning loader execution sweep benchmarks cli __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

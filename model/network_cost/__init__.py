@@ -1,0 +1,1 @@
+"""Switches, transceivers, price and power of the networks between HB domains."""

@@ -1,0 +1,23 @@
+"""What a network costs and draws: prices and powers of ports and transceivers."""
+
+from dataclasses import dataclass
+
+from model.network_cost.clos import Equipment
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in USD and powers in watts, of a switch per port and of a transceiver."""
+
+    port_usd: float
+    transceiver_usd: float
+    port_watts: float
+    transceiver_watts: float
+
+    def usd(self, of: Equipment) -> float:
+        """The price of equipment; a switch costs as much as all its ports."""
+        return of.ports * self.port_usd + of.transceivers * self.transceiver_usd
+
+    def watts(self, of: Equipment) -> float:
+        """The power of equipment; a switch draws as much as all its ports."""
+        return of.ports * self.port_watts + of.transceivers * self.transceiver_watts

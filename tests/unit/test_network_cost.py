@@ -1,0 +1,115 @@
+"""Networks of both fabrics: counts, price, power, and their command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.network_cost.clos import Equipment, capacity, equipment, folded_clos, tiers
+from model.network_cost.prices import Prices
+from results.documents.network_cost import cost_object
+from scenarios.cli.cost import cost
+from scenarios.paper import published
+from scenarios.prices import DEFAULT, load_prices
+
+RADICES = st.integers(2, 256).map(lambda half: 2 * half)
+
+
+@pytest.mark.parametrize("row", published("switch_counts"), ids=lambda row: row["radix"])
+def test_every_count_of_table_2(row: dict[str, str]) -> None:
+    gpus, radix, domain_size = (int(row[key]) for key in ("gpus", "radix", "hb_domain_gpus"))
+    clos = equipment(FabricKind.RAIL_OPTIMIZED, gpus, radix, domain_size)
+    rails = equipment(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
+    found = (clos.switches, clos.transceivers, rails.switches, rails.transceivers)
+    assert found == tuple(
+        int(row[f"{kind}_{what}"])
+        for kind in ("clos", "rail_only")
+        for what in ("switches", "transceivers")
+    )
+
+
+@given(st.integers(1, 10**6), RADICES)
+def test_a_clos_network_has_ports_for_all_cables(endpoints: int, radix: int) -> None:
+    network = folded_clos(endpoints, radix)
+    count = tiers(endpoints, radix)
+    assert capacity(count, radix) >= endpoints
+    assert count == 1 or capacity(count - 1, radix) < endpoints
+    ends_at_switches = network.transceivers - endpoints
+    assert network.ports >= ends_at_switches == (2 * count - 1) * endpoints
+
+
+@given(st.integers(2, 5), st.integers(1, 4))
+def test_a_full_clos_network_uses_every_port(half: int, count: int) -> None:
+    endpoints = capacity(count, 2 * half)
+    network = folded_clos(endpoints, 2 * half)
+    assert network.ports == network.transceivers - endpoints
+
+
+@given(st.integers(1, 10**6), RADICES, st.data())
+def test_rails_never_need_more_tiers(gpus: int, radix: int, data: st.DataObject) -> None:
+    domain_size = data.draw(st.integers(1, gpus))
+    rails = equipment(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
+    assert rails.transceivers <= equipment(FabricKind.RAIL_OPTIMIZED, gpus, radix, 1).transceivers
+    assert rails.ports >= rails.transceivers - gpus
+
+
+@given(st.integers(1, 10**5), RADICES)
+def test_one_gpu_domains_are_one_clos_network(gpus: int, radix: int) -> None:
+    kinds = (equipment(kind, gpus, radix, 1) for kind in FabricKind)
+    assert len(set(kinds)) == 1
+
+
+def test_price_and_power_are_linear_in_ports_and_transceivers() -> None:
+    prices = Prices(port_usd=2, transceiver_usd=3, port_watts=5, transceiver_watts=7)
+    network = Equipment(radix=4, switches=10, transceivers=100)
+    assert (prices.usd(network), prices.watts(network)) == (380, 900)
+
+
+def test_the_saving_is_the_difference() -> None:
+    found = cost_object(32768, 64, 256, load_prices().prices)
+    saved, whole, rails = found["saved"], found["rail-optimized"], found["rail-only"]
+    assert saved["usd"] == whole["usd"] - rails["usd"]
+    assert saved["usd_percent"] == pytest.approx(38.3, abs=0.05)
+
+
+def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    cost(gpus=65536, radix=128, domain_size=256, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "railbed.cost/1"
+    assert found["rail-only"]["switches"] == 1536
+
+
+def test_own_prices_replace_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(DEFAULT.read_text().replace("value: 694", "value: 0"))
+    cost(gpus=64, radix=64, domain_size=8, prices=own, as_json=True)
+    assert json.loads(capsys.readouterr().out)["rail-optimized"]["usd"] == 2 * 64 * 199
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("value: 694", "value: -1", "own.yaml:3 port_usd.value: must be at least 0, got -1"),
+        ("port_usd", "port_usb", "unknown key 'port_usb' (did you mean 'port_usd'?)"),
+        ("  source: >-", "  sauce: >-", "unknown key 'sauce' (did you mean 'source'?)"),
+    ],
+)
+def test_a_mistake_in_prices_is_said_with_its_line(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(DEFAULT.read_text().replace(old, new, 1))
+    with pytest.raises(InputError) as error:
+        load_prices(own)
+    assert expected in str(error.value)
+
+
+def test_sizes_that_no_fabric_has_are_said_together() -> None:
+    with pytest.raises(InputError) as error:
+        cost(gpus=0, radix=63, domain_size=1)
+    wheres = [problem.where for problem in error.value.problems]
+    assert wheres == ["--gpus", "--radix", "--domain-size"]
