@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+REAL, VIRTUAL = CLOCKS = ("real", "virtual")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -36,16 +38,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a scenario in their order of execution, with one kind of GPU proxies."""
+    """All points of a scenario in their order, with one kind of GPU proxies and one clock."""
 
     scenario: str
     proxies: str
     points: tuple[Point, ...]
+    clock: str = REAL
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the points' scenarios, in order, and the kind of proxies."""
-        content = "\0".join([self.proxies, *(point.text for point in self.points)])
+        """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock."""
+        clock = [] if self.clock == REAL else [self.clock]
+        content = "\0".join([self.proxies, *clock, *(point.text for point in self.points)])
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property

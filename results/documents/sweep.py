@@ -30,6 +30,7 @@ def sweep_object(folder: SweepFolder) -> dict[str, Any]:
         "sweep": folder.name,
         "scenario": folder.sweep.scenario,
         "proxies": folder.sweep.proxies,
+        "clock": folder.sweep.clock,
         "verdict": worst(Verdict(point["verdict"]) for point in points).value,
         "folder": str(folder.path),
         "points": points,

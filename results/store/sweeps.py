@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import InputError, Problem
-from model.sweep import Point, Setting, Sweep
+from model.sweep import REAL, Point, Setting, Sweep
 from results.store.runs import write_json
 
 SWEEPS = "sweeps"
@@ -46,6 +46,14 @@ class Outcome:
             return None
         place = self.run / "result.json"
         return place if place.is_file() else None
+
+    @property
+    def how(self) -> str:
+        """How the point ended, on one line."""
+        if self.result is None:
+            return f"failed after {self.took_s:.1f} s: {self.cause.partition(chr(10))[0]}"
+        verdict = "failed its expectations" if self.exit_code else "done"
+        return f"{verdict} after {self.took_s:.1f} s"
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     folder = SweepFolder(store.resolve() / SWEEPS / name, sweep)
     if (folder.path / "sweep.json").is_file():
         if open_sweep(folder.path).sweep.digest != sweep.digest:
-            what = "is there already, with another scenario, other values or other proxies"
+            what = "is there already, with another scenario, other values, proxies or clock"
             hint = f"give another --name, or go on with the old one: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
@@ -133,15 +141,20 @@ def _plan(sweep: Sweep) -> dict[str, Any]:
         {"number": point.number, "settings": [vars(setting) for setting in point.settings]}
         for point in sweep.points
     ]
-    facts = {"scenario": sweep.scenario, "proxies": sweep.proxies, "digest": sweep.digest}
-    return {**facts, "points": points}
+    return {
+        "scenario": sweep.scenario,
+        "proxies": sweep.proxies,
+        "clock": sweep.clock,
+        "digest": sweep.digest,
+        "points": points,
+    }
 
 
 def open_sweep(path: Path) -> SweepFolder:
     """Open a stored sweep; raise `InputError` if a point's scenario has changed since it began."""
     plan = json.loads((path / "sweep.json").read_text())
     points = tuple(_point(path, entry) for entry in plan["points"])
-    sweep = Sweep(plan["scenario"], plan["proxies"], points)
+    sweep = Sweep(plan["scenario"], plan["proxies"], points, plan.get("clock", REAL))
     if sweep.digest != plan["digest"]:
         what = "a point's scenario.yaml has changed since the sweep began"
         hint = "what is measured already would not fit: begin another sweep, with another --name"

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from results.tables.clock import print_clock
 from results.tables.style import VERDICT_STYLES, styled_verdict
 from results.verdicts.verdict import Verdict
 
@@ -20,6 +21,7 @@ def print_verify(result: dict[str, Any], console: Console) -> None:
         for line in (*_astray(fabric["mismatches"]), *_crossing(fabric["rail_isolation"])):
             what = f"fail: {fabric['kind']}: {line}"
             console.print(Text(what, VERDICT_STYLES["fail"]), soft_wrap=True)
+    print_clock(result, console)
 
 
 def _table(fabrics: Sequence[dict[str, Any]]) -> Table:

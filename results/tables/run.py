@@ -7,6 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from results.tables.clock import print_clock
 from results.tables.fault_impact import print_failures
 from results.tables.link_calibration import calibration_table
 from results.tables.observations import (
@@ -37,19 +38,10 @@ def print_run(result: dict[str, Any], console: Console) -> None:
     if "calibration" in result:
         console.print(Text("\nLinks, each measured alone; the worst of each class:", "bold"))
         console.print(calibration_table(result["calibration"]))
-    if "clock" in result:
-        console.print(Text(clock_line(result["clock"]), "dim"), soft_wrap=True)
+    print_clock(result, console)
     if "paths" in result:
         console.print(Text("\nThe paths that packets took:", "bold"))
         print_verify(result["paths"], console)
-
-
-def clock_line(clock: dict[str, Any]) -> str:
-    """Describe the virtual clock that a result was measured with."""
-    return (
-        f"\nVirtual clock, {clock['instruction_ns']} ns an instruction: image {clock['image']}, "
-        f"{clock['qemu']}, seed {clock['seed']}; records {clock['records']}"
-    )
 
 
 def _table(cases: list[dict[str, Any]]) -> Table:

@@ -37,3 +37,5 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 WITHOUT_FABRIC = frozenset({"routing"})
 WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity"})
+# Benchmarks that take processor time from the machine they run on.
+WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})

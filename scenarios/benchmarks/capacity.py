@@ -11,7 +11,7 @@ from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Reason, worst
-from scenarios.benchmarks.common.fabrics import bench_fabric
+from scenarios.benchmarks.common.fabrics import bench_fabric, containers
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import Observer
@@ -50,10 +50,10 @@ AT_ONCE_TRIALS = 3
 
 def capacity(store: Path) -> Iterator[Row]:
     """Measure rings everywhere at once; then, collectives on 64 containers and 256 processes."""
-    container, process = ProxyKind.CONTAINER, ProxyKind.PROCESS
+    process = ProxyKind.PROCESS
     yield from part(at_once(), gpus=AT_ONCE.gpus, proxies=process.value)
     for proxies, overrides, algorithms in (
-        (container, (), ALGORITHMS),
+        (containers(), (), ALGORITHMS),
         (process, LARGEST, ("ring", "two-step")),
         (process, LARGEST_DIRECT, ("direct",)),
     ):

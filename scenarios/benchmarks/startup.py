@@ -9,17 +9,22 @@ from statistics import median
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
+from scenarios.planning.machine_profile import is_virtual_machine
 from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 
 # (domains, domain size), trials
-PROCESSES = (((4, 4), 5), ((8, 8), 3), ((32, 8), 2))
-CONTAINERS = (((4, 4), 5), ((8, 8), 3))
+Sizes = tuple[tuple[tuple[int, int], int], ...]
+PROCESSES: Sizes = (((4, 4), 5), ((8, 8), 3), ((32, 8), 2))
+CONTAINERS: Sizes = (((4, 4), 5), ((8, 8), 3))
 
 
 def startup(_store: Path) -> Iterator[Row]:
     """Measure seconds from the first command to all rules confirmed, and of taking all down."""
-    for proxies, sizes in ((ProxyKind.PROCESS, PROCESSES), (ProxyKind.CONTAINER, CONTAINERS)):
+    kinds = [(ProxyKind.PROCESS, PROCESSES)]
+    if not is_virtual_machine():
+        kinds.append((ProxyKind.CONTAINER, CONTAINERS))
+    for proxies, sizes in kinds:
         for kind in FabricKind:
             for (domains, size), trials in sizes:
                 yield _row(replace(sized(domains, size), kind=kind), proxies, trials)

@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from model.errors import InputError, Problem
-
-CLOCKS = ("real", "virtual")
+from model.sweep import CLOCKS, VIRTUAL
 
 Clock = Annotated[
     str, typer.Option(help="real, or virtual: counted instructions of a virtual machine, no root")
@@ -14,6 +13,8 @@ Clock = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="virtual clock: compute again what was computed before")
 ]
+# For errors of commands that have the option.
+NEEDS_NO_ROOT = "`--clock virtual` needs no root"
 
 
 def is_virtual(clock: str, proxies: str | None) -> bool:
@@ -23,7 +24,7 @@ def is_virtual(clock: str, proxies: str | None) -> bool:
     """
     if clock not in CLOCKS:
         raise InputError(Problem("--clock", f"must be {' or '.join(CLOCKS)}, got {clock!r}"))
-    if clock == "virtual" and proxies not in (None, "process"):
+    if clock == VIRTUAL and proxies not in (None, "process"):
         what = f"must be process with the virtual clock, got {proxies!r}"
         raise InputError(Problem("--proxies", what, "the virtual machine has no Docker Engine"))
-    return clock == "virtual"
+    return clock == VIRTUAL

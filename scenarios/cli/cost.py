@@ -8,7 +8,8 @@ import typer
 from model.errors import InputError, Problem
 from results.documents.network_cost import cost_object
 from results.tables.network_cost import print_cost
-from scenarios.cli.output import AsJson, print_result
+from scenarios.cli.options import AsJson
+from scenarios.cli.terminal import print_result
 from scenarios.prices import DEFAULT, load_prices
 
 MOST_GPUS, MOST_RADIX = 10**9, 10**6

@@ -55,9 +55,14 @@ def virtual_machine() -> Machine:
     return TypeAdapter(Machine).validate_json(VIRTUAL.read_text())
 
 
+def is_virtual_machine() -> bool:
+    """Whether this program runs inside of the virtual clock's machine."""
+    return os.environ.get(CLOCK_VARIABLE) == "virtual"
+
+
 def known_machine() -> Machine | None:
     """Return this machine's measured costs; None if never measured, or if it has changed since."""
-    if os.environ.get(CLOCK_VARIABLE) == "virtual":
+    if is_virtual_machine():
         return virtual_machine()
     try:
         found = json.loads(place().read_text())

@@ -1,10 +1,15 @@
-"""Executors of sweep points: each point reads a scenario, writes a run folder, shares nothing."""
+"""Executors of runs: each run reads a scenario, writes a run folder, and shares nothing."""
 
+import os
+import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -18,56 +23,99 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Order:
-    """A point to run: its scenario file, where its run folder goes, and the kind of proxies."""
+    """A run to execute: its scenario file, where its run folder goes, and options of `run`."""
 
     scenario: Path
     folder: Path
-    proxies: str
+    options: tuple[str, ...]
+
+
+Ended = Generator[tuple[Order, Outcome], None, None]
 
 
 class Executor(Protocol):
-    """Runs points, on this machine or elsewhere."""
+    """Executes runs, on this machine or elsewhere."""
 
-    def execute(self, order: Order) -> Outcome:
-        """Run a point until it succeeds or fails.
+    @property
+    def at_once(self) -> int:
+        """How many runs are under way at once, at most."""
 
-        On an interruption (`KeyboardInterrupt`) take the point down first, then raise it again.
+    def execute(self, orders: Iterator[Order]) -> Ended:
+        """Execute runs; yield each with its outcome when it ends.
+
+        An order is taken when its run begins. A generator that is closed before its end has taken
+        down all runs that were under way.
         """
 
 
+@dataclass(frozen=True)
 class LocalExecutor:
-    """Runs each point as a `railbed run` of its own on this machine.
+    """Executes each order as a `railbed run` of its own on this machine, `at_once` at a time.
 
-    A point that crashes affects no other; the kernel kills the point when the sweep is killed.
+    A run that crashes affects no other; the kernel kills the runs when this process is killed.
     """
 
-    def execute(self, order: Order) -> Outcome:
-        """Run a point; its output goes to `log.txt` in its folder."""
-        log = order.folder / "log.txt"
-        log.unlink(missing_ok=True)
-        begun_s = time.monotonic()
-        exit_code = _ended(start(_command(order), log, {"PYTHONPATH": str(PROGRAM)}))
-        run = next(reversed(stored_runs(order.folder)), None)
-        took_s = time.monotonic() - begun_s
-        return Outcome(exit_code, run, took_s, _cause(exit_code, run, log))
+    at_once: int = 1
+
+    def execute(self, orders: Iterator[Order]) -> Ended:
+        """Execute runs; the output of each goes to `log.txt` in its folder."""
+        under_way: list[_Started] = []
+        try:
+            under_way += map(_Started, islice(orders, self.at_once))
+            while under_way:
+                ended = _first_ended(under_way)
+                under_way.remove(ended)
+                yield ended.order, ended.outcome()
+                under_way += map(_Started, islice(orders, 1))
+        finally:
+            _terminate([started.process for started in under_way])
+
+
+class _Started:
+    """A run under way."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.log = order.folder / "log.txt"
+        self.log.unlink(missing_ok=True)
+        self._begun_s = time.monotonic()
+        self.process = start(_command(order), self.log, {"PYTHONPATH": str(PROGRAM)})
+
+    def outcome(self) -> Outcome:
+        """How the run has ended."""
+        exit_code = self.process.wait()
+        run = next(reversed(stored_runs(self.order.folder)), None)
+        took_s = time.monotonic() - self._begun_s
+        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log))
 
 
 def _command(order: Order) -> list[str]:
-    options = ["--proxies", order.proxies, "--store", str(order.folder)]
+    options = [*order.options, "--store", str(order.folder)]
     return [sys.executable, "-P", "-m", "scenarios", "run", str(order.scenario), *options]
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a run's exit code; on an interruption, terminate the run and wait for its end."""
-    try:
-        return process.wait()
-    except BaseException:
+def _first_ended(under_way: Sequence[_Started]) -> _Started:
+    """Wait until one of the runs has ended."""
+    poll = select.poll()
+    with ExitStack() as stack:
+        by_descriptor = {}
+        for started in under_way:
+            descriptor = os.pidfd_open(started.process.pid)
+            stack.callback(os.close, descriptor)
+            poll.register(descriptor, select.POLLIN)
+            by_descriptor[descriptor] = started
+        return by_descriptor[poll.poll()[0][0]]
+
+
+def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Have runs take themselves down, and wait for their end."""
+    for process in processes:
         process.terminate()
+    for process in processes:
         process.wait()
-        raise
 
 
-def _cause(exit_code: int, run: Path | None, log: Path) -> str:
+def cause(exit_code: int, run: Path | None, log: Path) -> str:
     """Why a run has no result, by its own message if there is one; empty if it has a result."""
     state = read_state(run) if run is not None else {"state": "not begun"}
     if state["state"] == "complete" and exit_code in WITH_RESULT:

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from model.errors import InputError, Problem
-from model.sweep import Point, Sweep
+from model.sweep import REAL, Point, Sweep
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
@@ -18,7 +18,12 @@ Check = Callable[[Scenario], None]
 
 
 def planned(
-    path: Path, over: Sequence[str], overrides: Sequence[str], proxies: str, check: Check
+    path: Path,
+    over: Sequence[str],
+    overrides: Sequence[str],
+    proxies: str,
+    check: Check,
+    clock: str = REAL,
 ) -> Sweep:
     """The sweep of a scenario file; raises `InputError` with the problems of all points."""
     combinations = product(*axes(over, overrides))
@@ -30,7 +35,7 @@ def planned(
     scenarios = _checked(points, read, check)
     texts = (scenario.text for scenario in scenarios)
     whole = (replace(point, text=text) for point, text in zip(points, texts, strict=True))
-    return Sweep(scenarios[0].name, proxies, tuple(whole))
+    return Sweep(scenarios[0].name, proxies, tuple(whole), clock)
 
 
 def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from typing import Protocol
 
 from rich.console import Console
@@ -80,9 +81,9 @@ def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListe
         yield SweepBar(progress, points, points - len(folder.unfinished))
 
 
-def remaining(took_s: Sequence[float], points: int) -> float | None:
+def remaining(took_s: Sequence[float], points: int, at_once: int = 1) -> float | None:
     """Estimate the seconds for `points` points by the mean of those ended; None if none has."""
-    return sum(took_s) / len(took_s) * points if took_s else None
+    return sum(took_s) / len(took_s) * ceil(points / at_once) if took_s else None
 
 
 def human_remaining(seconds: float | None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import InputError, Problem
+from model.sweep import REAL, VIRTUAL
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
 from scenarios.sweep.points import Check, check_again, planned
 
@@ -22,6 +23,7 @@ class SweepRequest:
     proxies: str | None
     name: str | None
     resume: str | None
+    clock: str | None = None
 
     def folder(self, store: Path, check: Check) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems."""
@@ -32,8 +34,9 @@ class SweepRequest:
             folder = find_sweep(store, self.resume or "latest")
             check_again(folder.sweep.points, folder.scenario, check)
             return folder
-        proxies = self.proxies or "container"
-        sweep = planned(self.scenario, self.over, self.overrides, proxies, check)
+        clock = self.clock or REAL
+        proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
+        sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock)
         return begin_sweep(store, self.name or sweep.name, sweep)
 
     def _problems(self) -> Iterator[Problem]:
@@ -46,6 +49,7 @@ class SweepRequest:
             "--over": self.over,
             "--set": self.overrides,
             "--proxies": self.proxies,
+            "--clock": self.clock,
             "--name": self.name,
         }
         beside = [option for option, value in given.items() if value]

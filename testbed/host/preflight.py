@@ -36,9 +36,12 @@ class Check:
         return f"{self.name}: {self.found}; {self.mend}"
 
 
-def checks(kind: ProxyKind) -> list[Check]:
-    """All checks for a run with proxies of this kind."""
-    root = _root()
+def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
+    """All checks for a run with proxies of this kind.
+
+    `without_root` is what a user without root can do instead.
+    """
+    root = _root(without_root)
     found = [root, *(_tool(name) for name in TOOLS)]
     if root.ready:
         found += [_feature(*feature) for feature in FEATURES]
@@ -52,9 +55,9 @@ def checks(kind: ProxyKind) -> list[Check]:
     return found
 
 
-def require_ready(kind: ProxyKind) -> None:
-    """Raise `NotReady` with all failed checks."""
-    missing = [check for check in checks(kind) if not check.ready]
+def require_ready(kind: ProxyKind, without_root: str = "") -> None:
+    """Raise `NotReady` with all failed checks, and with what a user without root can do instead."""
+    missing = [check for check in checks(kind, without_root) if not check.ready]
     if missing:
         raise NotReady("\n".join(str(check) for check in missing))
 
@@ -66,11 +69,11 @@ def datapath_in_words(datapath: Datapath) -> str:
     return "Open vSwitch in user space with segmentation offload"
 
 
-def _root() -> Check:
+def _root(without_root: str) -> Check:
     is_root = os.geteuid() == 0
     found = "yes" if is_root else f"no, user id {os.geteuid()}"
-    mend = "run the command again with `sudo`; `--clock virtual` needs no root"
-    return Check("root", is_root, found, mend)
+    mend = "run the command again with `sudo`"
+    return Check("root", is_root, found, f"{mend}; {without_root}" if without_root else mend)
 
 
 def _tool(name: str) -> Check:

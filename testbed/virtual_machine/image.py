@@ -4,24 +4,18 @@ Each part is named by a digest of its sources, and rebuilt when they change.
 """
 
 import hashlib
-import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from model.errors import NotReady
-from testbed.virtual_machine.work_folder import work_folder
+from testbed.virtual_machine.cache import kept
 
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
 SOURCES = (BUILDER, HERE.parent / "provision.sh")
 TOOLS = ("qemu-system-x86_64", "cpio")
-CACHE = Path("/var/cache/railbed")
-# Names another cache folder: for tests, and for users without room in /var.
-VARIABLE = "RAILBED_CACHE"
 
 
 @dataclass(frozen=True)
@@ -64,32 +58,6 @@ def image() -> Image:
 def proxy_root() -> Path:
     """Return the root tar file of the proxies' image, built if missing; raise `NotReady` if not."""
     return kept("proxies", digest(), lambda folder: _build("proxies", folder)) / "root.tar"
-
-
-def cache_folder() -> Path:
-    """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
-    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
-    return Path(os.environ.get(VARIABLE) or (CACHE if os.geteuid() == 0 else own))
-
-
-def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder of a part, made if missing; a new version replaces the earlier ones.
-
-    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing.
-    """
-    cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    target = cache / f"{part}-{version}"
-    with (cache / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        if not target.exists():
-            with work_folder(cache) as unfinished:
-                make(unfinished)
-                unfinished.rename(target)
-                unfinished.mkdir()
-            for earlier in set(cache.glob(f"{part}-*")) - {target}:
-                shutil.rmtree(earlier)
-    return target
 
 
 def _build(part: str, target: Path) -> None:

@@ -11,7 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.virtual_machine.image import Image, image, kept
+from testbed.virtual_machine.cache import kept
+from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append
 
 ROOT = Path(__file__).resolve().parents[2]

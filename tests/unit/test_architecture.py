@@ -26,8 +26,8 @@ PARTS = {
     "reconciler app __main__",
     "traffic_gen": "workloads agents probes iperf3",
     "results": "verdicts store documents tables",
-    "scenarios": "library spec prices training paper planning loader execution sweep benchmarks "
-    "cli __main__",
+    "scenarios": "library spec prices training paper planning loader execution virtual_clock sweep "
+    "benchmarks cli __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

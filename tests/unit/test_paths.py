@@ -163,7 +163,7 @@ def test_the_command_ends_as_its_verdict_says(
     def verified(*_: object) -> Iterator[FabricCheck]:
         yield found
 
-    monkeypatch.setattr("scenarios.cli.commands._ready", ProxyKind)
+    monkeypatch.setattr("scenarios.cli.commands.ready", lambda kind, _: ProxyKind(kind))
     monkeypatch.setattr("scenarios.execution.path_check.verify", verified)
     command = ["verify", "quickstart", "--proxies", "process", *arguments]
     assert app(command, standalone_mode=False) == exit_code

@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from results.documents.sweep import sweep_object
 from results.store.runs import RunFolder, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
-from scenarios.sweep.executor import Order
+from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest
 from scenarios.sweep.runner import Sweeping
@@ -50,8 +52,16 @@ class Fake:
     exit_codes: dict[int, int] = field(default_factory=dict)
     interrupted_at: int = 0
     executed: list[int] = field(default_factory=list)
+    at_once: int = 1
 
-    def execute(self, order: Order) -> Outcome:
+    def execute(self, orders: Iterator[Order]) -> Ended:
+        under_way = [*islice(orders, self.at_once)]
+        while under_way:
+            order = under_way.pop()
+            yield order, self._outcome(order)
+            under_way += islice(orders, 1)
+
+    def _outcome(self, order: Order) -> Outcome:
         number = int(order.folder.name)
         self.executed.append(number)
         assert order.scenario.read_text() == f"scenario {number}\n"
@@ -276,6 +286,7 @@ def test_sweeps_are_found_by_name_only(tmp_path: Path, folder: SweepFolder) -> N
 
 REQUEST: dict[str, Any] = {
     "scenario": None, "over": (), "overrides": (), "proxies": None, "name": None, "resume": None,
+    "clock": None,
 }  # fmt: skip
 
 

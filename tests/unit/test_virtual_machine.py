@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model.errors import NotReady
-from testbed.virtual_machine import image
+from testbed.virtual_machine import cache, image
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.initrd import append
@@ -72,7 +72,7 @@ def test_an_image_is_named_by_what_it_is_made_from(
 def test_an_image_that_cannot_be_built_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(image.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     monkeypatch.setattr(image, "BUILDER", "/bin/false")
     with pytest.raises(NotReady, match="its system was not built"):
         image.image()
@@ -80,7 +80,7 @@ def test_an_image_that_cannot_be_built_leaves_nothing(
 
 
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(image.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     monkeypatch.setattr(image, "BUILDER", "/bin/true")
     monkeypatch.setattr(image, "TOOLS", ("qemu-system-nowhere",))
     with pytest.raises(NotReady, match=r"qemu-system-nowhere: not found; install"):
@@ -127,3 +127,29 @@ def test_folders_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
         assert not (tmp_path / f"{PREFIX}{dead}-x").exists()
         assert (tmp_path / f"{PREFIX}{os.getppid()}-x").exists()
     assert not folder.exists()
+
+
+def versions(folder: Path) -> list[str]:
+    return sorted(place.name for place in folder.glob("program-*"))
+
+
+def test_the_versions_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    made = []
+    for number in range(cache.VERSIONS):
+        made.append(cache.kept("program", str(number), lambda folder: None))
+        os.utime(made[-1], (number, number))
+    assert cache.kept("program", "0", lambda folder: pytest.fail("it is there")) == made[0]
+    cache.kept("program", "new", lambda folder: None)
+    assert versions(tmp_path) == ["program-0", "program-2", "program-new"]
+
+
+def test_a_cleared_cache_has_no_images_and_no_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    for name in ("system-1", "program-2", "results/key", "vagrant-box"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").write_text("12345")
+    assert cache.clear() == 15
+    assert [place.name for place in tmp_path.iterdir()] == ["vagrant-box"]

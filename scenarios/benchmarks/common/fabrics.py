@@ -12,8 +12,14 @@ from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from scenarios.planning.machine_profile import is_virtual_machine
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.noise.noise import noise
+
+
+def containers() -> ProxyKind:
+    """Containers, but processes in the virtual clock's machine, which has no Docker Engine."""
+    return ProxyKind.PROCESS if is_virtual_machine() else ProxyKind.CONTAINER
 
 
 def bench_fabric(

@@ -1,0 +1,94 @@
+"""The command `bench`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from model.errors import EmulationError, InputError, Problem
+from results.store.runs import DEFAULT_STORE
+from results.tables.clock import print_clock
+from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
+from scenarios.cli.options import CONTAINER, AsJson, Store
+from scenarios.cli.ready import ready
+from scenarios.cli.terminal import err, leave, out, print_result
+from scenarios.planning.machine_profile import is_virtual_machine
+
+
+def bench(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
+            "datapaths, shapers, mininet, agents, routing or blackout"
+        ),
+    ],
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+    clock: Clock = "real",
+    fresh: Fresh = False,
+) -> None:
+    """Measure the figures that the documentation states. `routing` needs no root."""
+    from scenarios.benchmarks import BENCHMARKS, WITH_NOISE
+
+    if name not in BENCHMARKS:
+        what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
+        raise InputError(Problem("bench NAME", what))
+    if not is_virtual(clock, None):
+        _bench(name, as_json, store)
+    elif name in WITH_NOISE:
+        what = f"must be real for bench {name}, got virtual"
+        hint = "it measures under noise, which does not reach the virtual clock's machine"
+        raise InputError(Problem("--clock", what, hint))
+    else:
+        _bench_virtually(name, as_json, store, fresh=fresh)
+
+
+def _bench(name: str, as_json: bool, store: Path) -> None:
+    """Measure, and print each row at once: on standard error if the result is a JSON object."""
+    from scenarios.benchmarks import BENCHMARKS
+    from scenarios.benchmarks.common.rows import FAILED, Row
+
+    _require_ready(name)
+    rows: list[Row] = []
+    try:
+        for row in BENCHMARKS[name](store):
+            rows.append(row)
+            _print_row(row, err if as_json else out)
+    finally:
+        if as_json:
+            print(json.dumps({"rows": rows}))
+    if lost := [row for row in rows if FAILED in row]:
+        raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
+    leave(failed=not all(row.get("judged_right", True) for row in rows))
+
+
+def _require_ready(name: str) -> None:
+    from scenarios.benchmarks import WITH_CONTAINERS, WITH_NOISE, WITHOUT_FABRIC
+
+    containers = name in WITH_CONTAINERS and not is_virtual_machine()
+    if name not in WITHOUT_FABRIC:
+        offer = "" if name in WITH_NOISE else NEEDS_NO_ROOT
+        ready(CONTAINER if containers else "process", offer)
+
+
+def _bench_virtually(name: str, as_json: bool, store: Path, *, fresh: bool) -> None:
+    from scenarios.virtual_clock.run import bench_virtually
+
+    exit_code, result = bench_virtually(name, store, fresh=fresh)
+    print_result(result, as_json, _print_rows)
+    leave(failed=exit_code != 0)
+
+
+def _print_rows(result: Mapping[str, Any], console: Console) -> None:
+    for row in result["rows"]:
+        _print_row(row, console)
+    print_clock(result, console)
+
+
+def _print_row(row: Mapping[str, Any], console: Console) -> None:
+    facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
+    console.print("  ".join(facts), highlight=False, soft_wrap=True)

@@ -1,0 +1,33 @@
+"""Options and arguments that several commands have, and what they stand for."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scenarios.library import LIBRARY, OLD_NAMES
+
+ScenarioPath = Annotated[Path, typer.Argument(help="a scenario file, or a name from `list`")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")
+]
+Proxies = Annotated[
+    str | None, typer.Option(help="what stands in for a GPU: container (the default) or process")
+]
+Store = Annotated[Path, typer.Option(help="where runs are kept")]
+Datapath = Annotated[
+    str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
+]
+CONTAINER = "container"
+
+
+def find(path: Path) -> Path:
+    """A scenario's file: as given, or by its name in the library."""
+    named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
+    return named if not path.exists() and path.parent == Path() and named.exists() else path
+
+
+def on(datapath: str | None) -> list[str]:
+    """The override that `--datapath` stands for."""
+    return [] if datapath is None else [f"fabric.datapath={datapath}"]

@@ -1,0 +1,182 @@
+"""Executor of runs on the machines of a Ray cluster; those of a lost machine go elsewhere."""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from model.errors import EmulationError, NotReady
+from model.sweep import REAL
+from results.store.runs import stored_runs
+from results.store.sweeps import Outcome
+from scenarios.sweep import ray_worker
+from scenarios.sweep.executor import PROGRAM, Ended, Order, cause
+from scenarios.virtual_clock.machines import MACHINE_MIB, fitting
+
+# Where `testbed/install_ray.sh` installs Ray: outside of what the virtual machine gets.
+RAY = PROGRAM / ".venv" / "ray"
+MIB = 2**20
+# How often a run is begun, if each time its machine is lost.
+ATTEMPTS = 3
+# So often, the cluster is asked for new machines.
+POLL_S = 1.0
+TAKE_DOWN_S = 60.0
+
+
+def connected(address: str) -> Any:
+    """Return Ray, connected to the cluster at an address; raise `NotReady` if that fails."""
+    sys.path.append(str(RAY))
+    try:
+        import ray
+    except ImportError:
+        install = f"{PROGRAM}/testbed/install_ray.sh"
+        raise NotReady(f"Ray: not installed; install it with `{install}`") from None
+    try:
+        ray.init(address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        what = str(error).partition("\n")[0]
+        raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
+    # Workers get the functions themselves: Railbed is not in their path.
+    ray.cloudpickle.register_pickle_by_value(ray_worker)
+    return ray
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A run on a machine of the cluster."""
+
+    order: Order
+    machine: str
+    begun_s: float
+
+    def outcome(self, returned: dict[str, Any]) -> Outcome:
+        """Write what came back into the order's folder; return how the run ended."""
+        folder = self.order.folder
+        log = folder / "log.txt"
+        log.write_text(returned["log"])
+        extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", str(folder)]
+        subprocess.run(extract, input=returned["runs"], check=True)
+        exit_code = returned["exit_code"]
+        run = next(reversed(stored_runs(folder)), None)
+        return Outcome(exit_code, run, self.seconds, cause(exit_code, run, log))
+
+    @property
+    def seconds(self) -> float:
+        """Time since the run was sent."""
+        return time.monotonic() - self.begun_s
+
+
+class RayExecutor:
+    """Executes orders on machines of a Ray cluster, which have the same Railbed in the same place.
+
+    By the virtual clock, a machine has as many runs at once as fit, `most` at most; by the real
+    clock, one. `say` is told of machines that were lost.
+    """
+
+    def __init__(
+        self, address: str, clock: str, most: int | None, say: Callable[[str], None]
+    ) -> None:
+        self._ray = connected(address)
+        self._clock, self._most, self._say = clock, most, say
+        self._program = str(PROGRAM), ray_worker.program_digest(PROGRAM)
+        self._gone: set[str] = set()
+
+    @property
+    def at_once(self) -> int:
+        """How many runs fit on all machines."""
+        return max(1, sum(self._slots().values()))
+
+    def execute(self, orders: Iterator[Order]) -> Ended:
+        """Execute runs; those of a lost machine are sent to another one."""
+        under_way: dict[Any, _Sent] = {}
+        lost: list[Order] = []
+        losses: Counter[Order] = Counter()
+        try:
+            while True:
+                self._fill(under_way, chain(_taken_from(lost), orders))
+                if not under_way:
+                    self._require_machines(lost)
+                    return
+                for task in self._ended(under_way):
+                    sent = under_way.pop(task)
+                    outcome = self._outcome(task, sent)
+                    if outcome is None and losses[sent.order] < ATTEMPTS - 1:
+                        losses[sent.order] += 1
+                        lost.append(sent.order)
+                    else:
+                        yield sent.order, outcome or _given_up(sent)
+        finally:
+            self._take_down(list(under_way))
+
+    def _slots(self) -> dict[str, int]:
+        """How many runs each living machine of the cluster takes, by the machine's id."""
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        sizes = {node["NodeID"]: self._slots_of(node["Resources"]) for node in alive}
+        return {machine: size for machine, size in sizes.items() if machine not in self._gone}
+
+    def _slots_of(self, resources: dict[str, float]) -> int:
+        cores = int(resources.get("CPU", 0))
+        if self._clock == REAL or cores == 0:
+            return min(1, cores)
+        return min(fitting(cores, resources.get("memory", 0) / MIB), self._most or cores)
+
+    def _fill(self, under_way: dict[Any, _Sent], orders: Iterator[Order]) -> None:
+        """Send orders until no machine has room, or no order is left."""
+        busy = Counter(sent.machine for sent in under_way.values())
+        room = Counter(self._slots()) - busy
+        for machine, order in zip(room.elements(), orders, strict=False):
+            under_way[self._send(order, machine)] = _Sent(order, machine, time.monotonic())
+
+    def _send(self, order: Order, machine: str) -> Any:
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        memory = 0 if self._clock == REAL else MACHINE_MIB * MIB
+        task = self._ray.remote(
+            num_cpus=1,
+            memory=memory,
+            max_retries=0,
+            scheduling_strategy=affinity(machine, soft=False),
+        )(ray_worker.execute)
+        text = order.scenario.read_text(encoding="utf-8")
+        return task.remote(*self._program, order.scenario.stem, text, order.options)
+
+    def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
+        ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
+        return list(ended)
+
+    def _outcome(self, task: Any, sent: _Sent) -> Outcome | None:
+        """How a run ended; `None` if its machine was lost."""
+        errors = self._ray.exceptions
+        try:
+            return sent.outcome(self._ray.get(task))
+        except errors.RayTaskError as error:
+            return Outcome(EmulationError.exit_code, None, sent.seconds, str(error.cause))
+        except errors.RayError:
+            self._gone.add(sent.machine)
+            self._say(f"{sent.order.folder.name}: its machine was lost; it goes to another one")
+            return None
+
+    def _require_machines(self, lost: list[Order]) -> None:
+        if lost or not any(self._slots().values()):
+            raise EmulationError(
+                "Ray: the cluster has no machine left with a processor for Railbed"
+            )
+
+    def _take_down(self, tasks: list[Any]) -> None:
+        for task in tasks:
+            self._ray.cancel(task)
+        if tasks:
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
+
+
+def _taken_from(lost: list[Order]) -> Iterator[Order]:
+    while lost:
+        yield lost.pop(0)
+
+
+def _given_up(sent: _Sent) -> Outcome:
+    why = f"its machine was lost {ATTEMPTS} times"
+    return Outcome(EmulationError.exit_code, None, sent.seconds, why)

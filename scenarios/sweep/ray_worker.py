@@ -1,0 +1,78 @@
+"""What a machine of a Ray cluster does: one run, by the Railbed that is installed there.
+
+Ray's worker processes get these functions with each task; they need the standard library alone.
+"""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+POLL_S = 0.2
+
+
+def program_digest(program: Path) -> str:
+    """A digest of a program's files; machines with the same one have the same version."""
+    whole = hashlib.sha256()
+    found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
+    for file in sorted(file for file in found if "__pycache__" not in file.parts):
+        whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes())
+    return whole.hexdigest()[:12]
+
+
+def execute(
+    program: str, digest: str, name: str, scenario: str, options: Sequence[str]
+) -> dict[str, Any]:
+    """Run a scenario with the program in a folder; return exit code, output and run folders.
+
+    The output is that of standard error, the run folders are a tar archive. On an interruption,
+    the run is taken down first.
+    """
+    if (found := program_digest(Path(program))) != digest:
+        what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"
+        return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
+    with tempfile.TemporaryDirectory(prefix="railbed-") as place:
+        file = Path(place, f"{name}.yaml")
+        file.write_text(scenario, encoding="utf-8")
+        store, log = Path(place, "runs"), Path(place, "log.txt")
+        store.mkdir()
+        exit_code = _run(program, [str(file), *options, "--store", str(store)], log)
+        return {"exit_code": exit_code, "log": log.read_text(), "runs": _packed(store)}
+
+
+def _run(program: str, words: Sequence[str], log: Path) -> int:
+    command = [f"{program}/.venv/bin/python", "-P", "-m", "scenarios", "run", *words]
+    path = f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": program}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        return _ended(process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end; Ray interrupts Python only, and never a call of the kernel."""
+    while True:
+        try:
+            return process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def _packed(folder: Path) -> bytes:
+    pack = ["tar", "--create", "--gzip", "--directory", str(folder), "."]
+    return subprocess.run(pack, stdout=subprocess.PIPE, check=True).stdout

@@ -1,0 +1,87 @@
+"""A command of Railbed that a virtual machine executes, in which instructions are the clock.
+
+Nothing of the host can be seen inside, so a result is a function of the program, the machine's
+image, the command, its files and the seed: what was computed before is not computed again.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model.errors import RailbedError
+from scenarios.virtual_clock import known_results
+from scenarios.virtual_clock.known_results import KnownResult
+from scenarios.virtual_clock.stored_runs import copied
+from testbed.virtual_machine.guest import Guest, version
+from testbed.virtual_machine.job import program_job
+from testbed.virtual_machine.program import INSIDE, Program, program
+from testbed.virtual_machine.work_folder import work_folder
+
+INSTRUCTION_NS = 1
+# Exit codes of a command that was executed to its end: all as expected, or not.
+WITH_RESULT = (0, 1)
+
+
+class EndedInside(RailbedError):
+    """A command that ended with an error inside of the machine, which has printed the cause."""
+
+    def __init__(self, exit_code: int, runs: list[Path]) -> None:
+        kept = "".join(f" What was recorded until then is in {run}." for run in runs)
+        super().__init__(
+            f"virtual clock: the command ended with exit code {exit_code}; the lines above say why."
+            + kept
+        )
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class VirtualCommand:
+    """A command, the files handed to it by name, and the seed of the machine's random numbers.
+
+    A word of the command may begin with `$RAILBED_HANDED/`, the folder of the files inside.
+    """
+
+    words: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    machine: Program = field(default_factory=program)
+
+    @property
+    def key(self) -> str:
+        """A digest of everything that the result depends on."""
+        files = (part for name in sorted(self.files) for part in (name, self.files[name]))
+        parts = (self.machine.digest, version(), *self.words, *files, str(self.seed))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """The clock, as in the result's JSON object."""
+        return {
+            "kind": "virtual",
+            "instruction_ns": INSTRUCTION_NS,
+            "image": self.machine.digest,
+            "qemu": version(),
+            "seed": self.seed,
+        }
+
+    def result(self, store: Path, *, fresh: bool) -> KnownResult:
+        """Return the command's result: the known one, or that of an execution, always if `fresh`.
+
+        Passes on what the command prints on standard error meanwhile. Raises `EndedInside` if there
+        is no result; runs that ended early are then in `store`.
+        """
+        known = None if fresh else known_results.find(self.key)
+        return known or self._computed(store)
+
+    def _computed(self, store: Path) -> KnownResult:
+        with work_folder(known_results.results_folder()) as folder:
+            guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
+            job = program_job(self.words, self.seed)
+            exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
+            computed = KnownResult(folder)
+            if exit_code not in WITH_RESULT:
+                raise EndedInside(exit_code, [copied(run, store) for run in computed.runs])
+            computed.write(exit_code, output)
+            return known_results.add(self.key, computed)

@@ -1,0 +1,95 @@
+"""Results of commands that were executed under the virtual clock: none is computed twice.
+
+    CACHE/results/KEY/output       what the command printed
+    CACHE/results/KEY/exit-code
+    CACHE/results/KEY/runs/RUN     the folders of its runs
+
+Results that were not used for the longest time go when all together have more than `MOST_BYTES`.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+from testbed.virtual_machine.cache import RESULTS, by_last_use, cache_folder, size_of, used
+
+MOST_BYTES = 2 * 2**30
+# Keys are hexadecimal; other processes' unfinished folders have other names.
+KEYS = "[0-9a-f]*"
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """A command's result in its folder."""
+
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        """What the command printed on standard output."""
+        return (self.folder / "output").read_text()
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code."""
+        return int((self.folder / "exit-code").read_text())
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of its runs, oldest first."""
+        return sorted((self.folder / "runs").glob("*"))
+
+    def write(self, exit_code: int, output: str) -> None:
+        """Write what does not come as a file."""
+        (self.folder / "output").write_text(output)
+        (self.folder / "exit-code").write_text(f"{exit_code}\n")
+
+
+def results_folder() -> Path:
+    """The folder of all results, made if missing."""
+    folder = cache_folder() / RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def find(key: str) -> KnownResult | None:
+    """Return the result with this key, which is then the one used last; `None` if unknown."""
+    with _locked() as results:
+        known = KnownResult(results / key)
+        if not (known.folder / "exit-code").is_file():
+            return None
+        used(known.folder)
+        return known
+
+
+def add(key: str, computed: KnownResult) -> KnownResult:
+    """Move a computed result to its place, where it replaces an earlier one."""
+    with _locked() as results:
+        known = KnownResult(results / key)
+        shutil.rmtree(known.folder, ignore_errors=True)
+        shutil.copytree(computed.folder, known.folder)
+        _drop_oldest(results, known.folder)
+        return known
+
+
+@contextmanager
+def _locked() -> Iterator[Path]:
+    """Lock the results against other processes for as long as the context lasts."""
+    results = results_folder()
+    with (results / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield results
+
+
+def _drop_oldest(results: Path, newest: Path) -> None:
+    known = by_last_use(results.glob(KEYS))
+    sizes = [size_of(place) for place in known]
+    left = sum(sizes)
+    for place, size in zip(known, sizes, strict=True):
+        if left <= MOST_BYTES or place == newest:
+            return
+        left -= size
+        shutil.rmtree(place)

@@ -1,0 +1,54 @@
+"""Runs, path checks and benchmarks under the virtual clock: the same results as by the real one."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from scenarios.spec.scenario import Scenario
+from scenarios.virtual_clock.command import VirtualCommand
+from scenarios.virtual_clock.known_results import KnownResult
+from scenarios.virtual_clock.stored_runs import copied, stored
+
+# In the machine, GPU proxies are processes: it has no Docker Engine.
+OPTIONS = ("--json", "--proxies", "process")
+
+
+def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    A result that was computed before is copied, unless `fresh`. Raises `EndedInside` if the run
+    ended without one.
+    """
+    command = _on_scenario("run", scenario)
+    (run,) = command.result(store, fresh=fresh).runs
+    return stored(run, store, command.clock)
+
+
+def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
+    """Check the paths of a scenario's fabrics; return the JSON object of the check."""
+    command = _on_scenario("verify", scenario)
+    result = command.result(store, fresh=fresh)
+    return {**json.loads(result.output), "clock": _clock(command, result)}
+
+
+def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
+    """A command whose argument is a scenario."""
+    file = f"{scenario.name}.yaml"
+    words = (name, f"$RAILBED_HANDED/{file}", *OPTIONS)
+    return VirtualCommand(words, {file: scenario.text}, scenario.machine_seed)
+
+
+def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
+    """Measure a benchmark; return its exit code and its JSON object. Its runs come into `store`."""
+    command = VirtualCommand(("bench", name, "--json"))
+    result = command.result(store, fresh=fresh)
+    for run in result.runs:
+        copied(run, store)
+    return result.exit_code, {**json.loads(result.output), "clock": _clock(command, result)}
+
+
+def _clock(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:
+    """The clock of a result without runs, whose records are what it printed."""
+    digest = hashlib.sha256(result.output.encode()).hexdigest()[:16]
+    return {**command.clock, "records": digest}

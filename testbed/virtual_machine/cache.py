@@ -1,0 +1,69 @@
+"""The cache: images of the virtual machine, each named by a digest of its sources, and results."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+
+from testbed.virtual_machine.work_folder import work_folder
+
+FOLDER = Path("/var/cache/railbed")
+# Names another cache folder: for tests, and for users without room in /var.
+VARIABLE = "RAILBED_CACHE"
+PARTS = ("system", "proxies", "program")
+RESULTS = "results"
+# Versions of a part that stay: of the branches that one works on, for example.
+VERSIONS = 3
+
+
+def cache_folder() -> Path:
+    """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
+    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own))
+
+
+def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a part, made if missing; the versions used last stay beside it.
+
+    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing.
+    """
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    target = cache / f"{part}-{version}"
+    with (cache / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not target.exists():
+            with work_folder(cache) as unfinished:
+                make(unfinished)
+                unfinished.rename(target)
+                unfinished.mkdir()
+        used(target)
+        for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:
+            shutil.rmtree(earlier)
+    return target
+
+
+def used(place: Path) -> None:
+    """Note that a folder of the cache was used now."""
+    os.utime(place)
+
+
+def by_last_use(places: Iterable[Path]) -> list[Path]:
+    """Folders of the cache; the one used last is the last."""
+    return sorted(places, key=lambda place: place.stat().st_mtime_ns)
+
+
+def clear() -> int:
+    """Remove all images and results; return their bytes. A machine that runs keeps its files."""
+    cache = cache_folder()
+    found = [cache / RESULTS, *(place for part in PARTS for place in cache.glob(f"{part}-*"))]
+    size = sum(map(size_of, found))
+    for place in found:
+        shutil.rmtree(place, ignore_errors=True)
+    return size
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files of a folder; 0 if it is missing."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,246 @@
+"""Executors of runs: several at once on this machine, and runs of lost machines elsewhere."""
+
+import io
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import EmulationError, NotReady
+from scenarios.sweep import executor, ray_executor, ray_worker
+from scenarios.sweep.executor import LocalExecutor, Order
+from scenarios.sweep.ray_executor import ATTEMPTS, RayExecutor
+from scenarios.virtual_clock.machines import MACHINE_MIB
+
+
+def orders(folder: Path, count: int) -> Iterator[Order]:
+    for number in range(1, count + 1):
+        place = folder / f"{number:03}"
+        place.mkdir()
+        (place / "scenario.yaml").write_text(f"scenario {number}\n")
+        yield Order(place / "scenario.yaml", place, ())
+
+
+Commands = Callable[[str], None]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Sets the shell command that stands for a run, in the folder of its order."""
+
+    def set_command(script: str) -> None:
+        words = ["sh", "-c", f'cd "$0" && {script}']
+        monkeypatch.setattr(executor, "_command", lambda order: [*words, str(order.folder)])
+
+    return set_command
+
+
+def test_runs_at_once_meet(tmp_path: Path, command: Commands) -> None:
+    os.mkfifo(tmp_path / "meeting")
+    # Opening a FIFO waits for its other end, fifo(7): alone, no run would end.
+    command('if [ "$(basename "$0")" = 001 ]; then cat ../meeting; else echo met >../meeting; fi')
+    ended = dict(LocalExecutor(2).execute(orders(tmp_path, 2)))
+    assert {outcome.exit_code for outcome in ended.values()} == {0}
+    assert (tmp_path / "001" / "log.txt").read_text() == "met\n"
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_an_order_is_taken_when_there_is_room(
+    tmp_path: Path, command: Commands, at_once: int
+) -> None:
+    command("exit 4")
+    taken = []
+
+    def noted() -> Iterator[Order]:
+        for order in orders(tmp_path, 4):
+            taken.append(order)
+            yield order
+
+    for number, (_, outcome) in enumerate(LocalExecutor(at_once).execute(noted())):
+        assert len(taken) == min(4, at_once + number)
+        assert (outcome.exit_code, outcome.run) == (4, None)
+        assert outcome.cause == "(it said nothing)"
+
+
+def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
+    command(
+        'if [ "$(basename "$0")" != 001 ]; then trap "echo down; exit" TERM; sleep 60 & wait; fi'
+    )
+    ended = LocalExecutor(3).execute(orders(tmp_path, 3))
+    first, _ = next(ended)
+    assert first.folder.name == "001"
+    ended.close()
+    said = [(tmp_path / name / "log.txt").read_text() for name in ("002", "003")]
+    assert all(text in ("down\n", "Terminated\n", "") for text in said)
+
+
+class RayError(Exception):
+    """A machine or a worker process was lost."""
+
+
+class RayTaskError(RayError):
+    """The function raised an exception."""
+
+    cause = ValueError("no such file")
+
+
+def packed() -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("run-1/state.json")
+        content = b'{"state": "complete"}'
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+@dataclass
+class FakeRay:
+    """A cluster; `losses` has how often each machine loses a run, by machine and scenario."""
+
+    machines: dict[str, dict[str, float]]
+    loses: Callable[[str, str], bool] = lambda machine, scenario: False
+    done: list[tuple[str, str]] = field(default_factory=list)
+    most: int = 0
+    cancelled: list[Any] = field(default_factory=list)
+    under_way: list[Any] = field(default_factory=list)
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    util = SimpleNamespace(
+        scheduling_strategies=SimpleNamespace(
+            NodeAffinitySchedulingStrategy=lambda machine, soft: machine
+        )
+    )
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"Alive": True, "NodeID": name, "Resources": resources}
+            for name, resources in self.machines.items()
+        ]
+
+    def remote(self, scheduling_strategy: str, **_: Any) -> Callable[[Any], Any]:
+        def sent(_program: str, _digest: str, _name: str, text: str, _options: Any) -> Any:
+            self.under_way.append((scheduling_strategy, text.strip()))
+            self.most = max(self.most, len(self.under_way))
+            return self.under_way[-1]
+
+        return lambda function: SimpleNamespace(remote=sent)
+
+    def wait(self, tasks: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return tasks[:1], tasks[1:]
+
+    def get(self, task: Any) -> dict[str, Any]:
+        self.under_way.remove(task)
+        machine, text = task
+        if self.loses(machine, text):
+            raise RayError
+        self.done.append(task)
+        return {"exit_code": 0, "log": f"{machine}\n", "runs": packed()}
+
+    def cancel(self, task: Any) -> None:
+        self.cancelled.append(task)
+
+
+Cluster = Callable[..., RayExecutor]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    def made(ray: FakeRay, clock: str = "real", most: int | None = None) -> RayExecutor:
+        monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
+        return RayExecutor("auto", clock, most, lambda line: None)
+
+    return made
+
+
+MEMORY = 8 * MACHINE_MIB * 2**20
+FOUR_CORES = {"CPU": 4.0, "memory": MEMORY}
+
+
+def test_each_machine_has_one_run_by_the_real_clock(tmp_path: Path, cluster: Cluster) -> None:
+    ray = FakeRay({"a": FOUR_CORES, "b": FOUR_CORES, "without": {"memory": MEMORY}})
+    ended = dict(cluster(ray).execute(orders(tmp_path, 5)))
+    assert {order.folder.name for order in ended} == {f"{number:03}" for number in range(1, 6)}
+    assert (ray.most, {machine for machine, _ in ray.done}) == (2, {"a", "b"})
+    assert all(outcome.cause == "" for outcome in ended.values())
+    assert (tmp_path / "001" / "run-1" / "state.json").is_file()
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(None, 6), (3, 5), (1, 2)])
+def test_machines_have_as_many_runs_as_fit_by_the_virtual_clock(
+    tmp_path: Path, cluster: Cluster, most: int | None, at_once: int
+) -> None:
+    small = {"CPU": 4.0, "memory": 2 * MACHINE_MIB * 2**20}
+    ray = FakeRay({"a": FOUR_CORES, "b": small})
+    found = cluster(ray, "virtual", most)
+    assert found.at_once == at_once
+    assert len(dict(found.execute(orders(tmp_path, 8)))) == 8
+    assert ray.most == at_once
+
+
+def test_runs_of_a_lost_machine_go_to_another(tmp_path: Path, cluster: Cluster) -> None:
+    ray = FakeRay({"a": FOUR_CORES, "b": FOUR_CORES}, lambda machine, _: machine == "a")
+    ended = dict(cluster(ray).execute(orders(tmp_path, 4)))
+    assert [outcome.cause for outcome in ended.values()] == [""] * 4
+    assert {machine for machine, _ in ray.done} == {"b"}
+
+
+def test_a_run_that_kills_its_machines_is_given_up(tmp_path: Path, cluster: Cluster) -> None:
+    ray = FakeRay(dict.fromkeys("abcde", FOUR_CORES), lambda _, text: text == "scenario 1")
+    ended = {o.folder.name: outcome for o, outcome in cluster(ray).execute(orders(tmp_path, 9))}
+    assert ended.pop("001").cause == f"its machine was lost {ATTEMPTS} times"
+    assert [outcome.cause for outcome in ended.values()] == [""] * 8
+
+
+def test_a_cluster_without_machines_is_an_error(tmp_path: Path, cluster: Cluster) -> None:
+    ray = FakeRay({"a": FOUR_CORES}, lambda *_: True)
+    with pytest.raises(EmulationError, match="no machine left"):
+        list(cluster(ray).execute(orders(tmp_path, 1)))
+
+
+def test_runs_on_a_cluster_are_cancelled(tmp_path: Path, cluster: Cluster) -> None:
+    ray = FakeRay(dict.fromkeys("abc", FOUR_CORES))
+    ended = cluster(ray).execute(orders(tmp_path, 5))
+    next(ended)
+    ended.close()
+    assert len(ray.cancelled) == 2
+
+
+@given(lost=st.sets(st.tuples(st.sampled_from("abc"), st.integers(1, 6))))
+def test_every_run_ends_however_machines_are_lost(
+    tmp_path_factory: pytest.TempPathFactory, lost: set[tuple[str, int]]
+) -> None:
+    def loses(machine: str, text: str) -> bool:
+        return (machine, int(text.split()[1])) in lost
+
+    ray = FakeRay({**dict.fromkeys("abc", FOUR_CORES), "safe": FOUR_CORES}, loses)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_executor, "connected", lambda address: ray)
+        found = RayExecutor("auto", "real", None, lambda line: None)
+        ended = list(found.execute(orders(tmp_path_factory.mktemp("orders"), 6)))
+    assert len(ended) == 6
+    assert len({order for order, _ in ended}) == 6
+
+
+def test_a_missing_ray_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(NotReady, match=r"Ray: not installed; install it with `.*install_ray.sh`"):
+        ray_executor.connected("auto")
+
+
+def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "errors.py").write_text("")
+    digest = ray_worker.program_digest(tmp_path)
+    (tmp_path / "model" / "errors.py").write_text("# changed")
+    returned = ray_worker.execute(str(tmp_path), digest, "x", "", ())
+    assert returned["exit_code"] == 3
+    assert f"not {digest}; install the same version there" in returned["log"]

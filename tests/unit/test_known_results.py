@@ -1,0 +1,89 @@
+"""Results under the virtual clock: found again, bounded in size, stored as runs of this machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios.virtual_clock import known_results
+from scenarios.virtual_clock.known_results import KnownResult, add, find, results_folder
+from scenarios.virtual_clock.machines import MACHINE_MIB, available_mib, fitting
+from scenarios.virtual_clock.stored_runs import copied, records_digest, stored
+from testbed.virtual_machine import cache
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+
+
+def computed(folder: Path, output: str = "{}") -> KnownResult:
+    """A result with one run, as it comes from the machine."""
+    run = folder / "runs" / "20260101-000043-golden-run-ab12"
+    run.mkdir(parents=True)
+    (run / "transfers.csv").write_text("1,2\n")
+    (run / "result.json").write_text('{"run_id": "inside", "folder": "inside", "cases": []}')
+    result = KnownResult(folder)
+    result.write(1, output)
+    return result
+
+
+def test_a_result_is_found_again(tmp_path: Path) -> None:
+    assert find("abc") is None
+    add("abc", computed(tmp_path / "new", '{"verdict": "fail"}'))
+    known = find("abc")
+    assert known is not None
+    assert (known.exit_code, known.output) == (1, '{"verdict": "fail"}')
+    assert [run.name for run in known.runs] == ["20260101-000043-golden-run-ab12"]
+
+
+def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> None:
+    add("abc", computed(tmp_path / "one", "first"))
+    assert add("abc", computed(tmp_path / "two", "second")).output == "second"
+
+
+def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cache.size_of(computed(tmp_path / "one").folder)
+    monkeypatch.setattr(known_results, "MOST_BYTES", 2 * one)
+    for moment, key in enumerate(("a", "b")):
+        os.utime(add(key, computed(tmp_path / key)).folder, (moment, moment))
+    assert find("a")
+    unfinished = results_folder() / "railbed-unfinished-1-x"
+    unfinished.mkdir()
+    add("c", computed(tmp_path / "c"))
+    assert [key for key in "abc" if find(key)] == ["a", "c"]
+    assert unfinished.exists()
+
+
+def test_a_stored_run_has_an_id_and_a_clock_of_its_own(tmp_path: Path) -> None:
+    (run,) = computed(tmp_path / "new").runs
+    results = [stored(run, tmp_path / "store", {"kind": "virtual"}) for _ in range(2)]
+    assert len({result["run_id"] for result in results}) == 2
+    assert all("-golden-run-" in result["run_id"] for result in results)
+    assert [Path(result["folder"]).name for result in results] == [
+        result["run_id"] for result in results
+    ]
+    assert results[0]["clock"] == {"kind": "virtual", "records": records_digest(run)}
+
+
+def test_records_are_all_files_but_those_that_name_the_run(tmp_path: Path) -> None:
+    (run,) = computed(tmp_path / "new").runs
+    other = copied(run, tmp_path / "store")
+    (other / "result.json").write_text("{}")
+    assert records_digest(other) == records_digest(run)
+    (other / "transfers.csv").write_text("1,3\n")
+    assert records_digest(other) != records_digest(run)
+
+
+@given(cores=st.integers(1, 256), memory_mib=st.floats(0, 1e7))
+def test_machines_fit_into_cores_and_memory(cores: int, memory_mib: float) -> None:
+    machines = fitting(cores, memory_mib)
+    assert 1 <= machines <= cores
+    assert machines == 1 or machines * MACHINE_MIB <= memory_mib
+    assert machines == cores or (machines + 1) * MACHINE_MIB > memory_mib
+
+
+def test_this_machine_has_memory() -> None:
+    assert available_mib() > 0
