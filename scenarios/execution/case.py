@@ -13,6 +13,7 @@ from model.workload.schedule import Schedule
 from results.store.runs import RunFolder
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Reason
+from scenarios.execution.chance import seeding
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.observer import carried, observing
 from scenarios.execution.progress import Listener
@@ -82,8 +83,12 @@ class Measuring:
     ) -> Iterator[Repeat]:
         """Yield executions as they end, until there are enough; also one that ends incomplete."""
         check_data = self.scenario.check_data
+        before = seeding(self.scenario.machine_seed, name)
+        executions = fabric.repeats(
+            schedule, prediction, done.most, check_data=check_data, before=before
+        )
         try:
-            for repeat in fabric.repeats(schedule, prediction, done.most, check_data=check_data):
+            for repeat in executions:
                 yield self.keep(name, repeat)
                 if done.are_enough:
                     return

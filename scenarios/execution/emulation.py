@@ -17,6 +17,7 @@ from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
+from scenarios.execution.chance import BeforeExecution, no_chance
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, testbed
 from traffic_gen.agents import agent
@@ -77,14 +78,17 @@ class Experiment:
         on_tick: OnTick = no_ticks,
         first: int = 0,
         not_before_ns: int = 0,
+        before: BeforeExecution = no_chance,
     ) -> Iterator[Repeat]:
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks.
 
-        Executions are numbered from `first`; none starts before `not_before_ns`.
+        Executions are numbered from `first`; none starts before `not_before_ns`. `before` is called
+        with the number of each execution before its begin.
         """
         self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
         at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
         for number in range(first, first + count):
+            before(number)
             yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
 
 

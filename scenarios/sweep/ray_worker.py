@@ -13,6 +13,8 @@ from typing import Any
 
 ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
 POLL_S = 0.2
+# A folder of a killed process, which the next virtual machine on this host removes.
+UNFINISHED = "railbed-unfinished-"
 
 
 def program_digest(program: Path) -> str:
@@ -35,7 +37,7 @@ def execute(
     if (found := program_digest(Path(program))) != digest:
         what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
-    with tempfile.TemporaryDirectory(prefix="railbed-") as place:
+    with tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}{os.getpid()}-") as place:
         file = Path(place, f"{name}.yaml")
         file.write_text(scenario, encoding="utf-8")
         store, log = Path(place, "runs"), Path(place, "log.txt")

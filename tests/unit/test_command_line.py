@@ -75,3 +75,72 @@ def test_a_mistake_is_said_with_its_line_and_is_exit_code_2(
     assert exit_code(monkeypatch, command, "own.yaml") == 2
     assert "own.yaml:3 workloads.0: all-gather has no algorithm" in capsys.readouterr().err
     assert not Path("railbed-crash.txt").exists()
+
+
+OFFER = "`--clock virtual` needs no root"
+SWEEP = ("sweep", "quickstart", "--over", "seed=1,2")
+SMALL = ("own.yaml", "--proxies", "process")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [
+        (("demo", "--proxies", "process"), True),
+        (("run", *SMALL), True),
+        (("verify", *SMALL), True),
+        (("sweep", *SMALL, "--over", "seed=1,2"), True),
+        (("failures", "--proxies", "process"), True),
+        (("bench", "agents"), True),
+        (("bench", "noise"), False),
+        (("up", *SMALL), False),
+        (("doctor", "--proxies", "process"), False),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else str(value),
+)
+def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    offered: bool,
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    Path("own.yaml").write_text(OWN_RATES)
+    assert exit_code(monkeypatch, *command) == 3
+    said = capsys.readouterr()
+    assert "sudo" in said.out + said.err
+    assert (OFFER in said.err) == offered
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("bench", "noise", "--clock", "virtual"), "--clock: must be real for bench noise"),
+        (("bench", "agents", "--clock", "x"), "--clock: must be real or virtual, got 'x'"),
+        (("verify", "quickstart", "--clock", "x"), "--clock: must be real or virtual, got 'x'"),
+        (("failures", "--clock", "x"), "--clock: must be real or virtual, got 'x'"),
+        (
+            (*SWEEP, "--clock", "virtual", "--proxies", "container"),
+            "--proxies: must be process with the virtual clock",
+        ),
+        (
+            (*SWEEP, "--at-once", "2"),
+            "--at-once: must be 1 with the real clock, got 2",
+        ),
+        (
+            (*SWEEP, "--executor", "slurm"),
+            "--executor: must be local or ray, got 'slurm'",
+        ),
+        (("sweep", "--resume", "latest", "--clock", "real"), "--resume: goes without --clock"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_clocks_and_executors_that_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    message: str,
+) -> None:
+    assert exit_code(monkeypatch, *command) == 2
+    assert message in capsys.readouterr().err
