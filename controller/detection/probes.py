@@ -14,17 +14,16 @@ from typing import Protocol
 from controller.detection.liveness import LOST_PROBES
 from linux.ethertype_socket import ethertype_socket
 from linux.namespaces import namespace_of
+from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.topology import Link, Topology
 
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 OUR_ADDRESS = bytes.fromhex("020300000001")
 ETHERTYPE = 0x88B5
-FRAME = struct.Struct("!6s6sHI46x")
+HEADER = struct.Struct("!6s6sHI")
+FRAME = struct.Struct(f"{HEADER.format}{PROBE_BYTES - HEADER.size}x")
 # The links' shapers put packets of this priority in the class of acknowledgements (tc-htb(8)).
 PRIORITY_CLASS = 0x1_0003
-# Minimum interval of rounds, and time per link and direction, so as not to saturate the CPU.
-SHORTEST_INTERVAL_S = 0.025
-SECONDS_A_DIRECTION = 0.0003
 # All probes of a round arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
@@ -68,7 +67,7 @@ class LinkProbes:
     @property
     def interval_s(self) -> float:
         """Time between two probes of a link."""
-        return max(SHORTEST_INTERVAL_S, 2 * len(self._topology.links) * SECONDS_A_DIRECTION)
+        return probe_interval_s(self._topology)
 
     def close(self, gpu: str) -> None:
         """Release the namespace of a proxy that has died."""

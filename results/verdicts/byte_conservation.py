@@ -3,40 +3,62 @@
 A link's two ends are one veth pair, of which the kernel counts each byte once (`veth_get_stats64`
 in drivers/net/veth.c), so bytes sent by one end always equal bytes received by the other. Checked
 are a switch's received against its sent bytes, and a link's bytes against the expected ones.
+
+The kernel counts packets, too, and segments that travel as one packet have one header. So a link's
+bytes, less a header for each packet, are its payload, acknowledgements included, to the byte.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from model.fabric.health import Epoch
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, wire_bytes
-from model.fabric.topology import Hop, RankGpus
+from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, TCP_IP_HEADER_BYTES
+from model.fabric.topology import Hop, RankGpus, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
-# An acknowledgement, at most one per segment: Ethernet 14, IPv4 20, TCP 20, timestamps 12.
-ACKNOWLEDGEMENT_BYTES = 66
-SEGMENT_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
-# Overhead of a transfer: header, confirmation and ready-to-receive, each a packet of its own with
-# an acknowledgement; for the first transfer, also the connection's set-up.
-TRANSFER_BYTES = 1000
-# The controller's link probes, 60 bytes every 25 ms or more (`controller/detection/probes.py`),
-# and as much again for other unscheduled traffic: the kernel's own packets.
-CONTROL_BYTES_PER_S = 5000
-CONTROL_BYTES = 20_000
+# Every packet of an open connection, acknowledgements included: Ethernet, IPv4, TCP, timestamps.
+PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
+# By the agents' protocol (`traffic_gen/agents/agent.py`): number and length of a transfer; its
+# confirmation, and its ready-to-receive message, in the other direction.
+TRANSFER_HEADER_BYTES, CONFIRMATION_BYTES, READY_BYTES = 8, 4, 4
+# A connection that is opened: the rank of its sender, and 8 more bytes of options with SYN and
+# with its answer (RFC 9293: MSS 4, window scale 3, SACK permitted 2, with padding).
+HELLO_BYTES, SYN_BYTES = 4, 8
+# What a retransmitted segment adds at most: itself, and selective acknowledgements (RFC 2018, 36
+# bytes) of the packets behind it, at most a send buffer of 128 KiB in packets of six segments.
+SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
+AGAIN_BYTES = SEGMENT_BYTES + 36 * 15
+# Rounds of link probes that may begin or end within a case beyond its length over their interval.
+MORE_ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Bytes per link direction during a case; `seconds` includes the time between executions."""
+    """Bytes and packets per link direction during a case.
+
+    `seconds` includes the time between executions. `probed` has the bytes, without headers, that
+    probes of the fabric may add.
+    """
 
     bytes: Mapping[Hop, int]
+    packets: Mapping[Hop, int]
     seconds: float
+    probed: Mapping[Hop, float] = field(default_factory=dict)
+
+    def payload(self, hop: Hop) -> int:
+        """Bytes of all packets without their headers, as if all were TCP's."""
+        return self.bytes[hop] - PACKET_HEADER_BYTES * self.packets[hop]
+
+    def link_probes(self, topology: Topology) -> float:
+        """The most link probes of the controller in one direction of a link."""
+        return self.seconds / probe_interval_s(topology) + MORE_ROUNDS
 
 
 def payload_reasons(schedule: Schedule, executions: Iterable[Repeat]) -> Iterator[Reason]:
@@ -67,42 +89,60 @@ def _differences(
 
 @dataclass(frozen=True)
 class Span:
-    """The least and the most bytes that one direction of a link may carry."""
+    """The least and the most bytes of payload that one direction of a link may carry."""
 
     least: float
     most: float
 
 
 def spans(
-    schedule: Schedule, epoch: Epoch, gpus: RankGpus, executions: int, extra_bytes: float
+    schedule: Schedule, epoch: Epoch, gpus: RankGpus, executions: int, carried: Carried, again: int
 ) -> dict[Hop, Span]:
-    """Return for each link direction the least bytes, its payload, and the most, with overhead.
+    """Return for each link direction the bytes of payload that the routing puts on it.
 
-    Acknowledgements take the path of the reverse pair, which may use other links. `extra_bytes` of
-    unscheduled traffic are allowed on each link direction.
+    Confirmations take the path of the reverse pair, which may use other links. The rest is a range:
+    link probes are a little shorter than the header that is taken off them, connections may have
+    been open before, and `again` segments were retransmitted somewhere.
     """
     routing = Routing(epoch.topology, epoch.health)
-    payload, most = Counter[Hop](), dict[Hop, float]()
-    for (source, destination), (size, count) in _pairs(schedule).items():
+    sure, opening = Counter[Hop](), Counter[Hop]()
+    for (source, destination), pair in _pairs(schedule).items():
         there, back = gpus[source], gpus[destination]
-        small = count * TRANSFER_BYTES
         for hop in routing.path_if_any(there, back) or ():
-            payload[hop] += executions * size
-            most[hop] = most.get(hop, 0.0) + executions * (wire_bytes(size) + small)
-        acknowledgements = wire_bytes(size) / SEGMENT_BYTES * ACKNOWLEDGEMENT_BYTES
+            sure[hop] += executions * pair.forth_bytes
+            opening[hop] += HELLO_BYTES + SYN_BYTES
         for hop in routing.path_if_any(back, there) or ():
-            most[hop] = most.get(hop, 0.0) + executions * (acknowledgements + small)
+            sure[hop] += executions * pair.back_bytes
+            opening[hop] += SYN_BYTES
+    control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
-    return {hop: Span(payload[hop], most.get(hop, 0.0) + extra_bytes) for hop in hops}
+    return {
+        hop: Span(
+            sure[hop] + min(0.0, control),
+            sure[hop]
+            + max(0.0, control)
+            + opening[hop]
+            + again * AGAIN_BYTES
+            + carried.probed.get(hop, 0.0),
+        )
+        for hop in hops
+    }
 
 
-def _pairs(schedule: Schedule) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the payload bytes and the number of transfers of each pair of ranks."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+@dataclass
+class _Pair:
+    """Bytes that a pair of ranks exchanges: of transfers, and of the answers to them."""
+
+    forth_bytes: int = 0
+    back_bytes: int = 0
+
+
+def _pairs(schedule: Schedule) -> dict[tuple[int, int], _Pair]:
+    found: dict[tuple[int, int], _Pair] = {}
     for transfer in schedule.transfers:
-        pair = transfer.source, transfer.destination
-        size, count = found.get(pair, (0, 0))
-        found[pair] = size + transfer.size_bytes, count + 1
+        pair = found.setdefault((transfer.source, transfer.destination), _Pair())
+        pair.forth_bytes += transfer.size_bytes + TRANSFER_HEADER_BYTES
+        pair.back_bytes += CONFIRMATION_BYTES + READY_BYTES * (transfer.ready is not None)
     return found
 
 
@@ -115,33 +155,37 @@ def link_reasons(
 ) -> Iterator[Reason]:
     """Yield failures of links with other bytes than the routing explains, then of switches."""
     done = list(executions)
-    control = CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds
-    again = SEGMENT_BYTES * sum(repeat.retransmits for repeat in done)
-    wanted = spans(schedule, epoch, gpus, len(done), control + again)
+    again = sum(repeat.retransmits for repeat in done)
+    wanted = spans(schedule, epoch, gpus, len(done), carried, again)
     wrong = [
-        (hop, span, carried.bytes[hop])
+        (hop, span, carried.payload(hop))
         for hop, span in wanted.items()
         if hop.link.name not in epoch.health.failed
-        and not span.least <= carried.bytes[hop] <= span.most
+        and not span.least <= carried.payload(hop) <= span.most
     ]
     for hop, span, found in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
-            f"{hop.sender} -> {hop.receiver} carried {found} bytes, not {span.least:.0f} to "
-            f"{span.most:.0f}: forwarding and prediction disagree ({len(wrong)} such links)",
+            f"{hop.sender} -> {hop.receiver} carried {found} bytes of payload, not "
+            f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
+            f"({len(wrong)} such links)",
         )
-    yield from _switch_reasons(epoch, carried)
+    yield from _switch_reasons(epoch, carried, again)
 
 
-def _switch_reasons(epoch: Epoch, carried: Carried) -> Iterator[Reason]:
-    """Yield reasons for switches that sent fewer bytes than they received, or more."""
+def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:
+    """Yield reasons for switches that sent less payload than they received, or more.
+
+    Each packet that a switch lost was retransmitted.
+    """
     topology = epoch.topology
+    probes_bytes = (PACKET_HEADER_BYTES - PROBE_BYTES) * carried.link_probes(topology)
     for switch in chain(topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
-        came = sum(carried.bytes[Hop(link, link.other_end(switch))] for link in links)
-        went = sum(carried.bytes[Hop(link, switch)] for link in links)
-        control = (CONTROL_BYTES + CONTROL_BYTES_PER_S * carried.seconds) * len(links)
-        if came - went > control:
+        came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
+        went = sum(carried.payload(Hop(link, switch)) for link in links)
+        control = probes_bytes * len(links)
+        if came - went > control + again * AGAIN_BYTES:
             yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
         elif went - came > control:
             yield Verdict.FAIL, f"{switch} made bytes: {came} came in, {went} went out"

@@ -12,25 +12,32 @@ from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal
 
 DEADLINE_S = 15.0
+# The controller's events once all pairs use their new paths, and once it removed the old ones.
+REROUTED = ("confirmed", "settled")
+CONVERGED = ("settled",)
 Events = Sequence[dict[str, Any]]
 
 
-def wait_until_converged(journal: Path, failed: frozenset[str]) -> None:
+def wait_until_converged(
+    journal: Path, failed: frozenset[str], reached: Sequence[str] = CONVERGED
+) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    Raises `EmulationError` after `DEADLINE_S`.
+    `REROUTED` is earlier than `CONVERGED`. Raises `EmulationError` after `DEADLINE_S`.
     """
     links = ", ".join(sorted(failed)) or "none"
     what = f"the controller converges on these failed links: {links}"
-    wait_for(lambda: is_converged(read_journal(journal), failed), what, DEADLINE_S)
+    wait_for(lambda: is_converged(read_journal(journal), failed, reached), what, DEADLINE_S)
 
 
-def is_converged(events: Events, failed: frozenset[str]) -> bool:
-    """Whether the last computed state has exactly these failed links, and is installed."""
+def is_converged(
+    events: Events, failed: frozenset[str], reached: Sequence[str] = CONVERGED
+) -> bool:
+    """Whether the last computed state has exactly these failed links, and was reached."""
     for event in reversed(events):
         if event["event"] == "computed":
             return False
-        if event["event"] == "settled":
+        if event["event"] in reached:
             computed = [event for event in events if event["event"] == "computed"]
             return frozenset(computed[-1]["failed"]) == failed
     return False

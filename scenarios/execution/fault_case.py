@@ -17,6 +17,8 @@ from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.execution.case import Measuring
 from scenarios.execution.convergence import (
+    CONVERGED,
+    REROUTED,
     epochs_of,
     fault_times,
     has_detected,
@@ -121,7 +123,7 @@ class FaultCase:
             self._run(executions, prediction, observer, timeline)
             timeline.finish()
             if not executions[0].complete:
-                self._wait_until_converged(self.home)
+                self._wait_until_converged(self.home, reached=REROUTED)
             # End the probes: effects of the job's recovery are no failure of the fabric.
             probes.end()
             aborted_ns = timeline.aborted_ns or executions[0].end_ns
@@ -179,20 +181,24 @@ class FaultCase:
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
             set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
-        self._converge(placement)
+        self._converge(placement, reached=REROUTED)
 
     # Phases degraded and recovered
 
-    def _converge(self, placement: Placement, *, broken: bool = True) -> None:
+    def _converge(
+        self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
+    ) -> None:
         """Wait until the controller has converged; place the job, with that health."""
-        health = self._wait_until_converged(placement, broken=broken)
+        health = self._wait_until_converged(placement, broken=broken, reached=reached)
         self.fabric.rearrange(replace(placement, health=health))
 
-    def _wait_until_converged(self, placement: Placement, *, broken: bool = True) -> Health:
+    def _wait_until_converged(
+        self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
+    ) -> Health:
         """Wait until the controller, if it runs, has converged; return the expected health."""
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         if self.fabric.bed.controller.is_running:
-            wait_until_converged(self.fabric.bed.journal, health.failed)
+            wait_until_converged(self.fabric.bed.journal, health.failed, reached)
         return health
 
     def _degraded(self, during: FaultedExecution, undos: ExitStack) -> CaseResult | None:

@@ -47,7 +47,8 @@ class Observer:
         """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
         before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
         waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
-        left_bytes = self._bed.links.longest_queue_bytes()
+        # An execution that was aborted leaves its data in the queues.
+        left_bytes = self._bed.links.longest_queue_bytes() if repeat.complete else 0
         log = self._watch.log_until(repeat.end_ns)
         watched = log.covers(repeat.start_ns, repeat.end_ns)
         pauses = log.during(repeat.start_ns, repeat.end_ns) if watched else NOT_WATCHED
@@ -116,14 +117,18 @@ def carried(
     after: Mapping[str, Counters],
     seconds: float,
 ) -> Carried:
-    """Return the bytes that each direction of each link of the present placement has carried.
+    """Return what each direction of each link of the present placement has carried.
 
     Counters have the link names of start-up; an optical switch may have moved upper ends since.
     """
     names = {link.lower: link.name for link in fabric.bed.topology.links}
-    found: dict[Hop, int] = {}
+    sizes: dict[Hop, int] = {}
+    packets: dict[Hop, int] = {}
     for link in fabric.placement.topology.links:
         old, new = before[names[link.lower]], after[names[link.lower]]
-        found[Hop(link, link.lower.node)] = new.received_bytes - old.received_bytes
-        found[Hop(link, link.upper.node)] = new.sent_bytes - old.sent_bytes
-    return Carried(found, seconds)
+        up, down = Hop(link, link.lower.node), Hop(link, link.upper.node)
+        sizes[up] = new.received_bytes - old.received_bytes
+        sizes[down] = new.sent_bytes - old.sent_bytes
+        packets[up] = new.received_packets - old.received_packets
+        packets[down] = new.sent_packets - old.sent_packets
+    return Carried(sizes, packets, seconds)

@@ -16,7 +16,7 @@ from linux.qdisc_stats import read_queues
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
 from model.workload.schedule import Collective
-from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
+from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
@@ -111,7 +111,7 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     short = replace(done[1], received_bytes=(0, *done[1].received_bytes[1:]))
     assert [verdict for verdict, _ in payload_reasons(schedule, [short])] == [Verdict.FAIL]
     hop = Hop(fabric.topology.links[0], fabric.topology.links[0].lower.node)
-    stray = Carried({**found.bytes, hop: 10 * found.bytes[hop]}, found.seconds)
+    stray = replace(found, bytes={**found.bytes, hop: 10 * found.bytes[hop]})
     assert Verdict.FAIL in [v for v, _ in link_reasons(schedule, epoch, gpus, done, stray)]
 
 

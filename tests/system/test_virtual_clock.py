@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.execution.virtual_clock import NOT_RECORDS
+from scenarios.virtual_clock.stored_runs import NOT_RECORDS
 from tests.golden import GOLDEN, command, measurements
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]

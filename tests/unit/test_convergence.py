@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
-from scenarios.execution.convergence import epochs_of, fault_times, is_converged
+from scenarios.execution.convergence import REROUTED, epochs_of, fault_times, is_converged
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"
@@ -41,6 +42,11 @@ def test_it_has_converged_when_the_last_answer_is_done_and_is_for_this() -> None
 @given(st.integers(5, 7))
 def test_an_update_under_way_has_not_converged(until: int) -> None:
     assert not is_converged(EVENTS[:until], frozenset({LINK}))
+
+
+@pytest.mark.parametrize(("until", "reached"), [(6, False), (7, True), (8, True)])
+def test_pairs_are_rerouted_before_the_old_paths_are_removed(until: int, reached: bool) -> None:
+    assert is_converged(EVENTS[:until], frozenset({LINK}), REROUTED) is reached
 
 
 def test_times_count_from_the_fault() -> None:
