@@ -43,7 +43,8 @@ class Measuring:
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction)
-        before, begun_s = fabric.bed.counters(), time.monotonic()
+        # Reading may take long: what passes meanwhile lies between the two times.
+        begun_s, before = time.monotonic(), fabric.bed.counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
             with observing(fabric, self.folder.folder_of(name)) as observer:

@@ -100,7 +100,8 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
         prediction = fabric.predict(schedule)
-        before, begun_s = fabric.bed.counters(), time.monotonic()
+        # Reading may take long: what passes meanwhile lies between the two times.
+        begun_s, before = time.monotonic(), fabric.bed.counters()
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         found = carried(fabric, before, fabric.bed.counters(), time.monotonic() - begun_s)
         epoch, gpus = fabric.placement.epoch, fabric.placement.gpus
