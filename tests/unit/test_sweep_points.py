@@ -13,8 +13,9 @@ from ruamel.yaml import YAML
 from model.errors import InputError, Problem
 from model.sweep import Sweep
 from scenarios.library import library
-from scenarios.loader import load, value_of
+from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
+from scenarios.spec.yaml_files import value_of
 from scenarios.sweep.axes import MAX_POINTS, axes, axis
 from scenarios.sweep.points import check_again, planned
 from tests.unit.test_scenarios import GOOD
