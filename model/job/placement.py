@@ -1,9 +1,7 @@
 """Placement of a job: the state of the fabric, and the GPU of every rank."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations
 
 from model.fabric.addressing import address_of
 from model.fabric.health import HEALTHY, Epoch, Health
@@ -16,8 +14,6 @@ from model.fabric.topology import (
     build_topology,
     straight_cross_connects,
 )
-from model.faults import Fault, health_under
-from model.routing.paths import Routing
 
 Pair = tuple[Gpu, Gpu]
 
@@ -54,29 +50,3 @@ class Placement:
 def job_placement(spec: FabricSpec) -> Placement:
     """The job on its initial GPUs, in a fabric without failures."""
     return Placement(spec, straight_cross_connects(spec), build_topology(spec).job_gpus)
-
-
-def probed_pairs(
-    placement: Placement, faults: Iterable[Fault], most: int
-) -> tuple[Sequence[Pair], Sequence[Pair]]:
-    """Return affected pairs that have another path, and unaffected pairs.
-
-    At most `most` of each, evenly spread over all such pairs.
-    """
-    health = health_under(placement.topology, faults)
-    before, after = Routing(placement.topology), Routing(placement.topology, health)
-    affected, unaffected = [], []
-    for pair in permutations(placement.gpus, 2):
-        hops = before.path_if_any(*pair)
-        if any(hop.link.name in health.failed for hop in hops or ()):
-            if after.path_if_any(*pair) is not None:
-                affected.append(pair)
-        else:
-            unaffected.append(pair)
-    return _spread(affected, most), _spread(unaffected, most)
-
-
-def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """Choose at most `most` pairs, evenly spaced."""
-    count = min(most, len(pairs))
-    return [pairs[place * len(pairs) // count] for place in range(count)]

@@ -11,6 +11,8 @@ from results.verdicts.verdict import Reason, Verdict, worst
 
 # A restart that is later than the job's restart time by more than this is late.
 LATE_S = 0.001
+# A prober that skips more of its ticks than this may have overlooked something.
+SKIPPED_ABOVE = 0.01
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,17 @@ def _restart_reasons(restart: Restart) -> Iterator[Reason]:
 class Probes:
     """Probed pairs that the fault affects, and that it does not, of which no probe may be lost.
 
-    `blackout_ms` is the longest blackout of the affected pairs that have another path; infinity if
-    no end of it was seen, `None` if there are no such pairs.
+    Affected pairs are probed while the fault begins, unaffected pairs in all phases. `skipped` has
+    for each prober the share of its ticks for which it came too late. `blackout_ms` is the longest
+    blackout of the affected pairs that have another path; infinity if no end of it was seen,
+    `None` if there are no such pairs.
     """
 
     affected_pairs: int
     unaffected_pairs: int
+    sent_unaffected: int
     lost_unaffected: int
+    skipped: tuple[float, ...]
     blackout_ms: float | None
     blackout_limit_ms: float | None
 
@@ -143,8 +149,13 @@ class FaultImpact:
 
 def _probe_reasons(probes: Probes) -> Iterator[Reason]:
     if probes.lost_unaffected:
-        what = f"{probes.lost_unaffected} probes of unaffected pairs are lost"
-        yield Verdict.FAIL, what
+        counts = f"{probes.lost_unaffected} of {probes.sent_unaffected}"
+        yield Verdict.FAIL, f"{counts} probes of unaffected pairs are lost"
+    if (skipped := max(probes.skipped, default=0.0)) > SKIPPED_ABOVE:
+        yield (
+            Verdict.WARN,
+            f"the prober came too late for {skipped:.1%} of its probes: a blackout may be hidden",
+        )
     limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
     if blackout_ms == inf:
         yield Verdict.FAIL, "a pair that has another path was not reached again"

@@ -9,7 +9,7 @@ from typing import Any
 
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode, components
-from model.job.placement import probed_pairs
+from model.job.probing import background_interval_s, probed_pairs
 from model.workload.schedule import Collective
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.common.fabrics import bench_fabric
@@ -21,7 +21,7 @@ from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
-from traffic_gen.probes.prober_process import probing
+from traffic_gen.probes.prober_process import background, probing
 from traffic_gen.workloads.collectives import build_schedule
 
 FAULTS = (
@@ -40,9 +40,12 @@ STRIDE = 7
 class Trial:
     """Figures of one trial: a failure and its end."""
 
+    complete: bool
     blackout_ms: float
     lost_unaffected: int
     probes_unaffected: int
+    affected: int
+    skipped_ticks: int
     times: FaultTimes
 
 
@@ -59,7 +62,11 @@ def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
 
 def _summary(done: Sequence[Trial]) -> dict[str, Any]:
     blackouts_ms = [trial.blackout_ms for trial in done]
+    links = [trial for trial in done if trial.affected]
     return {
+        "incomplete": sum(not trial.complete for trial in done),
+        "undetected": sum(trial.times.detected_ms is None for trial in links),
+        "skipped_ticks": sum(trial.skipped_ticks for trial in done),
         "blackout_median_ms": median(blackouts_ms),
         "blackout_worst_ms": max(blackouts_ms),
         "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
@@ -79,22 +86,27 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     prediction = fabric.predict(schedule)
     timeline = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
     affected, unaffected = probed_pairs(fabric.placement, [fault], MOST_PAIRS)
+    process_ids = fabric.bed.process_ids
+    cadence = background(background_interval_s(fabric.placement, unaffected))
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(fabric.bed.process_ids, (*affected, *unaffected), Path(folder)) as probes,
+        probing(process_ids, affected, Path(folder) / "affected") as probes,
+        probing(process_ids, unaffected, Path(folder) / "unaffected", cadence) as others,
     ):
-        list(fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline))
+        (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline)
         timeline.finish()
         wait_until_converged(fabric.bed.journal, frozenset())
-        records = probes.stop()
+        records, rest = probes.stop(), others.stop()
     (broken,) = timeline.records
-    blackout = longest(records[: len(affected)], broken.begun_ns)
-    rest = records[len(affected) :]
+    blackout = longest(records, broken.begun_ns)
     events = read_journal(fabric.bed.journal)
     return Trial(
+        complete=repeat.complete,
         blackout_ms=blackout.duration_ms if blackout else 0.0,
         lost_unaffected=lost(rest, ALWAYS_NS),
         probes_unaffected=sum(len(record.sent_ns) for record in rest),
+        affected=len(affected),
+        skipped_ticks=probes.ticks.skipped + others.ticks.skipped,
         times=fault_times(broken, timeline.started_ns, events),
     )
 

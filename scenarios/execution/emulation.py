@@ -4,7 +4,7 @@ This is the heart of a run. It stores nothing and prints nothing: it yields the 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import median
 from linux.run_lock import RunLock, run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.job.placement import Placement, job_placement
+from model.job.placement import Pair, Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
@@ -31,6 +31,14 @@ PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
 
 
+@dataclass(frozen=True)
+class Background:
+    """Pairs that are probed all the time meanwhile, each once in `interval_s`."""
+
+    pairs: Sequence[Pair]
+    interval_s: float
+
+
 @dataclass
 class Experiment:
     """A fabric that is up, with connected agents."""
@@ -41,6 +49,7 @@ class Experiment:
     agents: AgentClient
     up_s: float
     placement: Placement
+    background: Background | None = None
 
     def rearrange(self, placement: Placement) -> None:
         """Close all connections and place the job."""

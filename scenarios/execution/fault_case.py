@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Health
 from model.faults import Fault, FaultMode, health_under
-from model.job.placement import Placement, probed_pairs
+from model.job.placement import Placement
+from model.job.probing import background_interval_s, probed_pairs
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import FaultRecord, Repeat
 from model.prediction.fluid import Prediction, predict_through
@@ -24,7 +25,7 @@ from scenarios.execution.convergence import (
     has_detected,
     wait_until_converged,
 )
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.emulation import Background, Experiment
 from scenarios.execution.fault_timeline import FaultTimeline, break_component, moment_s
 from scenarios.execution.observer import Observer, observing
 from scenarios.planning.schedules import case_schedule
@@ -33,8 +34,8 @@ from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
-from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, longest, lost
-from traffic_gen.probes.prober_process import probing
+from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, Ticks, longest, lost
+from traffic_gen.probes.prober_process import background, probing
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class FaultedExecution:
     aborted_ns: int
     records: tuple[FaultRecord, ...]
     affected: Sequence[PairRecord]
-    unaffected: Sequence[PairRecord]
+    ticks: Ticks
     fidelity: Fidelity
 
     @property
@@ -72,8 +73,24 @@ class FaultCase:
         self.injector = FaultInjector(fabric.bed)
         self.schedule = case_schedule(case, fabric.topology.spec)
         self.home = fabric.placement
+        self.affected, self.unaffected = probed_pairs(
+            self.home, self.faults, self.scenario.probed_pairs, self._later()
+        )
 
     def execute(self) -> FaultImpact:
+        """Run all phases, while all unaffected pairs are probed."""
+        interval_s = background_interval_s(self.home, self.unaffected)
+        place = self.measuring.folder.folder_of(f"{self.case.name}/struck") / "unaffected"
+        self.fabric.background = Background(self.unaffected, interval_s)
+        process_ids = self.fabric.bed.process_ids
+        with probing(process_ids, self.unaffected, place, background(interval_s)) as probes:
+            phases = self._phases()
+            records = probes.stop()
+        return self._failure(*phases, records, probes.ticks)
+
+    def _phases(
+        self,
+    ) -> tuple[CaseResult, FaultedExecution, CaseResult | None, CaseResult | None]:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
             baseline = self._measure("healthy", self.scenario.warmup)
@@ -85,7 +102,7 @@ class FaultCase:
             undos.callback(timeline.undo)
             during = self._during_fault(timeline, prediction)
             degraded = self._degraded(during, undos)
-        return self._failure(baseline, during, degraded, self._recovered())
+        return baseline, during, degraded, self._recovered()
 
     def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
         name = f"{self.case.name}/{phase}"
@@ -112,12 +129,11 @@ class FaultCase:
 
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
-        affected, unaffected = probed_pairs(self.home, self.faults, self.scenario.probed_pairs)
         self.measuring.listener.step(name)
         place = folder.folder_of(name)
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
-            probing(self.fabric.bed.process_ids, (*affected, *unaffected), place) as probes,
+            probing(self.fabric.bed.process_ids, self.affected, place) as probes,
             observing(self.fabric, place) as observer,
         ):
             self._run(executions, prediction, observer, timeline)
@@ -136,8 +152,8 @@ class FaultCase:
             executions=tuple(executions),
             aborted_ns=aborted_ns,
             records=timeline.records,
-            affected=records[: len(affected)],
-            unaffected=records[len(affected) :],
+            affected=records,
+            ticks=probes.ticks,
             fidelity=fidelity_during_fault(
                 observer.observations(executions), payload_reasons(self.schedule, executions)
             ),
@@ -175,13 +191,15 @@ class FaultCase:
 
     def _recover(self) -> None:
         """Do what the job does after an abort: take its new places, through the optical switch."""
-        placement = placement_after(
-            self.home, self.faults[0], self.job.strategy, self.job.group_size
-        )
+        placement = self._later()
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
             set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
         self._converge(placement, reached=REROUTED)
+
+    def _later(self) -> Placement:
+        """Where the job goes on after an abort."""
+        return placement_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
 
     # Phases degraded and recovered
 
@@ -259,6 +277,8 @@ class FaultCase:
         during: FaultedExecution,
         degraded: CaseResult | None,
         recovered: CaseResult | None,
+        unaffected: Sequence[PairRecord],
+        ticks: Ticks,
     ) -> FaultImpact:
         events = read_journal(self.fabric.bed.journal)
         first_ns = min(record.begun_ns for record in during.records)
@@ -283,8 +303,10 @@ class FaultCase:
             recovered=recovered,
             probes=Probes(
                 affected_pairs=len(during.affected),
-                unaffected_pairs=len(during.unaffected),
-                lost_unaffected=lost(during.unaffected, ALWAYS_NS),
+                unaffected_pairs=len(unaffected),
+                sent_unaffected=sum(len(record.sent_ns) for record in unaffected),
+                lost_unaffected=lost(unaffected, ALWAYS_NS),
+                skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.expect.blackout_ms,
             ),

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from model.fabric.topology import Hop
+from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.cpu_windows import Window, within
 from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
-from results.verdicts.byte_conservation import Carried
+from results.verdicts.byte_conservation import MORE_ROUNDS, PACKET_HEADER_BYTES, Carried
 from results.verdicts.machine_headroom import Observation
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.links import Counters
@@ -131,4 +132,14 @@ def carried(
         sizes[down] = new.sent_bytes - old.sent_bytes
         packets[up] = new.received_packets - old.received_packets
         packets[down] = new.sent_packets - old.sent_packets
-    return Carried(sizes, packets, seconds)
+    return Carried(sizes, packets, seconds, probed(fabric, seconds))
+
+
+def probed(fabric: Experiment, seconds: float) -> dict[Hop, float]:
+    """Bytes, without headers as TCP's, that the probes of background pairs add in `seconds`."""
+    if fabric.background is None:
+        return {}
+    rounds = seconds / fabric.background.interval_s + MORE_ROUNDS
+    crossing = pairs_by_hop(fabric.placement, fabric.background.pairs)
+    size_bytes = PROBE_BYTES - PACKET_HEADER_BYTES
+    return {hop: pairs * rounds * size_bytes for hop, pairs in crossing.items()}

@@ -277,8 +277,8 @@ class ScenarioFile(Strict):
         default=6,
         ge=1,
         strict=True,
-        description="faults: so many of the affected pairs, and of the unaffected ones, are "
-        "probed; each takes 0.5 Mbit/s of its links",
+        description="faults: so many of the affected pairs are probed at 1 kHz; each takes "
+        "1.1 Mbit/s of its links",
     )
     repeats: Annotated[int, Field(ge=1, strict=True)] | Literal["auto"] = Field(
         default=5,

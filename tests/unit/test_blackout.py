@@ -13,12 +13,19 @@ from traffic_gen.probes.blackout import (
     ALWAYS_NS,
     Blackout,
     PairRecord,
+    Ticks,
     blackouts,
     longest,
     lost,
     read_records,
 )
-from traffic_gen.probes.packet import PSN_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import (
+    DATA_CLASS_BYTES,
+    PSN_BYTES,
+    PSN_OFFSET,
+    ROCE_PORT,
+    probe_packet,
+)
 
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 INTERVAL_NS = 1_000_000
@@ -49,6 +56,12 @@ def test_a_probe_is_a_roce_packet(
     assert (read[UDP].sport, read[UDP].dport, read[UDP].chksum) == (port, ROCE_PORT, 0)
     assert read[BTH].psn == sequence % (1 << 24)
     assert read.len == len(packet) < ACKNOWLEDGEMENT_BELOW_BYTES
+
+
+def test_a_longer_probe_is_queued_with_the_data() -> None:
+    packet = probe_packet(SOURCE, DESTINATION, 50_000, size_bytes=DATA_CLASS_BYTES)
+    assert len(packet) == ACKNOWLEDGEMENT_BELOW_BYTES
+    assert packet[2:4] == len(packet).to_bytes(2, "big")
 
 
 @given(st.integers(0, (1 << 24) - 1))
@@ -142,4 +155,5 @@ def test_records_are_read_as_the_prober_writes_them(fates: list[int | None]) -> 
         "gap_ns": [INTERVAL_NS] * (len(fates) - 1),
         "delay_ns": fates,
     }
-    assert read_records(json.dumps({"pairs": [entry]})) == [record(fates)]
+    text = json.dumps({"ticks": 7, "skipped": 2, "pairs": [entry]})
+    assert read_records(text) == ([record(fates)], Ticks(7, 2))

@@ -1,6 +1,7 @@
 """Placement of jobs after a fault, and the pairs that are probed during it."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,15 @@ from model.faults import (
     health_under,
     loses_links,
 )
-from model.job.placement import Placement, job_placement, probed_pairs
+from model.job.placement import Placement, job_placement
+from model.job.probing import (
+    BACKGROUND_PER_S,
+    BACKGROUND_SHARE,
+    PROBE_BYTES,
+    background_interval_s,
+    pairs_by_hop,
+    probed_pairs,
+)
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.routing.paths import Routing
 from tests.unit.fabrics import spec
@@ -116,7 +125,35 @@ def test_probed_pairs_are_affected_and_have_another_path_or_are_unaffected(
         assert not {hop.link.name for hop in hops} & failed
     for pair in unaffected:
         assert not {hop.link.name for hop in Routing(placement.topology).path(*pair)} & failed
-    assert max(len(affected), len(unaffected)) <= 4
+    assert len(affected) <= 4
+    reachable = [pair for pair in permutations(placement.gpus, 2) if pair not in unaffected]
+    for pair in reachable:
+        assert {hop.link.name for hop in Routing(placement.topology).path(*pair)} & failed
+
+
+@KINDS
+def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKind) -> None:
+    placement = job_placement(spec(kind, 3, 3, 3))
+    pairs = list(permutations(placement.gpus, 2))
+    interval_s = background_interval_s(placement, pairs)
+    assert len(pairs) / interval_s <= BACKGROUND_PER_S
+    shares = [
+        count * PROBE_BYTES * 8 / interval_s / hop.link.rate_bps
+        for hop, count in pairs_by_hop(placement, pairs).items()
+    ]
+    assert max(shares) == pytest.approx(BACKGROUND_SHARE)
+
+
+@KINDS
+def test_pairs_whose_links_an_optical_switch_moves_are_not_unaffected(kind: FabricKind) -> None:
+    home = job_placement(replace(spec(kind, 3, 4, 3), spare_gpus=2))
+    fault = Fault(Component.GPU, FaultMode.KILL, "d0g1")
+    later = placement_after(home, fault, RecoveryStrategy.SWAP_GROUP, 2)
+    _, staying = probed_pairs(home, [fault], 4, later)
+    _, unaffected = probed_pairs(home, [fault], 4)
+    moved = {pair for pair in unaffected if pair not in staying}
+    assert moved
+    assert all(Gpu(0, 0) in pair or Gpu(0, 1) in pair for pair in moved)
 
 
 def test_a_domain_is_all_links_of_its_gpus() -> None:

@@ -22,7 +22,7 @@ DURING = DuringFault((repeat(0, 1.5),), Fidelity((), None), (TIMES,), LIMITS)
 # Aborted after 0.4 s, back 0.5 s later, for an execution that the model expects to take 2 s.
 ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9)
 RESTART = Restart(0.4, 0.9, 0.5, 2.0)
-PROBES = Probes(6, 6, 0, 14.2, 60.0)
+PROBES = Probes(6, 144, 9000, 0, (0.0, 0.002), 14.2, 60.0)
 IMPACT = FaultImpact(
     "rail-only/all-to-all/two-step",
     "rail-only",
@@ -61,7 +61,8 @@ def restarted(
         (probes(blackout_ms=None), Verdict.PASS, None),
         (probes(blackout_ms=61.0), Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
         (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
-        (probes(lost_unaffected=3), Verdict.FAIL, "3 probes of unaffected pairs"),
+        (probes(lost_unaffected=3), Verdict.FAIL, "3 of 9000 probes of unaffected"),
+        (probes(skipped=(0.0, 0.02)), Verdict.WARN, "too late for 2.0% of its probes"),
         (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
         (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),
         (restarted(2.0), Verdict.PASS, None),

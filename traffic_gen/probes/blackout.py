@@ -46,9 +46,19 @@ class Blackout:
         return math.inf if self.end_ns is None else (self.end_ns - self.begin_ns) / 1e6
 
 
-def read_records(text: str) -> list[PairRecord]:
+@dataclass(frozen=True)
+class Ticks:
+    """The ticks of a prober, and those that it skipped, as it came too late for them."""
+
+    all: int = 0
+    skipped: int = 0
+
+
+def read_records(text: str) -> tuple[list[PairRecord], Ticks]:
     """Parse a prober's records, in the format that `traffic_gen.probes.prober` describes."""
-    return [_pair_record(entry) for entry in json.loads(text)["pairs"]]
+    found = json.loads(text)
+    pairs = [_pair_record(entry) for entry in found["pairs"]]
+    return pairs, Ticks(found["ticks"], found["skipped"])
 
 
 def _pair_record(entry: Mapping[str, Any]) -> PairRecord:

@@ -7,6 +7,8 @@ volume 1, annex A17 (RoCEv2), and its section 9.2 (BTH).
 import logging
 from ipaddress import IPv4Address
 
+from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
+
 # IANA, and annex A17: the UDP destination port of RoCEv2.
 ROCE_PORT = 4791
 IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES = 20, 8, 12
@@ -16,20 +18,32 @@ PSN_OFFSET = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES - PSN_BYTES
 UD_SEND_ONLY = 0x64  # unreliable datagram: no acknowledgements
 
 
+ICRC_BYTES = 4
+SHORTEST_BYTES = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
+# The shortest IP packet that the shapers queue with the data, not with acknowledgements.
+DATA_CLASS_BYTES = ACKNOWLEDGEMENT_BELOW_BYTES
+
+
 def probe_packet(
-    source: IPv4Address, destination: IPv4Address, source_port: int, sequence: int = 0
+    source: IPv4Address,
+    destination: IPv4Address,
+    source_port: int,
+    sequence: int = 0,
+    size_bytes: int = SHORTEST_BYTES,
+    port: int = ROCE_PORT,
 ) -> bytes:
-    """Build an IPv4 packet of 44 bytes with `sequence`, modulo 2^24, as its PSN.
+    """Build an IPv4 packet to UDP `port` with `sequence`, modulo 2^24, as its PSN.
 
     A sender may write another PSN at `PSN_OFFSET`: the UDP checksum is 0 (none), as annex A17
-    advises, and no receiver checks the invariant CRC at the end. A packet this small travels in
-    the shapers' class for small packets, past queues of data. Importing scapy takes a third of a
-    second, so it is imported here, only when needed.
+    advises, and no receiver checks the invariant CRC at the end. The shortest packet travels in
+    the shapers' class for small packets, past queues of data; one of `DATA_CLASS_BYTES` waits in
+    them. Importing scapy takes a third of a second, so it is imported here, only when needed.
     """
     logging.getLogger("scapy").setLevel(logging.ERROR)
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
 
     ip = IP(src=str(source), dst=str(destination), flags="DF")
-    udp = UDP(sport=source_port, dport=ROCE_PORT, chksum=0)
-    return bytes(ip / udp / BTH(opcode=UD_SEND_ONLY, psn=sequence % (1 << 8 * PSN_BYTES)))
+    udp = UDP(sport=source_port, dport=port, chksum=0)
+    bth = BTH(opcode=UD_SEND_ONLY, psn=sequence % (1 << 8 * PSN_BYTES))
+    return bytes(ip / udp / bth / bytes(size_bytes - SHORTEST_BYTES))

@@ -2,16 +2,17 @@
 
     python -m traffic_gen.probes.prober PLAN.json RECORDS.json
 
-The plan: {"interval_ns", "pairs": [{"name", "source_pid", "destination_pid", "packet",
+The plan: {"interval_ns", "groups", "pairs": [{"name", "source_pid", "destination_pid", "packet",
 "psn_offset"}]}. A packet is a whole IPv4 packet with a UDP header, in hexadecimal; at `psn_offset`,
 within the first 16 bytes of the UDP payload, it has three bytes for the sequence number. No two
 pairs may have the same addresses and ports.
 
-When all sockets are open it writes the line "probing", and sends a probe of every pair at each tick
-of CLOCK_MONOTONIC until it gets SIGTERM. It then waits `DRAIN_S` for probes in flight and writes
-the records, all times in nanoseconds of CLOCK_MONOTONIC: {"pairs": [{"name", "first_ns": when probe
-0 was sent, "gap_ns": from each send to the next, "delay_ns": from a probe's send to its arrival,
-null if it is lost}]}. A probe that the kernel refuses to send counts as lost.
+When all sockets are open it writes the line "probing", and sends probes at each tick of
+CLOCK_MONOTONIC until it gets SIGTERM: one of every pair of a group, and of the next group at the
+next tick. It then waits `DRAIN_S` for probes in flight and writes the records, all times in
+nanoseconds of CLOCK_MONOTONIC: {"ticks", "skipped": ticks without probes, "pairs": [{"name",
+"first_ns": when probe 0 was sent, "gap_ns": from each send to the next, "delay_ns": from a probe's
+send to its arrival, null if it is lost}]}. A probe that the kernel refuses to send counts as lost.
 
 After a small delay, missed ticks are sent at once; after a large one they are skipped, as a long
 burst would lose probes without any fault. The kernel timestamps arrivals, so they are read only now
@@ -57,7 +58,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Pair:
     """A probed pair; `arrived_ns` is 0 if not arrived, and may be shorter than `sent_ns`."""
 
-    def __init__(self, entry: dict[str, Any]) -> None:
+    def __init__(self, entry: dict[str, Any], sender: socket.socket) -> None:
         self.name: str = entry["name"]
         self.packet = bytearray.fromhex(entry["packet"])
         self.psn = slice(entry["psn_offset"], entry["psn_offset"] + PSN_BYTES)
@@ -67,10 +68,7 @@ class Pair:
         # As in a sockaddr_in: the port, then the address.
         self.source = bytes(self.packet[20:22] + self.packet[12:16])
         self.sent_ns, self.arrived_ns = array.array("q"), array.array("q")
-        # One socket per pair: packets queued at a dead link do not use up another pair's buffer.
-        self.socket = _socket_in(entry["source_pid"], socket.SOCK_RAW, socket.IPPROTO_RAW)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+        self.socket = sender
 
     def extend(self) -> None:
         """Extend `arrived_ns` with zeros to the length of `sent_ns`."""
@@ -144,8 +142,11 @@ class Prober:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.interval_ns: int = plan["interval_ns"]
-        self.pairs = [Pair(entry) for entry in plan["pairs"]]
-        self.worst_late_ns = self.left_out = self.refused = 0
+        entries, count = plan["pairs"], plan["groups"]
+        self._senders: dict[tuple[int, str], socket.socket] = {}
+        self.pairs = [Pair(entry, self._sender(entry, shared=count > 1)) for entry in entries]
+        self._groups = [self.pairs[first::count] for first in range(count)]
+        self.worst_late_ns = self.ticks = self.skipped = self.refused = 0
         self._stopping = False
         self._mailbag = Mailbag()
         self._receivers: dict[tuple[int, int], Receiver] = {}
@@ -155,6 +156,19 @@ class Prober:
                 self._receivers[end] = Receiver(*end)
             self._receivers[end].pairs[pair.source] = pair
 
+    def _sender(self, entry: dict[str, Any], *, shared: bool) -> socket.socket:
+        """Return a sending socket: of the pair alone, or shared by the pairs of its source.
+
+        Packets that are queued at a dead link use up the buffer of their socket alone.
+        """
+        key = entry["source_pid"], "" if shared else entry["name"]
+        if key not in self._senders:
+            opened = _socket_in(key[0], socket.SOCK_RAW, socket.IPPROTO_RAW)
+            opened.setblocking(False)
+            opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+            self._senders[key] = opened
+        return self._senders[key]
+
     def stop(self, *_: object) -> None:
         """Stop sending; also a signal handler."""
         self._stopping = True
@@ -162,15 +176,15 @@ class Prober:
     def run(self) -> None:
         """Probe until `stop`, then receive the probes in flight."""
         due_ns = time.monotonic_ns() + self.interval_ns
-        for sequence in itertools.count():
+        for tick in itertools.count():
             early_ns = due_ns - time.monotonic_ns()
             if early_ns > 0:
                 time.sleep(early_ns / 1e9)
             if self._stopping:
                 break
             self.worst_late_ns = max(self.worst_late_ns, time.monotonic_ns() - due_ns)
-            self._send(sequence)
-            if sequence % RECEIVE_EVERY_TICKS == 0:
+            self._send(*divmod(tick, len(self._groups)))
+            if tick % RECEIVE_EVERY_TICKS == 0:
                 self._receive()
             due_ns = self._next(due_ns)
         time.sleep(DRAIN_S)
@@ -180,13 +194,14 @@ class Prober:
         """Return the next tick; skip the missed ones if they are over `MOST_TICKS_BEHIND`."""
         behind = (time.monotonic_ns() - due_ns) // self.interval_ns
         leave_out = behind if behind > MOST_TICKS_BEHIND else 0
-        self.left_out += leave_out
+        self.ticks += 1 + leave_out
+        self.skipped += leave_out
         return due_ns + (leave_out + 1) * self.interval_ns
 
-    def _send(self, sequence: int) -> None:
+    def _send(self, sequence: int, group: int) -> None:
         number = (sequence & PSN_MASK).to_bytes(PSN_BYTES, "big")
         clock_ns = time.monotonic_ns
-        for pair in self.pairs:
+        for pair in self._groups[group]:
             packet = pair.packet
             packet[pair.psn] = number
             pair.sent_ns.append(clock_ns())
@@ -250,13 +265,14 @@ def main(plan: Path, records: Path) -> None:
     prober.run()
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
-        f"worst lateness {prober.worst_late_ns / 1e6:.3f} ms, ticks left out {prober.left_out},"
+        f"worst lateness {prober.worst_late_ns / 1e6:.3f} ms, ticks skipped {prober.skipped},"
         f" sends refused {prober.refused}, processor {used.ru_utime:.3f} s user and"
         f" {used.ru_stime:.3f} s system in {time.monotonic() - begun_s:.3f} s",
         flush=True,
     )
+    ticks = {"ticks": prober.ticks, "skipped": prober.skipped}
     pairs = [pair.record() for pair in prober.pairs]
-    records.write_text(json.dumps({"pairs": pairs}, separators=(",", ":")))
+    records.write_text(json.dumps({**ticks, "pairs": pairs}, separators=(",", ":")))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Run the prober over chosen pairs of a running fabric: a thousand numbered probes a second."""
+"""Run the prober over chosen pairs of a running fabric: numbered probes in the class of data."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,15 @@ from linux.processes import last_words, running, wait_for
 from model.errors import EmulationError
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
-from traffic_gen.probes.blackout import PairRecord, read_records
-from traffic_gen.probes.packet import PSN_OFFSET, probe_packet
+from traffic_gen.probes.blackout import PairRecord, Ticks, read_records
+from traffic_gen.probes.packet import DATA_CLASS_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
 
 NAME = "the prober"
 ROOT = Path(__file__).resolve().parents[2]
-INTERVAL_NS = 1_000_000
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 60
-# RFC 6335: dynamic ports, on which no service listens. Each pair has its own.
-FIRST_SOURCE_PORT, LAST_SOURCE_PORT = 49152, 65535
+# RFC 6335: a dynamic port, on which no service listens.
+SOURCE_PORT = 49152
 
 
 class Probes:
@@ -31,28 +32,58 @@ class Probes:
         # The log's last line has the worst lateness and the processor time.
         self.process, self.log, self._records = process, log, records
         self._read: list[PairRecord] | None = None
+        self.ticks = Ticks()
 
     def end(self) -> None:
         """Stop sending; do not wait for probes in flight."""
         self.process.terminate()
 
     def stop(self) -> list[PairRecord]:
-        """Stop sending, wait for probes in flight, and return the records of all pairs."""
+        """Stop sending, wait for probes in flight, and return the records of all pairs.
+
+        From then on, `ticks` says how many ticks the prober skipped.
+        """
         if self._read is None:
             self.end()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_DEADLINE_S)
             if self.process.returncode != 0:
                 raise EmulationError(f"{NAME} did not end well:\n{last_words(self.log)}")
-            self._read = read_records(self._records.read_text())
+            self._read, self.ticks = read_records(self._records.read_text())
         return self._read
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """When a prober sends: at each tick the next of so many groups of pairs, to a UDP port.
+
+    Each pair belongs to one group. Two probers at a time need two ports.
+    """
+
+    tick_ns: int = 1_000_000
+    groups: int = 1
+    port: int = ROCE_PORT
+
+
+EVERY_MILLISECOND = Cadence()
+# A wake-up takes more processor time than a probe: with long intervals, a tick has several probes.
+BACKGROUND_TICK_NS = 5_000_000
+
+
+def background(interval_s: float) -> Cadence:
+    """Probe each pair once in an interval, and other pairs at every tick, beside another prober."""
+    groups = max(1, math.ceil(interval_s * 1e9 / BACKGROUND_TICK_NS))
+    return Cadence(BACKGROUND_TICK_NS, groups, ROCE_PORT + 1)
 
 
 @contextmanager
 def probing(
-    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], folder: Path
+    process_ids: Mapping[str, int],
+    pairs: Sequence[tuple[Gpu, Gpu]],
+    folder: Path,
+    cadence: Cadence = EVERY_MILLISECOND,
 ) -> Iterator[Probes]:
-    """Probe pairs (source, destination) until the context ends; one such context at a time.
+    """Probe pairs (source, destination) until the context ends; one such context a port.
 
     `process_ids` are those of the GPU proxies, by name. Plan, records and log are kept in `folder`.
     An exception in the context is not replaced by an error of the prober.
@@ -61,7 +92,7 @@ def probing(
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
-    plan.write_text(json.dumps(_plan(process_ids, pairs)))
+    plan.write_text(json.dumps(_plan(process_ids, pairs, cadence)))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
@@ -70,19 +101,18 @@ def probing(
         probes.stop()
 
 
-def _plan(process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]]) -> dict[str, Any]:
-    if len(pairs) > LAST_SOURCE_PORT - FIRST_SOURCE_PORT + 1:
-        raise EmulationError(f"{len(pairs)} pairs are more than there are source ports")
-    numbered = enumerate(pairs, FIRST_SOURCE_PORT)
-    entries = [_entry(process_ids, *pair, port) for port, pair in numbered]
-    return {"interval_ns": INTERVAL_NS, "pairs": entries}
+def _plan(
+    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], cadence: Cadence
+) -> dict[str, Any]:
+    entries = [_entry(process_ids, *pair, cadence.port) for pair in pairs]
+    return {"interval_ns": cadence.tick_ns, "groups": cadence.groups, "pairs": entries}
 
 
 def _entry(
     process_ids: Mapping[str, int], source: Gpu, destination: Gpu, port: int
 ) -> dict[str, Any]:
     own, target = address_of(source, destination), address_of(destination, source)
-    packet = probe_packet(own, target, port)
+    packet = probe_packet(own, target, SOURCE_PORT, size_bytes=DATA_CLASS_BYTES, port=port)
     return {
         "name": pair_name(source, destination),
         "source_pid": process_ids[source.name],

@@ -1,0 +1,69 @@
+"""The pairs of GPUs that a failure experiment probes, and how often."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+
+from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ETHERNET_HEADER_BYTES
+from model.fabric.topology import Hop, LinkKind, Topology
+from model.faults import Fault, health_under
+from model.job.placement import Pair, Placement
+from model.routing.paths import Routing
+
+# Share of the slowest link on their paths that the probes of all unaffected pairs take.
+BACKGROUND_SHARE = 0.005
+# Most probes of unaffected pairs in a second, together: each takes about 20 us of a processor.
+BACKGROUND_PER_S = 2000
+# The shortest packet that is queued with data.
+PROBE_BYTES = ACKNOWLEDGEMENT_BELOW_BYTES + ETHERNET_HEADER_BYTES
+
+
+def probed_pairs(
+    placement: Placement, faults: Iterable[Fault], most: int, later: Placement | None = None
+) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """Return affected pairs that have another path, and all unaffected pairs.
+
+    At most `most` affected pairs, evenly spread over all such pairs. A pair on links that an
+    optical switch moves, for the placement `later`, is not unaffected.
+    """
+    health = health_under(placement.topology, faults)
+    moved = _moved(placement.topology, (later or placement).topology)
+    before, after = Routing(placement.topology), Routing(placement.topology, health)
+    affected, unaffected = [], []
+    for pair in permutations(placement.gpus, 2):
+        links = {hop.link.name for hop in before.path_if_any(*pair) or ()}
+        if links & health.failed:
+            if after.path_if_any(*pair) is not None:
+                affected.append(pair)
+        elif not links & moved:
+            unaffected.append(pair)
+    return _spread(affected, most), unaffected
+
+
+def _moved(before: Topology, after: Topology) -> frozenset[str]:
+    """Names in `before` of the NIC links whose rail switch port differs in `after`."""
+    later = {link.lower: link.upper for link in after.links if link.kind is LinkKind.NIC}
+    nics = (link for link in before.links if link.kind is LinkKind.NIC)
+    return frozenset(link.name for link in nics if later[link.lower] != link.upper)
+
+
+def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
+    """Choose at most `most` pairs, evenly spaced."""
+    count = min(most, len(pairs))
+    return [pairs[place * len(pairs) // count] for place in range(count)]
+
+
+def background_interval_s(placement: Placement, pairs: Sequence[Pair]) -> float:
+    """Seconds between two probes of a pair, if all pairs together keep to their budget."""
+    crossing = pairs_by_hop(placement, pairs)
+    by_rate = (
+        count * PROBE_BYTES * 8 / (BACKGROUND_SHARE * placement.health.rate_bps(hop))
+        for hop, count in crossing.items()
+    )
+    return max(len(pairs) / BACKGROUND_PER_S, *by_rate, 0.0)
+
+
+def pairs_by_hop(placement: Placement, pairs: Iterable[Pair]) -> Counter[Hop]:
+    """Count the pairs whose path crosses each link direction, in the placement's health."""
+    routing = Routing(placement.topology, placement.health)
+    return Counter(hop for pair in pairs for hop in routing.path_if_any(*pair) or ())
