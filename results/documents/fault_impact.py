@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from results.verdicts.fault_impact import FaultImpact, Restart
+from results.verdicts.model_comparison import CaseResult
 from results.verdicts.verdict import Verdict
 
 
@@ -27,6 +28,7 @@ def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
         "faulty_s": degraded.measured.median if degraded else None,
         "modeled_faulty_s": degraded.modeled_s if degraded else None,
         "ratio": degraded.ratio if degraded else None,
+        **_replay(impact.replay),
         "after_s": recovered.measured.median if recovered else None,
         "probed_pairs": probes.affected_pairs,
         "untouched_pairs": probes.unaffected_pairs,
@@ -47,6 +49,14 @@ def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
     for phase, result in (("faulty", impact.degraded), ("after", impact.recovered)):
         if result is not None:
             yield phase, result.fidelity.plain()
+
+
+def _replay(replay: CaseResult | None) -> dict[str, Any]:
+    return {
+        "modeled_replay_s": replay.modeled_s if replay else None,
+        "replay_ratio": replay.ratio if replay else None,
+        "replay_verdict": replay.verdict.value if replay else None,
+    }
 
 
 def _restart(restart: Restart | None) -> dict[str, float | None]:
@@ -74,6 +84,7 @@ def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
         "faulty_s": None,
         "modeled_faulty_s": None,
         "ratio": None,
+        **_replay(None),
         "after_s": None,
         "probed_pairs": None,
         "untouched_pairs": None,

@@ -13,7 +13,8 @@ from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 LEGEND = (
     "Blackout: the longest of the affected pairs that have another path. Completion times in "
     "emulated seconds: before the fault, while it begins, with it, after it; modeled with it; "
-    "measured over modeled with it. Lost: probes of unaffected pairs."
+    "measured over modeled with it. Lost: probes of unaffected pairs. Replay: no prediction, but a "
+    "model that is told when the paths of that very execution changed."
 )
 COLUMNS = (
     ("blackout", 8),
@@ -31,12 +32,24 @@ def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
     """Print a row for each fabric, grouped by fault and recovery strategy, then the reasons."""
     for heading, together in groupby(rows, _heading):
         console.print(Text(heading, "bold"))
-        console.print(_table(list(together)))
+        shown = list(together)
+        console.print(_table(shown))
+        for row in shown:
+            console.print(Text.assemble(*_replay(row)), end="")
     console.print(Text(LEGEND, "dim"))
     for row in (row for row in rows if row["verdict"] != "pass"):
         for reason in row["reasons"]:
             what = f"{row['verdict']}: {_heading(row)}: {row['fabric']}: {reason}"
             console.print(Text(what, VERDICT_STYLES[row["verdict"]]))
+
+
+def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
+    """Yield a line for an execution that has no prediction, only a replay."""
+    if row["replay_ratio"] is not None:
+        yield f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
+        yield f"during / replay {row['replay_ratio']:.3f} "
+        yield styled_verdict(row["replay_verdict"])
+        yield "\n"
 
 
 def _heading(row: dict[str, Any]) -> str:

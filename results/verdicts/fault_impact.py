@@ -114,7 +114,8 @@ class Probes:
 class FaultImpact:
     """A case, the fault in it and where, what the job does about it, and the phases.
 
-    Phases that this fault does not have are `None`.
+    Phases that this fault does not have are `None`. `replay` compares the execution during the
+    fault with a model that is told when the paths of that very execution changed: not a prediction.
     """
 
     case: str
@@ -127,6 +128,7 @@ class FaultImpact:
     degraded: CaseResult | None
     recovered: CaseResult | None
     probes: Probes
+    replay: CaseResult | None = None
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -137,7 +139,8 @@ class FaultImpact:
         yield from _probe_reasons(self.probes)
         yield from _labelled("baseline", self.baseline.found)
         yield from _labelled("during fault", self.during.found)
-        for phase, result in (("degraded", self.degraded), ("recovered", self.recovered)):
+        phases = {"degraded": self.degraded, "replay": self.replay, "recovered": self.recovered}
+        for phase, result in phases.items():
             if result is not None:
                 yield from _labelled(phase, result.found)
 

@@ -62,6 +62,17 @@ class FaultedExecution:
         return (moment_ns - self.started_ns) / 1e9
 
 
+@dataclass(frozen=True)
+class Phases:
+    """What was measured in each phase; `None` for phases that these faults do not have."""
+
+    baseline: CaseResult
+    during: FaultedExecution
+    degraded: CaseResult | None
+    replay: CaseResult | None
+    recovered: CaseResult | None
+
+
 class FaultCase:
     """One case of a scenario with faults, on a fabric of its own."""
 
@@ -86,11 +97,9 @@ class FaultCase:
         with probing(process_ids, self.unaffected, place, background(interval_s)) as probes:
             phases = self._phases()
             records = probes.stop()
-        return self._failure(*phases, records, probes.ticks)
+        return self._failure(phases, records, probes.ticks)
 
-    def _phases(
-        self,
-    ) -> tuple[CaseResult, FaultedExecution, CaseResult | None, CaseResult | None]:
+    def _phases(self) -> Phases:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
             baseline = self._measure("healthy", self.scenario.warmup)
@@ -101,8 +110,10 @@ class FaultCase:
             )
             undos.callback(timeline.undo)
             during = self._during_fault(timeline, prediction)
-            degraded = self._degraded(during, undos)
-        return baseline, during, degraded, self._recovered()
+            flapping = any(fault.mode is FaultMode.FLAP for fault in self.faults)
+            degraded = None if flapping else self._degraded(undos)
+            replay = self._replay(during, undos) if flapping else None
+        return Phases(baseline, during, degraded, replay, self._recovered())
 
     def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
         name = f"{self.case.name}/{phase}"
@@ -219,9 +230,7 @@ class FaultCase:
             wait_until_converged(self.fabric.bed.journal, health.failed, reached)
         return health
 
-    def _degraded(self, during: FaultedExecution, undos: ExitStack) -> CaseResult | None:
-        if any(fault.mode is FaultMode.FLAP for fault in self.faults):
-            return self._flapping(during, undos)
+    def _degraded(self, undos: ExitStack) -> CaseResult:
         if not self._restarts:
             self._break(undos)
         return self._measure("faulty")
@@ -233,7 +242,7 @@ class FaultCase:
                 undos.callback(break_component(self.injector, self.home.topology, fault))
         self._converge(self.home)
 
-    def _flapping(self, during: FaultedExecution, undos: ExitStack) -> CaseResult:
+    def _replay(self, during: FaultedExecution, undos: ExitStack) -> CaseResult:
         """Compare the execution during the fault with a model of the confirmed fabric states."""
         epochs = epochs_of(read_journal(self.fabric.bed.journal), during.started_ns, self.home)
         latency_s = self.fabric.path_latencies_s(self.schedule)
@@ -273,13 +282,11 @@ class FaultCase:
 
     def _failure(
         self,
-        baseline: CaseResult,
-        during: FaultedExecution,
-        degraded: CaseResult | None,
-        recovered: CaseResult | None,
+        phases: Phases,
         unaffected: Sequence[PairRecord],
         ticks: Ticks,
     ) -> FaultImpact:
+        during = phases.during
         events = read_journal(self.fabric.bed.journal)
         first_ns = min(record.begun_ns for record in during.records)
         blackout = longest(during.affected, first_ns)
@@ -290,17 +297,18 @@ class FaultCase:
             fault=f"{self.faults[0].component} {self.faults[0].mode}",
             where=", ".join(fault.target for fault in self.faults),
             strategy=self.job.strategy.value,
-            baseline=baseline,
+            baseline=phases.baseline,
             during=DuringFault(
                 executions=during.executions,
                 fidelity=during.fidelity,
                 times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
                 limits=self.scenario.thresholds,
-                restart=self._restart(during, degraded),
+                restart=self._restart(during, phases.degraded),
                 check_data=self.scenario.check_data,
             ),
-            degraded=degraded,
-            recovered=recovered,
+            degraded=phases.degraded,
+            recovered=phases.recovered,
+            replay=phases.replay,
             probes=Probes(
                 affected_pairs=len(during.affected),
                 unaffected_pairs=len(unaffected),

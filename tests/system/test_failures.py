@@ -92,6 +92,10 @@ def assert_restarted(row: dict[str, Any], repeats: Path) -> None:
 def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:
     (flapping,) = experiment("nic-link-flaps", "--set", "fabric.kinds=[rail-only]")
     assert len(flapping["times"]) == 4
+    assert (flapping["ratio"], flapping["faulty_s"]) == (None, None)
+    assert flapping["replay_ratio"] == pytest.approx(
+        flapping["struck_s"] / flapping["modeled_replay_s"]
+    )
     assert all(times["ended_s"] > times["begun_s"] for times in flapping["times"])
     killed = ("--set", "fabric.kinds=[rail-only]", "--set", "workloads.0.size_scale=80")
     (controller,) = experiment("controller-killed", *killed)

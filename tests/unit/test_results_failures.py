@@ -76,6 +76,7 @@ def restarted(
         ({"degraded": result(1.03)}, Verdict.WARN, "degraded: 3.0% away from the model"),
         ({"recovered": result(1.06)}, Verdict.FAIL, "recovered: 6.0% away from the model"),
         ({"degraded": None, "recovered": None}, Verdict.PASS, None),
+        ({"degraded": None, "replay": result(1.06)}, Verdict.FAIL, "replay: 6.0% away from"),
     ],
 )
 def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) -> None:
@@ -104,6 +105,17 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
     row = lost_experiment("nic-link-down", "the controller died")
     assert list(row) == list(failure_object("nic-link-down", IMPACT))
     assert (row["verdict"], row["reasons"]) == ("fail", ["the controller died"])
+
+
+def test_a_replay_is_not_shown_as_a_prediction() -> None:
+    row = failure_object("nic-link-flaps", replace(IMPACT, degraded=None, replay=result(1.03)))
+    assert (row["ratio"], row["modeled_faulty_s"]) == (None, None)
+    assert (row["replay_ratio"], row["replay_verdict"]) == (pytest.approx(1.03), "warn")
+    text = io.StringIO()
+    print_failures([row], Console(file=text, width=80))
+    line = next(line for line in text.getvalue().splitlines() if "during / replay" in line)
+    assert line.startswith("rail-only: replay ")
+    assert line.endswith("during / replay 1.030 warn")
 
 
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
