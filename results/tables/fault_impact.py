@@ -45,7 +45,7 @@ def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
 
 def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
     """Yield a line for an execution that has no prediction, only a replay."""
-    if row["replay_ratio"] is not None:
+    if row.get("replay_ratio") is not None:  # a run of an earlier version has none
         yield f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
         yield f"during / replay {row['replay_ratio']:.3f} "
         yield styled_verdict(row["replay_verdict"])
