@@ -1,13 +1,13 @@
 """Benchmark Railbed and plain Mininet on the same fabric and load."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from linux.run_lock import run_lock
+from linux.run_lock import RunLock, run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
@@ -26,8 +26,11 @@ from scenarios.benchmarks.common.side_by_side import (
     rounds_execution,
     side_by_side,
 )
+from scenarios.execution.emulation import AGENT, PlacedJob
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.plain_mininet.agents import plain_agents
 from testbed.plain_mininet.network import PlainFabric, plain_mininet
+from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.collectives import build_schedule
 
@@ -40,6 +43,7 @@ LOADS = (
     (SIXTEEN, Collective.ALL_TO_ALL, "two-step", 24_000_000),
     (SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
 )
+AGENTS, IPERF3 = "agents", "iperf3"
 REPEATS = 5
 WARMUP = 1
 IDLE_S = 3
@@ -63,7 +67,11 @@ def mininet(_store: Path) -> Iterator[Row]:
 def compared_load(
     spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: int
 ) -> Iterator[Row]:
-    """Run a load on both testbeds, one after the other: errors and processor time."""
+    """Run a load on both testbeds, one after the other: errors and processor time.
+
+    Each testbed carries it twice: by the agents, with the fluid model's prediction, and by iperf3
+    in rounds, with the model of the rounds.
+    """
     grid = spec.domains, spec.domain_size
     schedule, share = build_schedule(collective, algorithm, *grid, size_bytes), idle_share(IDLE_S)
     names = {
@@ -71,11 +79,13 @@ def compared_load(
         "algorithm": algorithm,
         "bandwidth_scale": spec.bandwidth_scale,
     }
-    yield from side_by_side(
-        {**_row(spec), **names},
-        lambda: medians(_by_railbed(spec, schedule, share)),
-        lambda: medians(_by_mininet(spec, schedule, share)),
-    )
+    for traffic in (AGENTS, IPERF3):
+        load = spec, schedule, share, traffic
+        yield from side_by_side(
+            {**_row(spec), **names, "traffic": traffic},
+            lambda load=load: medians(_by_railbed(*load)),  # type: ignore[misc]
+            lambda load=load: medians(_by_mininet(*load)),  # type: ignore[misc]
+        )
 
 
 def compared_startups(spec: FabricSpec, trials: int) -> Iterator[Row]:
@@ -92,10 +102,10 @@ def _row(spec: FabricSpec) -> Row:
 
 
 @contextmanager
-def _plain(spec: FabricSpec) -> Iterator[PlainFabric]:
+def _plain(spec: FabricSpec) -> Iterator[tuple[PlainFabric, RunLock]]:
     topology, run_id = build_topology(spec), f"bench-{os.getpid()}-{MININET}"
     with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S) as fabric:
-        yield fabric
+        yield fabric, lock
 
 
 def _railbed_up_s(spec: FabricSpec) -> float:
@@ -112,17 +122,39 @@ def _mininet_up(spec: FabricSpec, trials: int) -> Figures:
 
 
 def _mininet_trial(spec: FabricSpec) -> PlainFabric:
-    with _plain(spec) as fabric:
+    with _plain(spec) as (fabric, _):
         return fabric
 
 
-def _by_railbed(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
+def _by_railbed(
+    spec: FabricSpec, schedule: Schedule, share: float, traffic: str
+) -> list[Execution]:
     with bench_fabric(RAILBED, spec) as fabric:
-        prediction = fabric.predict(schedule)
-        repeats = fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
-        executions = [
-            _execution(repeats, prediction.completion_s, share) for _ in range(WARMUP + REPEATS)
-        ]
+        if traffic == AGENTS:
+            return _by_agents(fabric, schedule, share)
+        process_ids = [fabric.bed.process_ids[gpu.name] for gpu in fabric.topology.gpus]
+        return _by_iperf3(process_ids, spec, schedule, share)
+
+
+def _by_mininet(
+    spec: FabricSpec, schedule: Schedule, share: float, traffic: str
+) -> list[Execution]:
+    with _plain(spec) as (fabric, lock):
+        if traffic == IPERF3:
+            return _by_iperf3(fabric.process_ids, spec, schedule, share)
+        with (
+            plain_agents(fabric.process_ids, AGENT, lock) as sockets,
+            agent_client(sockets, lambda: None) as agents,
+        ):
+            return _by_agents(PlacedJob(agents, job_placement(spec)), schedule, share)
+
+
+def _by_agents(job: PlacedJob, schedule: Schedule, share: float) -> list[Execution]:
+    prediction = job.predict(schedule)
+    repeats = job.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
+    executions = [
+        _execution(repeats, prediction.completion_s, share) for _ in range(WARMUP + REPEATS)
+    ]
     return executions[WARMUP:]
 
 
@@ -134,16 +166,15 @@ def _execution(repeats: Iterator[Repeat], modeled_s: float, share: float) -> Exe
     return Execution(repeat.completion_s, modeled_s, payload_bytes, meter.cpu_s)
 
 
-def _by_mininet(spec: FabricSpec, schedule: Schedule, share: float) -> list[Execution]:
-    with _plain(spec) as fabric:
-        hosts = Hosts(fabric.process_ids, job_placement(spec).addresses())
-        executions = [
-            _plain_execution(hosts, spec, schedule, share) for _ in range(WARMUP + REPEATS)
-        ]
+def _by_iperf3(
+    process_ids: Sequence[int], spec: FabricSpec, schedule: Schedule, share: float
+) -> list[Execution]:
+    hosts = Hosts(process_ids, job_placement(spec).addresses())
+    executions = [_rounds(hosts, spec, schedule, share) for _ in range(WARMUP + REPEATS)]
     return executions[WARMUP:]
 
 
-def _plain_execution(hosts: Hosts, spec: FabricSpec, schedule: Schedule, share: float) -> Execution:
+def _rounds(hosts: Hosts, spec: FabricSpec, schedule: Schedule, share: float) -> Execution:
     """Send the schedule's bytes of each pair, round by round, as a script around iperf3 does."""
     sizes, meter = bytes_by_pair(schedule), CpuMeter(share)
     flows = [

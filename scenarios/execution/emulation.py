@@ -40,16 +40,11 @@ class Background:
 
 
 @dataclass
-class Experiment:
-    """A fabric that is up, with connected agents."""
+class PlacedJob:
+    """Connected agents, and a job that is placed on them."""
 
-    lock: RunLock
-    topology: Topology
-    bed: Testbed
     agents: AgentClient
-    up_s: float
     placement: Placement
-    background: Background | None = None
 
     def rearrange(self, placement: Placement) -> None:
         """Close all connections and place the job."""
@@ -101,6 +96,17 @@ class Experiment:
             yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
 
 
+@dataclass
+class Experiment(PlacedJob):
+    """A fabric that is up, with a placed job."""
+
+    lock: RunLock
+    topology: Topology
+    bed: Testbed
+    up_s: float
+    background: Background | None = None
+
+
 @contextmanager
 def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Experiment]:
     """Bring a fabric up, in a run with this id, and connect to its agents."""
@@ -111,6 +117,6 @@ def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Exper
             up_s = time.monotonic() - begun_s
             sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
             with agent_client(sockets, bed.watch.check) as agents:
-                fabric = Experiment(lock, topology, bed, agents, up_s, job_placement(spec))
+                fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
                 fabric.rearrange(fabric.placement)
                 yield fabric

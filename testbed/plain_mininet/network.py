@@ -1,8 +1,9 @@
 """A rail-only fabric as a user of plain Mininet writes it, to compare Railbed with.
 
-Nothing of Railbed's own makes it faster or slower: Mininet's hosts with a shell each, `OVSSwitch`
-in user space for all switches, `TCLink` with the same rates, a learning controller, addresses and
-static routes by commands. Everything is in an unnamed network namespace and goes with it.
+Mininet's hosts with a shell each, `OVSSwitch` in user space for rail switches and `LinuxBridge` for
+HB switches, `TCLink` with the same rates, a learning controller, addresses and static routes by
+commands. TCP has the settings that it has in Railbed's GPU proxies. Everything is in an unnamed
+network namespace and goes with it.
 """
 
 import logging
@@ -17,6 +18,7 @@ from mininet.link import TCLink
 from mininet.log import lg
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch, RemoteController
+from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 from pyroute2 import IPRoute
 
@@ -26,6 +28,7 @@ from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from testbed.nodes.gpu_proxies import SYSCTLS
 from testbed.plain_mininet.services import (
     LOOPBACK,
     OPENFLOW_PORT,
@@ -52,6 +55,18 @@ class PlainFabric:
     up_s: float
 
 
+class KernelBridge(LinuxBridge):  # type: ignore[misc]
+    """Mininet's `LinuxBridge`, made by `ip`: Debian's mininet does not bring `brctl`."""
+
+    def start(self, _controllers: list[Any]) -> None:
+        """Make the bridge with its ports; called by Mininet."""
+        self.cmd(f"ip link add {self.name} type bridge")
+        for interface in self.intfList():
+            if self.name in interface.name:
+                self.cmd(f"ip link set {interface} master {self.name}")
+        self.cmd(f"ip link set {self.name} up")
+
+
 class PlainTopo(Topo):  # type: ignore[misc]
     """Hosts, switches and shaped links of a fabric.
 
@@ -63,9 +78,10 @@ class PlainTopo(Topo):  # type: ignore[misc]
         """Add the nodes and links; Mininet calls this with the constructor's arguments."""
         for gpu in topology.gpus:
             self.addHost(gpu.name, ip=None)
-        names = (*topology.hb_switches, *topology.openflow_switches)
+        for name in topology.hb_switches:
+            self.addSwitch(name, cls=KernelBridge, dpid="0")
         switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13"}
-        for number, name in enumerate(names, start=1):
+        for number, name in enumerate(topology.openflow_switches, start=1):
             self.addSwitch(name, dpid=f"{number:016x}", **switch)
         for link in topology.links:
             address = _address(link, topology.gpu_by_name[link.lower.node])
@@ -149,6 +165,7 @@ def _start(network: Mininet, topology: Topology) -> None:
         network.build()
         network.addController(RemoteController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
         for gpu in topology.gpus:
+            _set_tcp(network[gpu.name])
             _add_routes(network[gpu.name], gpu, topology)
         network.start()
     except SystemExit as error:
@@ -157,7 +174,7 @@ def _start(network: Mininet, topology: Topology) -> None:
 
 def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
     """Wait until Mininet sees all switches connected; return when they were, in monotonic s."""
-    switches = len(network.switches)
+    switches = sum(isinstance(switch, OVSSwitch) for switch in network.switches)
     wait_for(
         lambda: controller.switches() >= switches,
         f"plain Mininet: its {switches} switches are connected",
@@ -170,6 +187,13 @@ def _wait_until_connected(network: Mininet, controller: LearningController) -> f
             f"the controller's last words:\n{last_words(controller.log)}"
         )
     return connected_s
+
+
+def _set_tcp(host: Host) -> None:
+    """Give a host's TCP the settings of a GPU proxy."""
+    for name, value in SYSCTLS.items():
+        if name.startswith("net.ipv4.tcp_"):
+            host.cmd(f"sysctl -w {name}={value}")
 
 
 def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:

@@ -12,11 +12,16 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
+from model.workload.schedule import Collective
+from scenarios.execution.emulation import AGENT, PlacedJob
 from testbed.host.cleanup import clean
+from testbed.plain_mininet.agents import plain_agents
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
+from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, carry
+from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [
     pytest.mark.integration,
@@ -59,6 +64,20 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
     assert [flow.pair for flow in flows] == [(0, 2), (2, 0)]
     assert all(flow.sent_bytes >= 1_000_000 and flow.received_bytes > 0 for flow in flows)
     assert dict(os.environ) == variables
+
+
+def test_agents_carry_a_schedule_over_it() -> None:
+    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 40_000)
+    with (
+        run_lock(run_id("agents")) as lock,
+        plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
+        plain_agents(fabric.process_ids, AGENT, lock) as sockets,
+        agent_client(sockets, lambda: None) as agents,
+    ):
+        job = PlacedJob(agents, job_placement(SPEC))
+        (repeat,) = job.repeats(schedule, job.predict(schedule), 1, check_data=True)
+    assert repeat.complete
+    assert not repeat.errors
 
 
 def test_one_that_is_not_up_by_the_deadline_is_an_error_and_leaves_nothing() -> None:
