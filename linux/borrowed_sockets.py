@@ -13,10 +13,10 @@ CLOSED_TOGETHER = 32
 
 @contextmanager
 def closing_together(process_id: int) -> Iterator[None]:
-    """Close the sockets of a process that ends within the context, many at a time.
+    """Close here, many at a time, the sockets that a process closes or leaves within the context.
 
-    The kernel takes 10 to 20 ms for each packet socket (packet_release waits for synchronize_net),
-    and would close them one after the other.
+    The kernel takes 10 to 20 ms for each packet socket (packet_release waits for synchronize_net).
+    It would close them one after the other, and a process that closes one would wait meanwhile.
     """
     borrowed: list[int] = []
     with suppress(ProcessLookupError):  # it may have ended before

@@ -278,7 +278,7 @@ class ScenarioFile(Strict):
         ge=1,
         strict=True,
         description="faults: so many of the affected pairs are probed at 1 kHz; each takes "
-        "1.1 Mbit/s of its links",
+        "0.5 Mbit/s of its links",
     )
     repeats: Annotated[int, Field(ge=1, strict=True)] | Literal["auto"] = Field(
         default=5,

@@ -115,12 +115,14 @@ class OpenVSwitch:
 
     def remove_bridge(self, name: str) -> None:
         """Delete a bridge with its rules and its connection; its ports' interfaces stay."""
-        self.command("--if-exists", "del-br", name)
+        with closing_together(self.process_id):  # all other switches would stop for 0.1 s
+            self.command("--if-exists", "del-br", name)
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
         """Remove interfaces from their bridges; add ports: (bridge, port number, interface)."""
         words = [word for interface in removed for word in ("--", "del-port", interface)]
-        self.command(*words[1:])
+        with closing_together(self.process_id):  # all other switches would stop for 0.1 s
+            self.command(*words[1:])
         words = [word for port in added for word in self._port_words(*port)]
         self.command(*words[1:])
 

@@ -6,13 +6,14 @@ How controller and hosts react to a fault does not matter here.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Link, LinkKind
+from model.fabric.topology import Gpu, Link, LinkKind
 from model.faults import FaultMode
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector, missing_for
@@ -21,6 +22,8 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import carrier, carriers, datagram_arrives, works
 from tests.machine import untouched, wait_until
+from traffic_gen.probes.blackout import ALWAYS_NS, lost
+from traffic_gen.probes.prober_process import probing
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +55,19 @@ def faults(fabric: Experiment) -> Iterator[FaultInjector]:
 
 def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
     return next(link for link in fabric.topology.links if link.kind is kind)
+
+
+def test_other_switches_go_on_while_one_is_killed(
+    fabric: Experiment, faults: FaultInjector, tmp_path: Path
+) -> None:
+    """All switches are one process, which must not wait for the sockets of the lost ports."""
+    pairs = [(Gpu(0, 1), Gpu(1, 1)), (Gpu(1, 1), Gpu(0, 1))]
+    with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
+        undo = faults.break_switch("rail0", FaultMode.KILL)
+        records = probes.stop()
+    undo()
+    assert min(len(record.sent_ns) for record in records) > 0
+    assert lost(records, ALWAYS_NS) == 0
 
 
 @UNTOUCHED

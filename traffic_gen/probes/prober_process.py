@@ -1,4 +1,4 @@
-"""Run the prober over chosen pairs of a running fabric: numbered probes in the class of data."""
+"""Run the prober over chosen pairs of a running fabric: numbered probes, short or as data."""
 
 import json
 import math
@@ -15,7 +15,13 @@ from model.errors import EmulationError
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, Ticks, read_records
-from traffic_gen.probes.packet import DATA_CLASS_BYTES, PSN_OFFSET, ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import (
+    DATA_CLASS_BYTES,
+    PSN_OFFSET,
+    ROCE_PORT,
+    SHORTEST_BYTES,
+    probe_packet,
+)
 
 NAME = "the prober"
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,25 +61,30 @@ class Probes:
 
 @dataclass(frozen=True)
 class Cadence:
-    """When a prober sends: at each tick the next of so many groups of pairs, to a UDP port.
+    """What a prober sends at each tick: probes of the next of so many groups of pairs.
 
-    Each pair belongs to one group. Two probers at a time need two ports.
+    Each pair belongs to one group. Two probers at a time need two UDP ports.
     """
 
     tick_ns: int = 1_000_000
     groups: int = 1
+    size_bytes: int = SHORTEST_BYTES
     port: int = ROCE_PORT
 
 
+# Short probes pass queues of data: they tell when a path works again, not how long its queue is.
 EVERY_MILLISECOND = Cadence()
 # A wake-up takes more processor time than a probe: with long intervals, a tick has several probes.
 BACKGROUND_TICK_NS = 5_000_000
 
 
 def background(interval_s: float) -> Cadence:
-    """Probe each pair once in an interval, and other pairs at every tick, beside another prober."""
+    """Probe each pair once in an interval, and other pairs at every tick, beside another prober.
+
+    These probes wait in queues of data, and are lost where data is.
+    """
     groups = max(1, math.ceil(interval_s * 1e9 / BACKGROUND_TICK_NS))
-    return Cadence(BACKGROUND_TICK_NS, groups, ROCE_PORT + 1)
+    return Cadence(BACKGROUND_TICK_NS, groups, DATA_CLASS_BYTES, ROCE_PORT + 1)
 
 
 @contextmanager
@@ -104,15 +115,16 @@ def probing(
 def _plan(
     process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], cadence: Cadence
 ) -> dict[str, Any]:
-    entries = [_entry(process_ids, *pair, cadence.port) for pair in pairs]
+    entries = [_entry(process_ids, *pair, cadence) for pair in pairs]
     return {"interval_ns": cadence.tick_ns, "groups": cadence.groups, "pairs": entries}
 
 
 def _entry(
-    process_ids: Mapping[str, int], source: Gpu, destination: Gpu, port: int
+    process_ids: Mapping[str, int], source: Gpu, destination: Gpu, cadence: Cadence
 ) -> dict[str, Any]:
     own, target = address_of(source, destination), address_of(destination, source)
-    packet = probe_packet(own, target, SOURCE_PORT, size_bytes=DATA_CLASS_BYTES, port=port)
+    size_bytes, port = cadence.size_bytes, cadence.port
+    packet = probe_packet(own, target, SOURCE_PORT, size_bytes=size_bytes, port=port)
     return {
         "name": pair_name(source, destination),
         "source_pid": process_ids[source.name],
