@@ -9,6 +9,7 @@ the real clock, nodes on one machine disturb each other: the expectations are wi
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,12 +28,13 @@ COMMAND = (sys.executable, "-P", "-m", "scenarios", "sweep")
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[tuple[Any, list[Any]]]:
-    """A cluster with a head and some nodes of one core."""
+def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
+    """A cluster with a head and some nodes of one core, which keep their files in a folder."""
     sys.path.append(str(RAY))
+    os.environ["PYTHONPATH"] = str(RAY)  # for Ray's own processes
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "include_dashboard": False}
+    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": str(folder)}
     found = Cluster(initialize_head=True, head_node_args=head)
     try:
         yield found, [found.add_node(num_cpus=1) for _ in range(nodes)]
@@ -72,8 +74,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clock", default="real", choices=("real", "virtual"))
     clock = parser.parse_args().clock
-    with TemporaryDirectory() as folder, cluster(NODES) as (found, nodes):
-        with sweep(Path(folder), found.address, clock) as process:
+    with (
+        TemporaryDirectory() as name,
+        cluster(NODES, Path(name, "ray")) as (found, nodes),
+    ):
+        with sweep(Path(name), found.address, clock) as process:
             wait_until(lambda: runs_under_way() == NODES, "each node has a run", 300)
             print(f"{NODES} nodes have a run each; one node is killed", file=sys.stderr)
             found.remove_node(nodes[0], allow_graceful=False)
