@@ -83,8 +83,8 @@ def main() -> None:
             print(f"{NODES} nodes have a run each; one node is killed", file=sys.stderr)
             found.remove_node(nodes[0], allow_graceful=False)
             said, _ = process.communicate()
+        assert process.returncode in (0, 1), f"exit code {process.returncode}: {said[:600]}"
         result = json.loads(said)
-        assert process.returncode in (0, 1), process.returncode
         assert [bool(point["cases"]) for point in result["points"]] == [True] * POINTS
         print(f"All {POINTS} points have results; {result['verdict']}.")
 

@@ -166,10 +166,12 @@ class RayExecutor:
             )
 
     def _take_down(self, tasks: list[Any]) -> None:
+        """End what is under way, and the connection to the cluster."""
         for task in tasks:
             self._ray.cancel(task)
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
+        self._ray.shutdown()
 
 
 def _taken_from(lost: list[Order]) -> Iterator[Order]:

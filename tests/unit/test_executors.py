@@ -145,6 +145,9 @@ class FakeRay:
         self.done.append(task)
         return {"exit_code": 0, "log": f"{machine}\n", "runs": packed()}
 
+    def shutdown(self) -> None:
+        self.machines.clear()
+
     def cancel(self, task: Any) -> None:
         self.cancelled.append(task)
 
