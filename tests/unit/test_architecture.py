@@ -21,7 +21,7 @@ LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
 PARTS = {
     "model": "errors sweep fabric routing faults workload measurement job prediction "
     "network_cost training",
-    "testbed": "virtual_machine noise plain_mininet nodes fabric testbed faults instruments host",
+    "testbed": "virtual_machine noise nodes plain_mininet fabric testbed faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads agents probes iperf3",
