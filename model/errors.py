@@ -11,6 +11,10 @@ RailbedError
 
 from dataclasses import dataclass
 
+# Of each part of a problem.
+MOST_CHARACTERS = 1000
+MOST_PROBLEMS = 100
+
 
 class RailbedError(Exception):
     """Anything that Railbed reports to its user in a sentence."""
@@ -27,8 +31,16 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.where}: {self.what}{hint}"
+        hint = f" ({shortened(self.hint)})" if self.hint else ""
+        return f"{shortened(self.where)}: {shortened(self.what)}{hint}"
+
+
+def shortened(text: str) -> str:
+    """Return a text for a message: of a long one, the beginning and the end."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    part = MOST_CHARACTERS // 2
+    return f"{text[:part]} … {len(text) - 2 * part} more characters … {text[-part:]}"
 
 
 class InputError(RailbedError):
@@ -38,7 +50,10 @@ class InputError(RailbedError):
 
     def __init__(self, *problems: Problem) -> None:
         self.problems = problems
-        super().__init__("\n".join(str(problem) for problem in problems))
+        lines = [str(problem) for problem in problems[:MOST_PROBLEMS]]
+        if len(problems) > MOST_PROBLEMS:
+            lines.append(f"and {len(problems) - MOST_PROBLEMS} problems more")
+        super().__init__("\n".join(lines))
 
 
 class NotReady(RailbedError):

@@ -21,7 +21,8 @@ from scenarios.spec.issues import Issue, Place
 from scenarios.spec.old_keys import current, rename_old_keys
 from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.yaml_files import FileKind, Source, parse, plain, problems_of, read, value_of
+from scenarios.spec.yaml_files import FileKind, Source, parse, problems_of, read
+from scenarios.spec.yaml_text import MOST_LEVELS, plain, value_of
 
 SCENARIO = FileKind(
     "scenario",
@@ -94,7 +95,10 @@ def _override(document: CommentedMap, override: str) -> Place:
     keys, equals, value = override.partition("=")
     if not equals or not keys:
         raise ValueError("must be key=value, such as fabric.domains=8")
-    place = current(tuple(int(key) if key.isdecimal() else key for key in keys.split(".")))
+    parts = keys.split(".")
+    if len(parts) > MOST_LEVELS:
+        raise ValueError(f"has {len(parts)} keys, one in the other, of at most {MOST_LEVELS}")
+    place = current(tuple(int(key) if key.isdecimal() else key for key in parts))
     node: Any = document
     made = len(place)
     for depth, part in enumerate(place[:-1], start=1):

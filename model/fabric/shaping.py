@@ -26,6 +26,8 @@ SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
 # A full packet takes 24 ms at this rate; at lower rates, packets are not small against a step.
 MIN_RATE_BPS = 500_000
+# No link of a platform is as fast; far beyond it, arithmetic overflows.
+MAX_RATE_BPS = 10_000_000_000_000
 # Link probes must arrive before the next one leaves; random loss must not drop three in a row.
 MOST_DELAY_S, MOST_LOSS = 0.01, 0.02
 

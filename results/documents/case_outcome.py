@@ -1,14 +1,18 @@
 """The outcome of each case of a stored run, with and without faults, in one form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from pydantic.dataclasses import dataclass
+
+from results.verdicts.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class CaseOutcome:
     """A case of a run. Times are emulated seconds; `values` has one for each repeat, if stored.
 
+    The fields' types are checked, as they come from a file.
     With a fault, times are of the degraded phase, or else of the execution during the fault.
     """
 
@@ -18,7 +22,7 @@ class CaseOutcome:
     values: tuple[float, ...]
     modeled_s: float | None
     ratio: float | None
-    verdict: str
+    verdict: Verdict
     reasons: tuple[str, ...]
 
 

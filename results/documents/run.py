@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from results.documents.fault_impact import failure_object
+from results.store.runs import SCHEMA
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult, slowdowns
 from results.verdicts.verdict import Verdict, worst
-
-SCHEMA = "railbed.run/1"
 
 
 def run_object(

@@ -1,11 +1,12 @@
 """The results of a sweep as a JSON object: the schema `railbed.sweep/1`."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from model.errors import InputError
 from model.sweep import Point
 from results.documents.case_outcome import CaseOutcome, outcomes
+from results.store.records import reading
 from results.store.sweeps import SweepFolder
 from results.verdicts.verdict import Verdict, worst
 
@@ -39,21 +40,29 @@ def sweep_object(folder: SweepFolder) -> dict[str, Any]:
 
 def _point_object(folder: SweepFolder, point: Point) -> dict[str, Any]:
     """Return the object of a point; a point without a result fails, with the cause."""
-    outcome = folder.outcome(point)
     facts: dict[str, Any] = {
         "point": point.number,
         "parameters": {setting.key: setting.value for setting in point.settings},
         "scenario_file": str(folder.scenario(point)),
     }
+    try:
+        return {**LOST, **facts, **_ended(folder, point)}
+    except InputError as error:
+        return {**LOST, **facts, "cause": str(error)}
+
+
+def _ended(folder: SweepFolder, point: Point) -> dict[str, Any]:
+    """Return how a point ended; raise `InputError` if its records are damaged."""
+    outcome, result = folder.outcome(point), folder.result(point)
     if outcome is None:
-        return {**LOST, **facts, "cause": "it was not run"}
-    facts |= {"exit_code": outcome.exit_code, "took_s": outcome.took_s}
-    folder_name = None if outcome.run is None else str(outcome.run)
-    if outcome.result is None:
-        return {**LOST, **facts, "cause": outcome.cause, "folder": folder_name}
-    result = json.loads(outcome.result.read_text())
-    kept = {key: result[key] for key in ("run_id", "verdict", "cases", "failures")}
-    return {**facts, **kept, "cause": _reasons(result), "folder": folder_name}
+        return {"cause": "it was not run"}
+    run = None if outcome.run is None else str(outcome.run)
+    facts = {"exit_code": outcome.exit_code, "took_s": outcome.took_s, "folder": run}
+    if result is None:
+        return {**facts, "cause": outcome.cause}
+    with reading(folder.point_folder(point)):
+        kept = {key: result[key] for key in ("run_id", "verdict", "cases", "failures")}
+        return {**facts, **kept, "cause": _reasons(result)}
 
 
 def _reasons(result: Mapping[str, Any]) -> str:

@@ -5,25 +5,34 @@
     RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
         vitals.csv  waits.csv  pauses.csv
 
-`state.json` says `running`, `complete` or `incomplete` with the cause; `result.json` exists once
-the run is complete. Runs of a sweep's points are in the sweep's folder (`results/store/sweeps.py`).
+`state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
+store; `result.json` exists once the run is complete. Runs of a sweep's points are in the sweep's
+folder (`results/store/sweeps.py`).
 """
 
 import csv
-import json
+import os
+import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from linux.files import give, make_folder, sync
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
+from results.store.records import read_json, reading, write_json, write_record
 
 DEFAULT_STORE = Path("runs")
+SWEEPS = "sweeps"
+SCHEMA = "railbed.run/1"
+# The ids that `new_run_id` gives.
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
 def new_run_id(scenario: str) -> str:
@@ -32,32 +41,36 @@ def new_run_id(scenario: str) -> str:
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
 
 
-def write_json(place: Path, content: Any) -> None:
-    """Write a JSON file atomically, by renaming a draft."""
-    place.parent.mkdir(exist_ok=True, parents=True)
-    draft = place.with_suffix(".draft")
-    draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    draft.rename(place)
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of a run that is being written."""
 
     path: Path
+    number: int
 
     @classmethod
     def create(cls, store: Path, run_id: str, scenario: str, environment: Any) -> "RunFolder":
-        """Create the folder with scenario and environment; mark the run `running`."""
-        folder = cls(store.resolve() / run_id)
-        folder.path.mkdir(parents=True)
-        (folder.path / "scenario.yaml").write_text(scenario)
-        folder._write("environment.json", environment)
-        folder._write("state.json", {"state": "running"})
+        """Create the folder with scenario and environment; mark the run `running`.
+
+        Raises `InputError` if the store cannot be written.
+        """
+        place = store.resolve() / run_id
+        try:
+            folder = cls(place, next_number(store.resolve()))
+            make_folder(place)
+            folder.keep("scenario.yaml", scenario)
+            folder._write("environment.json", environment)
+            folder._mark("running")
+        except OSError as error:
+            what = f"no run can be kept there: {error.strerror}"
+            raise InputError(Problem(str(store), what, "name another --store")) from None
         return folder
 
     def _write(self, name: str, content: Any) -> None:
         write_json(self.path / name, content)
+
+    def _mark(self, state: str, **more: str) -> None:
+        self._write("state.json", {"state": state, "number": self.number, **more})
 
     def begin_case(self, case: str, topology: Topology, prediction: Prediction) -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
@@ -106,16 +119,31 @@ class RunFolder:
 
     def keep(self, name: str, text: str) -> None:
         """Write a text file to the run's folder."""
-        (self.path / name).write_text(text)
+        write_record(self.path / name, text)
 
     def complete(self, result: Mapping[str, Any]) -> None:
-        """Write the result, and mark the run `complete`."""
+        """Write the result, and mark the run `complete` once all records are on the disk."""
+        sync(self.path)
         self._write("result.json", result)
-        self._write("state.json", {"state": "complete"})
+        self._mark("complete")
+        give(self.path)
 
     def incomplete(self, cause: str) -> None:
         """Mark the run `incomplete`, with the cause; files written so far stay."""
-        self._write("state.json", {"state": "incomplete", "cause": cause})
+        self._mark("incomplete", cause=cause)
+        give(self.path)
+
+
+def adopt(run: Path, store: Path, run_id: str) -> Path:
+    """Copy a folder of a run into a store, as its latest run; return the copy."""
+    target, number = store.resolve() / run_id, next_number(store.resolve())
+    make_folder(target.parent)
+    shutil.copytree(run, target)
+    state = target / "state.json"
+    if state.is_file():
+        write_json(state, {**read_json(state), "number": number})
+    give(target)
+    return target
 
 
 def folder_name(case: str) -> str:
@@ -124,9 +152,38 @@ def folder_name(case: str) -> str:
 
 
 def stored_runs(store: Path) -> list[Path]:
-    """Return the folders of all runs, including those of sweeps' points, oldest first."""
-    found = [*store.glob("*/state.json"), *store.glob("sweeps/*/*/*/state.json")]
-    return sorted((place.parent for place in found), key=lambda run: run.name)
+    """Return the folders of all runs, including those of sweeps' points, oldest first.
+
+    Runs are ordered by their numbers, as a clock may be set back; those of older versions have
+    none, and are ordered by their names.
+    """
+    try:
+        found = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
+        runs = [place for place in found if _is_run(place)]
+    except OSError as error:
+        raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
+    return sorted(runs, key=lambda run: (_number(run), run.name))
+
+
+def _is_run(place: Path) -> bool:
+    """Whether this is the folder of a run, even if all its records are lost."""
+    return (place / "state.json").exists() or bool(RUN_ID.fullmatch(place.name) and place.is_dir())
+
+
+def _number(run: Path) -> int:
+    """The number of a run in its store; 0 if it has none, or is damaged."""
+    try:
+        number = read_json(run / "state.json").get("number")
+    except InputError:
+        return 0
+    return number if isinstance(number, int) else 0
+
+
+def next_number(folder: Path) -> int:
+    """Return the number of the next run in a folder of runs, or in the store that it is in."""
+    is_point = folder.parent.parent.name == SWEEPS
+    runs = stored_runs(folder.parents[2] if is_point else folder)
+    return 1 + max(map(_number, runs), default=0)
 
 
 def find_run(store: Path, name: str) -> Path:
@@ -147,22 +204,27 @@ def _matching(runs: list[Path], name: str) -> list[Path]:
         return runs[-1:]
     if exact := [run for run in runs if run.name == name]:
         return exact
-    if (Path(name) / "state.json").is_file():
+    if os.path.isfile(os.path.join(name, "state.json")):
         return [Path(name)]
     return [run for run in runs if run.name.startswith(name)]
 
 
 def read_state(run: Path) -> dict[str, str]:
     """Return a run's `state` and, if it is incomplete, the `cause`."""
-    state: dict[str, str] = json.loads((run / "state.json").read_text())
-    return state
+    kept = read_json(run / "state.json")
+    with reading(run / "state.json"):
+        cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
+        return {"state": str(kept["state"]), **cause}
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """Return the JSON object of a run; raise `InputError` if the run is not complete."""
+    """Return the JSON object of a run; raise `InputError` if it is not complete, or unknown."""
     state = read_state(run)
     if state["state"] != "complete":
         cause = state.get("cause", "it is under way, or was killed")
         raise InputError(Problem(str(run), f"the run is {state['state']}: {cause}"))
-    result: dict[str, Any] = json.loads((run / "result.json").read_text())
+    result = read_json(run / "result.json")
+    if result.get("schema") != SCHEMA:
+        what = f"must have the schema {SCHEMA}, got {result.get('schema')!r}"
+        raise InputError(Problem(str(run / "result.json"), what, "another Railbed wrote it"))
     return result

@@ -10,19 +10,23 @@ interrupted. The kernel releases the lock when the process that runs the sweep e
 """
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from linux.files import give, make_folder, sync
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
-from results.store.runs import write_json
+from results.store.records import read_json, read_record, reading, write_json
+from results.store.runs import SWEEPS, read_result
+from results.store.version import program_version
 
-SWEEPS = "sweeps"
+PLAN_FILE, SCENARIO = "sweep.json", "scenario.yaml"
 # The exit codes of a run that was measured completely: all as expected, or not.
 WITH_RESULT = (0, 1)
 
@@ -40,17 +44,14 @@ class Outcome:
     cause: str = ""
 
     @property
-    def result(self) -> Path | None:
-        """The file with the point's result, of any verdict; `None` if its run ended early."""
-        if self.run is None or self.exit_code not in WITH_RESULT:
-            return None
-        place = self.run / "result.json"
-        return place if place.is_file() else None
+    def has_result(self) -> bool:
+        """Whether the point has a result, of any verdict: its run did not end early."""
+        return self.run is not None and self.exit_code in WITH_RESULT
 
     @property
     def how(self) -> str:
         """How the point ended, on one line."""
-        if self.result is None:
+        if not self.has_result:
             return f"failed after {self.took_s:.1f} s: {self.cause.partition(chr(10))[0]}"
         verdict = "failed its expectations" if self.exit_code else "done"
         return f"{verdict} after {self.took_s:.1f} s"
@@ -58,10 +59,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A sweep's folder, which contains a folder for each point."""
+    """A sweep's folder, which contains a folder for each point.
+
+    `version` is that of the program with which the sweep began.
+    """
 
     path: Path
     sweep: Sweep
+    version: str
 
     @property
     def name(self) -> str:
@@ -74,7 +79,7 @@ class SweepFolder:
 
     def scenario(self, point: Point) -> Path:
         """Return the scenario file of a point."""
-        return self.point_folder(point) / "scenario.yaml"
+        return self.point_folder(point) / SCENARIO
 
     def begin(self, point: Point) -> None:
         """Mark the point as under way."""
@@ -86,23 +91,71 @@ class SweepFolder:
         write_json(self._state(point), {**asdict(outcome), "run": run})
 
     def outcome(self, point: Point) -> Outcome | None:
-        """Return how the point ended; `None` if it is waiting, under way or was interrupted."""
-        if not self._state(point).is_file():
+        """Return how the point ended; `None` if it is waiting, under way or was interrupted.
+
+        Raises `InputError` if its record is damaged.
+        """
+        place = self._state(point)
+        if not os.path.isfile(place):
             return None
-        kept: dict[str, Any] = json.loads(self._state(point).read_text())
-        if kept["exit_code"] is None:
+        kept = read_json(place)
+        with reading(place):
+            if kept["exit_code"] is None:
+                return None
+            run = self.point_folder(point) / Path(kept["run"]).name if kept["run"] else None
+            return OUTCOME.validate_python({**kept, "run": run})
+
+    def result(self, point: Point) -> dict[str, Any] | None:
+        """Return the JSON object of a point; `None` if it has no result.
+
+        Raises `InputError` if its record or its run folder is damaged.
+        """
+        outcome = self.outcome(point)
+        if outcome is None or outcome.run is None or not outcome.has_result:
             return None
-        run = self.point_folder(point) / kept["run"] if kept["run"] else None
-        return Outcome(**{**kept, "run": run})
+        return read_result(outcome.run)
+
+    @property
+    def took_s(self) -> list[float]:
+        """Seconds that each point took that has a result."""
+        ended = filter(None, map(self._known_outcome, self.sweep.points))
+        return [outcome.took_s for outcome in ended if outcome.has_result]
+
+    def _known_outcome(self, point: Point) -> Outcome | None:
+        with suppress(InputError):
+            return self.outcome(point)
+        return None
+
+    @property
+    def damage(self) -> dict[int, str]:
+        """What is wrong with each damaged point, by their numbers."""
+        found = {}
+        for point in self.sweep.points:
+            try:
+                self.result(point)
+            except InputError as error:
+                found[point.number] = str(error)
+        return found
 
     @property
     def unfinished(self) -> tuple[Point, ...]:
         """The points without a result, in order; one that ended without a result is run again."""
-        ended = [(point, self.outcome(point)) for point in self.sweep.points]
-        return tuple(p for p, outcome in ended if outcome is None or outcome.result is None)
+        return tuple(point for point in self.sweep.points if not self._has_result(point))
+
+    def _has_result(self, point: Point) -> bool:
+        with suppress(InputError):
+            return self.result(point) is not None
+        return False
 
     def _state(self, point: Point) -> Path:
         return self.point_folder(point) / "point.json"
+
+    def require_version(self) -> None:
+        """Raise `InputError` unless the program is the one with which the sweep began."""
+        if self.version != (now := program_version()):
+            what = f"was begun with Railbed {self.version}, this is {now}"
+            hint = "results of two versions are not comparable: begin another, with another --name"
+            raise InputError(Problem(f"sweep {self.name}", what, hint))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -120,53 +173,96 @@ class SweepFolder:
             os.close(lock)
 
 
+OUTCOME = TypeAdapter(Outcome)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The content of sweep.json; sweeps of older versions have no number and no version."""
+
+    scenario: str
+    proxies: str
+    digest: str
+    points: tuple["_PlannedPoint", ...]
+    clock: str = REAL
+    number: int = 0
+    version: str = "an older version"
+
+
+@dataclass(frozen=True)
+class _PlannedPoint:
+    number: int
+    settings: tuple[Setting, ...]
+
+
+PLAN = TypeAdapter(_Plan)
+
+
 def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
-    """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep."""
-    folder = SweepFolder(store.resolve() / SWEEPS / name, sweep)
-    if (folder.path / "sweep.json").is_file():
-        if open_sweep(folder.path).sweep.digest != sweep.digest:
+    """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
+
+    Also if the store cannot be written.
+    """
+    place = store.resolve() / SWEEPS / name
+    if os.path.isfile(place / PLAN_FILE):
+        folder = open_sweep(place)
+        if folder.sweep.digest != sweep.digest:
             what = "is there already, with another scenario, other values, proxies or clock"
             hint = f"give another --name, or go on with the old one: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
-    for point in sweep.points:
-        folder.point_folder(point).mkdir(parents=True, exist_ok=True)
-        folder.scenario(point).write_text(point.text, encoding="utf-8")
-    write_json(folder.path / "sweep.json", _plan(sweep))
+    folder = SweepFolder(place, sweep, program_version())
+    try:
+        _write(folder, 1 + max(map(_number, _plans(store)), default=0))
+    except OSError as error:
+        what = f"no sweep can be kept there: {error.strerror}"
+        raise InputError(Problem(str(store), what, "name another --store")) from None
     return folder
 
 
-def _plan(sweep: Sweep) -> dict[str, Any]:
-    points = [
-        {"number": point.number, "settings": [vars(setting) for setting in point.settings]}
-        for point in sweep.points
-    ]
-    return {
+def _write(folder: SweepFolder, number: int) -> None:
+    """Write the points, then the plan, with which the sweep is complete."""
+    sweep = folder.sweep
+    for point in sweep.points:
+        make_folder(folder.point_folder(point))
+        folder.scenario(point).write_text(point.text, encoding="utf-8")
+    give(folder.path)
+    sync(folder.path)
+    points = [{"number": p.number, "settings": list(map(vars, p.settings))} for p in sweep.points]
+    plan = {
+        "number": number,
+        "version": folder.version,
         "scenario": sweep.scenario,
         "proxies": sweep.proxies,
         "clock": sweep.clock,
         "digest": sweep.digest,
         "points": points,
     }
+    write_json(folder.path / PLAN_FILE, plan)
 
 
 def open_sweep(path: Path) -> SweepFolder:
-    """Open a stored sweep; raise `InputError` if a point's scenario has changed since it began."""
-    plan = json.loads((path / "sweep.json").read_text())
-    points = tuple(_point(path, entry) for entry in plan["points"])
-    sweep = Sweep(plan["scenario"], plan["proxies"], points, plan.get("clock", REAL))
-    if sweep.digest != plan["digest"]:
+    """Open a stored sweep; raise `InputError` if it is damaged.
+
+    Also if a point's scenario has changed since it began.
+    """
+    plan = _plan(path / PLAN_FILE)
+    points = tuple(
+        Point(entry.number, entry.settings, read_record(path / _numbered(entry.number) / SCENARIO))
+        for entry in plan.points
+    )
+    sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
+    if sweep.digest != plan.digest or not points:
         what = "a point's scenario.yaml has changed since the sweep began"
         hint = "what is measured already would not fit: begin another sweep, with another --name"
         raise InputError(Problem(str(path), what, hint))
-    return SweepFolder(path, sweep)
+    return SweepFolder(path, sweep, plan.version)
 
 
-def _point(path: Path, entry: dict[str, Any]) -> Point:
-    number: int = entry["number"]
-    settings = tuple(Setting(**setting) for setting in entry["settings"])
-    place = path / _numbered(number) / "scenario.yaml"
-    return Point(number, settings, place.read_text(encoding="utf-8") if place.is_file() else "")
+def _plan(place: Path) -> _Plan:
+    content = read_json(place)
+    with reading(place):
+        return PLAN.validate_python(content)
 
 
 def _numbered(number: int) -> str:
@@ -175,7 +271,7 @@ def _numbered(number: int) -> str:
 
 def find_sweep(store: Path, name: str) -> SweepFolder:
     """Open the sweep with this name, or the `latest` begun; raise `InputError` if none."""
-    plans = sorted((store / SWEEPS).glob("*/sweep.json"), key=lambda plan: plan.stat().st_mtime)
+    plans = sorted(_plans(store), key=lambda plan: (_number(plan), plan.stat().st_mtime))
     names = [plan.parent.name for plan in plans]
     wanted = names[-1] if name == "latest" and names else name
     if wanted not in names:
@@ -184,3 +280,18 @@ def find_sweep(store: Path, name: str) -> SweepFolder:
             Problem(f"{store}: no sweep called {name!r}", "name one", f"there are: {known}")
         )
     return open_sweep(store.resolve() / SWEEPS / wanted)
+
+
+def _plans(store: Path) -> list[Path]:
+    try:
+        return list((store / SWEEPS).glob(f"*/{PLAN_FILE}"))
+    except OSError as error:
+        raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
+
+
+def _number(plan: Path) -> int:
+    """The number of a sweep in its store; 0 if it has none, or is damaged."""
+    try:
+        return _plan(plan).number
+    except InputError:
+        return 0

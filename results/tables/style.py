@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +14,11 @@ Case = dict[str, Any]
 Cells = Callable[[Case], Iterator[RenderableType]]
 
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: names and paths of users may look like markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def styled_verdict(verdict: str) -> Text:

@@ -24,7 +24,7 @@ def print_sweep(result: Mapping[str, Any], console: Console) -> None:
             line = f"{verdict}: point {point['point']} ({_label(point)}): {why}"
             console.print(Text(line, VERDICT_STYLES[verdict]), soft_wrap=True)
     good = sum(point["verdict"] != "fail" for point in points)
-    console.print(f"{good} of {len(points)} points did not fail.", highlight=False)
+    console.print(f"{good} of {len(points)} points did not fail.")
 
 
 def _label(point: Mapping[str, Any]) -> str:

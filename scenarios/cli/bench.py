@@ -91,4 +91,4 @@ def _print_rows(result: Mapping[str, Any], console: Console) -> None:
 
 def _print_row(row: Mapping[str, Any], console: Console) -> None:
     facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
-    console.print("  ".join(facts), highlight=False, soft_wrap=True)
+    console.print("  ".join(facts), soft_wrap=True)

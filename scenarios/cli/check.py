@@ -17,12 +17,12 @@ def describe(scenario: Scenario, out: Console) -> None:
         )
         shape = f"{spec.domains} domains x {spec.domain_size} GPUs"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
-        out.print(f"  {spec.kind}: {shape}, {platform}, {rates}", highlight=False)
+        out.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
-        out.print(f"  {case.name}: {case.emulated_bytes} bytes", highlight=False)
+        out.print(f"  {case.name}: {case.emulated_bytes} bytes")
     print_chosen(scenario, out)
     for kind, faults in scenario.faults.items():
         for fault in faults:
-            out.print(f"  {kind}: {fault.component}: {fault.name}", highlight=False)
+            out.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")

@@ -7,17 +7,19 @@ emulation failed, 130 interrupted.
 import os
 import signal
 import sys
-import traceback
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.text import Text
 
 from model.errors import InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
 from results.documents.path_check import verify_object
-from results.store.runs import DEFAULT_STORE, find_run, read_result, read_state, stored_runs
+from results.store.crash import reported
+from results.store.runs import DEFAULT_STORE, find_run, read_result
 from results.tables.path_check import print_verify
 from results.tables.run import human_bytes
 from results.tables.run_diff import print_comparison
@@ -39,10 +41,11 @@ from scenarios.cli.options import (
     on,
 )
 from scenarios.cli.ready import kind_of, ready
+from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
 from scenarios.cli.terminal import err, leave, out, print_result, show_run
 from scenarios.execution.progress import Bar, Lines
-from scenarios.library import LIBRARY, library
+from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import keep, known_machine, this_machine, virtual_machine
@@ -124,7 +127,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     """Check a scenario without running it: all problems at once. Needs no root."""
     checked = load(find(scenario), overrides, known_machine())
     require_possible(checked)
-    out.print(f"{scenario}: ok", highlight=False, soft_wrap=True)
+    out.print(f"{scenario}: ok", soft_wrap=True)
     describe(checked, out)
 
 
@@ -170,15 +173,7 @@ def _verify(scenario: Scenario, proxies: str) -> dict[str, Any]:
 @app.command(name="list")
 def list_all(store: Store = DEFAULT_STORE) -> None:
     """List the scenarios that come with Railbed, and the stored runs."""
-    out.print("[bold]Scenarios[/bold] (railbed run NAME)")
-    for path in library():
-        out.print(f"  {path.stem:22} {load(path).description}", highlight=False, soft_wrap=True)
-    runs = stored_runs(store)
-    out.print(f"\n[bold]Runs[/bold] in {store.resolve()} (railbed show RUN)", soft_wrap=True)
-    for place in runs:
-        out.print(f"  {place.name}  {read_state(place)['state']}", highlight=False)
-    if not runs:
-        out.print("  none yet")
+    print_list(store, out)
 
 
 @app.command()
@@ -188,7 +183,9 @@ def show(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Show a stored run."""
-    show_run(read_result(find_run(store, run_name)), as_json)
+    run = find_run(store, run_name)
+    with printed_whole(out, run):
+        show_run(read_result(run), as_json)
 
 
 @app.command()
@@ -199,8 +196,8 @@ def compare(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
-    result = compared(store, first, second)
-    print_result(result, as_json, print_comparison)
+    with printed_whole(out, store):
+        print_result(compared(store, first, second), as_json, print_comparison)
 
 
 @app.command()
@@ -233,11 +230,11 @@ def doctor(
 
     found = checks(kind_of(proxies or CONTAINER))
     for item in found:
-        sign = "[green]ok     [/green]" if item.ready else "[red]missing[/red]"
+        sign = Text("ok     ", "green") if item.ready else Text("missing", "red")
         mend = "" if item.ready else f"; {item.mend}"
-        out.print(f"{sign} {item.name}: {item.found}{mend}", highlight=False, soft_wrap=True)
+        out.print(sign, f"{item.name}: {item.found}{mend}", soft_wrap=True)
     switches = datapath_in_words(default_datapath())
-    out.print(f"        rail and spine switches: {switches}", highlight=False)
+    out.print(f"        rail and spine switches: {switches}")
     missing = [item for item in found if not item.ready]
     if missing:
         raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to mend it")
@@ -264,7 +261,7 @@ def _measured(*, again: bool) -> Machine:
 
         err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
         machine = measure_machine(this_machine())
-        err.print(f"Kept in {keep(machine)}.", highlight=False, soft_wrap=True)
+        err.print(f"Kept in {keep(machine)}.", soft_wrap=True)
     return machine
 
 
@@ -282,9 +279,9 @@ def clean(
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 
-    out.print(f"Removed: {remove()}.", highlight=False)
+    out.print(f"Removed: {remove()}.")
     if cache:
-        out.print(f"Removed from the cache: {human_bytes(clear())}.", highlight=False)
+        out.print(f"Removed from the cache: {human_bytes(clear())}.")
 
 
 @app.command(name="test", context_settings={"ignore_unknown_options": True})
@@ -299,6 +296,10 @@ def all_tests(
 
 def main() -> NoReturn:
     """Run a command; print every error as a message and exit with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Names of files may be no text: what cannot be encoded is escaped.
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminated)
     # A shell starts background jobs with SIGINT ignored; a run must be stoppable all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -315,16 +316,14 @@ def main() -> NoReturn:
 
 
 def _usage_or_bug(error: Exception) -> str:
-    """Message for an error: Click's own if it is wrong usage, else a bug with a crash report."""
+    """Message for an error: Click's own if it is wrong usage, else a bug with its report."""
     if hasattr(error, "format_message"):
         return f"{error.format_message()} (`railbed --help` lists the commands)"
-    report = Path("railbed-crash.txt").resolve()
-    report.write_text(traceback.format_exc())
-    return f"a bug in Railbed: {type(error).__name__}: {error}; please report {report}"
+    return str(reported(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:
-    err.print(f"railbed: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+    err.print(f"railbed: {message}", style="red", soft_wrap=True)
     sys.exit(exit_code)
 
 

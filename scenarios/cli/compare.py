@@ -1,13 +1,13 @@
 """Read and compare two stored runs."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from model.errors import InputError, Problem
 from results.documents.run_diff import StoredRun, comparison_object
+from results.store.records import read_json, read_record, reading
 from results.store.runs import find_run, read_result
-from scenarios.spec.yaml_files import value_of
+from scenarios.spec.yaml_text import value_of
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:
@@ -23,9 +23,15 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
 
 
 def stored_run(folder: Path) -> StoredRun:
-    """Read a run from its folder; raises `InputError` if it is not complete."""
-    return StoredRun(
-        result=read_result(folder),
-        machine=json.loads((folder / "environment.json").read_text()),
-        scenario=value_of((folder / "scenario.yaml").read_text(encoding="utf-8")),
-    )
+    """Read a run from its folder; raises `InputError` if it is not complete, or damaged."""
+    with reading(folder):
+        run = StoredRun(
+            result=read_result(folder),
+            machine=read_json(folder / "environment.json"),
+            scenario=value_of(read_record(folder / "scenario.yaml")),
+        )
+        if not isinstance(run.scenario, dict):
+            raise TypeError("scenario.yaml must be a mapping")
+        # Read its cases now, so that what is wrong with them is said of this run.
+        _ = run.cases
+    return run

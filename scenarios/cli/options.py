@@ -1,11 +1,12 @@
 """Options and arguments that several commands have, and what they stand for."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scenarios.library import LIBRARY, OLD_NAMES
+from scenarios.library import LIBRARY, OLD_NAMES, library
 
 ScenarioPath = Annotated[Path, typer.Argument(help="a scenario file, or a name from `list`")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
@@ -25,7 +26,8 @@ CONTAINER = "container"
 def find(path: Path) -> Path:
     """A scenario's file: as given, or by its name in the library."""
     named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
-    return named if not path.exists() and path.parent == Path() and named.exists() else path
+    is_name = path.parent == Path() and not os.path.exists(path)
+    return named if is_name and named in library() else path
 
 
 def on(datapath: str | None) -> list[str]:

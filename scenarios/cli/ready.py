@@ -31,5 +31,5 @@ def ready(proxies: str, without_root: str = "") -> Any:
     require_ready(kind, without_root)
     removed = clean()
     if removed:
-        err.print(f"Removed what killed runs had left: {removed}.", highlight=False)
+        err.print(f"Removed what killed runs had left: {removed}.")
     return kind

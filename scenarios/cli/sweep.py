@@ -58,8 +58,11 @@ def sweep(
     _require_known(executor)
     is_local = executor == EXECUTORS[0]
     folder = asked.folder(store, require_possible if is_local else _anything_elsewhere)
+    for number, damage in folder.damage.items():
+        err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
     with folder.locked():
         if folder.unfinished:
+            folder.require_version()
             runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
             _run_points(folder, runs, store, fresh=fresh)
         else:
@@ -100,7 +103,7 @@ def _on_ray(address: str, folder: SweepFolder, at_once: int | None) -> Executor:
     from scenarios.sweep.ray_executor import RayExecutor
 
     def say(line: str) -> None:
-        err.print(f"point {line}", highlight=False, soft_wrap=True)
+        err.print(f"point {line}", soft_wrap=True)
 
     return RayExecutor(address, folder.sweep.clock, at_once, say)
 
@@ -113,7 +116,7 @@ def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: 
     except KeyboardInterrupt:
         where = [] if store == DEFAULT_STORE else ["--store", str(store)]
         command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
-        err.print(f"The sweep goes on with `{command}`.", highlight=False, soft_wrap=True)
+        err.print(f"The sweep goes on with `{command}`.", soft_wrap=True)
         raise
 
 

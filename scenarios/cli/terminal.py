@@ -8,11 +8,12 @@ import typer
 from rich.console import Console
 
 from results.tables.run import print_run
+from results.tables.style import plain_console
 
 EXIT_FAILED = 1
 
-out = Console()
-err = Console(stderr=True)
+out = plain_console()
+err = plain_console(stderr=True)
 
 
 def print_result(result: Any, as_json: bool, as_table: Callable[[Any, Console], None]) -> None:
@@ -28,7 +29,7 @@ def show_run(result: dict[str, Any], as_json: bool) -> None:
     print_result(result, as_json, print_run)
     if not as_json:
         kept = f"\nEverything that was measured: {result['folder']}"
-        out.print(kept, soft_wrap=True, highlight=False)
+        out.print(kept, soft_wrap=True)
 
 
 def leave(*, failed: bool) -> NoReturn:

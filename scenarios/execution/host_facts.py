@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.processes import first_line
+from results.store.version import program_version
 
 LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
 SETTINGS = (
@@ -20,6 +21,7 @@ SETTINGS = (
 def environment(proxies: str, datapath: str) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
     return {
+        "railbed": program_version(),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),

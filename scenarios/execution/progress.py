@@ -28,7 +28,7 @@ class Lines:
         """Print the step with the seconds since the run began."""
         elapsed_s = time.monotonic() - self._begun_s
         line = f"{elapsed_s:6.1f} s  {what}"
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def done(self, what: str) -> None:
         """Print nothing: the line of the next step is enough."""
@@ -43,7 +43,7 @@ class Bar:
 
     def __init__(self, console: Console, executions: int) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeRemainingColumn(),

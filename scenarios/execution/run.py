@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.errors import EmulationError
+from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.documents.link_calibration import calibration_objects
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
+from results.store.crash import reported
 from results.store.runs import RunFolder, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
@@ -145,4 +146,6 @@ def _ending_recorded(folder: RunFolder) -> Iterator[None]:
         raise EmulationError(message) from error
     except BaseException as error:
         folder.incomplete(f"{type(error).__name__}: {error}")
+        if isinstance(error, Exception) and not isinstance(error, RailbedError):
+            raise reported(error, folder.path) from error
         raise

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from linux.files import write_text
 from linux.processes import first_line
 from model.prediction.machine import Machine, MachineKey
 from testbed.nodes.openvswitch import default_datapath
@@ -76,8 +77,6 @@ def keep(machine: Machine) -> Path:
     """Write the file atomically; return its path."""
     target = place()
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps({"schema": SCHEMA, **asdict(machine)}, indent=1) + "\n")
-    unfinished.chmod(0o644)
-    unfinished.replace(target)
+    write_text(target, json.dumps({"schema": SCHEMA, **asdict(machine)}, indent=1) + "\n")
+    target.chmod(0o644)
     return target

@@ -50,7 +50,6 @@ def print_machine(machine: Machine, console: Console) -> None:
         f"A transfer costs the agents {machine.transfer_s * 1e6:.0f} us. Timers are "
         f"{machine.timer_median_s * 1e6:.0f} us late (99th percentile "
         f"{machine.timer_p99_s * 1e6:.0f} us).\n{machine.pauses}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -61,19 +60,18 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
     for plan in plans:
         how = "" if plan.exact else ", estimated"
         name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
-        console.print(name, highlight=False, soft_wrap=True, markup=False)
+        console.print(name, soft_wrap=True)
         table = _plan_table()
         _add(plan, machine, table)
         console.print(table)
     if machine is None:
-        console.print(f"What is possible is not known: {NOT_MEASURED}.", highlight=False)
+        console.print(f"What is possible is not known: {NOT_MEASURED}.")
         return
     console.print(
         f"Possible is what one kind of hop could carry alone. A case fits if its data needs at "
         f"most {CPU_BUDGET:.0%} of all cores, and a switch's thread {THREAD_BUDGET:.0%} of one; "
         f"it does not if it needs more than {REFUSED_ABOVE:.0%} of either, and between them "
         "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -82,7 +80,7 @@ def print_chosen(scenario: Scenario, console: Console) -> None:
     """Print the values chosen for `auto`, and why."""
     for key, chosen in scenario.chosen.items():
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
 
 def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:

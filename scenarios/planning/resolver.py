@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.platforms import PLATFORMS
-from model.fabric.shaping import MIN_RATE_BPS
-from model.fabric.spec import FabricSpec
+from model.fabric.shaping import MAX_RATE_BPS, MIN_RATE_BPS
+from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.machine import Machine
 from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
@@ -27,6 +27,8 @@ from scenarios.spec.schema import Expect, Fabric, ScenarioFile
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
+# The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
+MAX_GPUS, MAX_UPLINKS = 4096, 16384
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 
@@ -121,6 +123,8 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     ):
         if value > most:
             yield Issue(("fabric", key), f"there are addresses for at most {most}, got {value}")
+    if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
+        yield from _number_issues(fabric, domains, size)
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
@@ -128,6 +132,26 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     if ports > MAX_SWITCH_PORTS:
         what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
         yield Issue(("fabric", "spines"), what)
+
+
+def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
+    """Issues of more GPUs or uplinks, spares included, than one machine can emulate at all."""
+    gpus = domains * size
+    leaves = max(_leaves(fabric, kind) for kind in fabric.kinds)
+    uplinks = size * leaves * (fabric.spines or fabric.domains)
+    if gpus > MAX_GPUS:
+        what = f"{gpus} GPUs, spares included, are more than the {MAX_GPUS} that are possible"
+        yield Issue(("fabric", "domains"), what)
+    if uplinks > MAX_UPLINKS:
+        what = f"{uplinks} uplinks are more than the {MAX_UPLINKS} that are possible"
+        yield Issue(("fabric", "spines"), what)
+
+
+def _leaves(fabric: Fabric, kind: FabricKind) -> int:
+    """Number of switches of each rail that have uplinks."""
+    if kind is FabricKind.RAIL_OPTIMIZED:
+        return 1
+    return fabric.rail_leaves if fabric.rail_leaves > 1 else 0
 
 
 def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -149,7 +173,7 @@ def _expect_issues(expect: Expect) -> Iterator[Issue]:
 
 
 def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
-    """Yield an issue if the slowest link is too slow to be shaped."""
+    """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
     if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
@@ -160,7 +184,14 @@ def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
             f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
             f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
         )
-        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.0f}")
+        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.6g}")
+    name, fastest = max(rates.items(), key=lambda item: item[1])
+    if fastest > MAX_RATE_BPS:
+        what = (
+            f"leaves {name} {fastest / 1e9:.3g} Gbit/s, above the {MAX_RATE_BPS / 1e9:g} Gbit/s "
+            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
+        )
+        yield Issue(("fabric", "bandwidth_scale"), what, "use a larger one")
 
 
 def _chosen(

@@ -11,6 +11,8 @@ from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
 
 DEFAULT_AT_S = 0.3
+# A full packet takes 1.2 s at this rate. Less than that is not a slow link, but a lost one.
+LEAST_LEFT_BPS = 10_000
 # Recovery strategies that keep the job on its GPUs.
 STAYING = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
 # By recovery strategy: the components that it is for, and the key of the spares that it uses.
@@ -88,14 +90,19 @@ def _missing(
     if not known:
         yield Issue(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
         return
-    for name in entry.where or ():
-        if name not in known:
-            hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
-            what = f"the {spec.kind} fabric has no {entry.what} {name!r}{nearest(name, known)}"
-            yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
+    unknown = [name for name in entry.where or () if name not in set(known)]
+    for name in unknown[:1]:
+        others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
+        hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
+        missing = f"{entry.what} {name!r}{others}{nearest(name, known)}"
+        what = f"the {spec.kind} fabric has no {missing}"
+        yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
     if entry.random is not None and entry.random > len(known):
         what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
         yield Issue(("faults", number, "random"), what)
+    if entry.rate is not None and (left_bps := entry.rate / spec.bandwidth_scale) < LEAST_LEFT_BPS:
+        what = f"leaves {left_bps:.3g} bit/s, of at least {LEAST_LEFT_BPS} that can be shaped"
+        yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
 
 
 def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Issues of a scenario whose keys and types are valid, and hints for misspelt names."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 # The keys that lead to a value in a scenario file, and numbers of list entries.
@@ -17,7 +17,12 @@ class Issue:
     hint: str = ""
 
 
-def nearest(found: str, known: Iterable[str]) -> str:
+# Of more known names, comparing each with a wrong one takes too long.
+MOST_COMPARED = 200
+
+
+def nearest(found: str, known: Collection[str]) -> str:
     """Return `; did you mean ...?`, or only the semicolon if no known name is similar."""
-    matches = difflib.get_close_matches(found, list(known), n=1)
+    compared = known if len(known) <= MOST_COMPARED else ()
+    matches = difflib.get_close_matches(found, compared, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ";"

@@ -16,9 +16,9 @@ def wording(details: Any) -> str:
         case "missing":
             return "is required, but missing"
         case "greater_than_equal":
-            return f"must be at least {context['ge']:g}, got {found}"
+            return f"must be at least {context['ge']:.12g}, got {found}"
         case "less_than_equal":
-            return f"must be at most {context['le']:g}, got {found}"
+            return f"must be at most {context['le']:.12g}, got {found}"
         case "greater_than":
             return f"must be more than {context['gt']:g}, got {found}"
         case "enum":
@@ -33,10 +33,16 @@ def wording(details: Any) -> str:
             return f"must be true or false, got {found!r}"
         case "string_type":
             return f"must be text, got {found!r}"
+        case "string_too_long":
+            return f"must have at most {context['max_length']} characters, got {found!r}"
+        case "string_unicode":
+            return "must be text, but has a character that Unicode reserves (a lone surrogate)"
         case "string_pattern_mismatch":
             return f"must be lower-case letters, digits and hyphens (at most 40), got {found!r}"
         case "too_short":
             return "must have at least one entry"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
         case "model_type" | "tuple_type":
             return f"must have keys of its own or entries, got {found!r}"
         case "value_error":

@@ -4,7 +4,6 @@ The descriptions are the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
-from math import isfinite
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -27,6 +26,19 @@ from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse
 from traffic_gen.workloads.collectives import algorithms_of
 
+# Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
+RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
+SIZE_BOUNDS = ("1 B", "1000000 GB")
+LEAST_SCALE, MOST_SCALE = 1e-6, 1e12
+MOST_RATIO = 1e6
+MOST_S = 86_400.0
+SHORTEST_PERIOD_S = 0.01
+MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
+MOST_WORKLOADS, MOST_FAULTS = 30, 100
+MOST_SEED = 2**32 - 1
+# Of a quantity, a name, and a description.
+MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION = 50, 100, 10_000
+
 
 def _as_tuple(value: object) -> object:
     """A single string stands for a list of one."""
@@ -41,19 +53,21 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _quantity(value: object, units: dict[str, float]) -> float:
-    """Parse a finite number with one of `units`; raise `ValueError` with a message."""
+def _quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
+    """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
     text = str(value)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
     if _is_number(text):
         raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
     number = parse(text, units)
-    if not isfinite(number):
-        raise ValueError(f"is too large, got {text!r}")
+    if not parse(least, units) <= number <= parse(most, units):
+        raise ValueError(f"must be {least} to {most}, got {text!r}")
     return number
 
 
 def _rate(value: object) -> float:
-    return _quantity(value, RATES)
+    return _quantity(value, RATES, *RATE_BOUNDS)
 
 
 def _platform(name: str) -> str:
@@ -65,7 +79,9 @@ def _platform(name: str) -> str:
 
 def size_in_bytes(size: str) -> float:
     """Bytes of a published size or a number with a unit; raise `ValueError` with a message."""
-    return PUBLISHED_SIZES[size] if size in PUBLISHED_SIZES else _quantity(size, SIZES)
+    if size in PUBLISHED_SIZES:
+        return PUBLISHED_SIZES[size]
+    return _quantity(size, SIZES, *SIZE_BOUNDS)
 
 
 def _size(size: object) -> object:
@@ -83,11 +99,15 @@ def _words(choices: type[StrEnum]) -> str:
     return ", ".join(f"`{choice}`" for choice in choices)
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Name = Annotated[str, Field(max_length=MOST_NAME)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
 
 
 class DatapathChoice(StrEnum):
@@ -121,7 +141,7 @@ class Fabric(Strict):
     nic_rate: Rate | None = Field(
         default=None, description="instead of a platform: the rate of a NIC"
     )
-    bandwidth_scale: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] = Field(
+    bandwidth_scale: Scale | Literal["auto"] = Field(
         default="auto",
         description="real rates are divided by this; `auto`: the least that this machine carries",
     )
@@ -134,6 +154,7 @@ class Fabric(Strict):
     oversubscription: float = Field(
         default=1.0,
         ge=1,
+        le=MOST_RATIO,
         strict=True,
         description="downlinks' rate over uplinks' rate of a rail switch",
     )
@@ -180,10 +201,10 @@ class Workload(Strict):
     size: Annotated[str, BeforeValidator(_size)] = Field(
         description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
     )
-    size_scale: Annotated[float, Field(ge=1, strict=True)] | Literal["auto"] = Field(
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
     )
-    time_dilation: Annotated[float, Field(gt=0, strict=True)] | Literal["auto"] | None = Field(
+    time_dilation: Scale | Literal["auto"] | None = Field(
         default=None,
         description="instead of `size_scale`: emulated seconds for each second on the real "
         "platform; `auto`: as few as the error budget allows",
@@ -204,12 +225,21 @@ class Workload(Strict):
 class Expect(Strict):
     """What the ratio of measured to modeled completion time must be."""
 
-    ratio_within: float = Field(default=0.02, gt=0, strict=True, description="further from 1: warn")
+    ratio_within: float = Field(
+        default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"
+    )
     ratio_limit: float = Field(
-        default=0.05, gt=0, strict=True, description="further from 1: fail, exit code 1"
+        default=0.05,
+        gt=0,
+        le=MOST_RATIO,
+        strict=True,
+        description="further from 1: fail, exit code 1",
     )
     blackout_ms: float | None = Field(
-        default=None, gt=0, description="faults: a longer blackout of any probed pair: fail"
+        default=None,
+        gt=0,
+        le=MOST_S * 1e3,
+        description="faults: a longer blackout of any probed pair: fail",
     )
 
 
@@ -229,17 +259,28 @@ class FaultEntry(Strict):
     rate: Rate | None = Field(
         default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
     )
-    at: float | None = Field(
-        default=None, ge=0, description="when, in seconds into the execution; default: 0.3"
+    at: Seconds | None = Field(
+        default=None, description="when, in seconds into the execution; default: 0.3"
     )
     at_step: int | None = Field(
         default=None, ge=0, strict=True, description="instead: when this step of it begins, from 0"
     )
     for_: float | None = Field(
-        default=None, gt=0, alias="for", description="for how many seconds; default: until the end"
+        default=None,
+        gt=0,
+        le=MOST_S,
+        alias="for",
+        description="for how many seconds; default: until the end",
     )
-    period: float = Field(default=0.5, gt=0, description="flap: seconds; down for half of each")
-    count: int = Field(default=4, ge=1, strict=True, description="flap: how many periods")
+    period: float = Field(
+        default=0.5,
+        ge=SHORTEST_PERIOD_S,
+        le=MOST_S,
+        description="flap: seconds; down for half of each",
+    )
+    count: int = Field(
+        default=4, ge=1, le=MOST_PERIODS, strict=True, description="flap: how many periods"
+    )
 
 
 class Job(Strict):
@@ -251,11 +292,11 @@ class Job(Strict):
         "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
         "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",
     )
-    restart_time: float = Field(
-        default=0.5, ge=0, description="emulated seconds from the abort until the job is back"
+    restart_time: Seconds = Field(
+        default=0.5, description="emulated seconds from the abort until the job is back"
     )
-    reconfiguration_time: float = Field(
-        default=0.025, ge=0, description="seconds that the optical switch takes"
+    reconfiguration_time: Seconds = Field(
+        default=0.025, description="seconds that the optical switch takes"
     )
     group_size: int = Field(
         default=2, ge=1, strict=True, description="swap-group: GPUs that change places together"
@@ -268,33 +309,38 @@ class ScenarioFile(Strict):
     name: str | None = Field(
         default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="default: the file's name"
     )
-    description: str = Field(default="", description="for people")
+    description: str = Field(default="", max_length=MOST_DESCRIPTION, description="for people")
     fabric: Fabric
-    workloads: tuple[Workload, ...] = Field(min_length=1, description="what to execute, in order")
-    faults: tuple[FaultEntry, ...] = Field(default=(), description="what breaks, if anything")
+    workloads: tuple[Workload, ...] = Field(
+        min_length=1, max_length=MOST_WORKLOADS, description="what to execute, in order"
+    )
+    faults: tuple[FaultEntry, ...] = Field(
+        default=(), max_length=MOST_FAULTS, description="what breaks, if anything"
+    )
     job: Job = Field(default_factory=Job, description="what the job does about it")
     probed_pairs: int = Field(
         default=6,
         ge=1,
+        le=MOST_PAIRS,
         strict=True,
         description="faults: so many of the affected pairs are probed at 1 kHz; each takes "
         "0.5 Mbit/s of its links",
     )
-    repeats: Annotated[int, Field(ge=1, strict=True)] | Literal["auto"] = Field(
+    repeats: Annotated[int, Field(ge=1, le=MOST_EXECUTIONS, strict=True)] | Literal["auto"] = Field(
         default=5,
         description="counted executions of a case; `auto`: until the median is known to 0.5 % "
         "either way with 95 % confidence, 6 to 30",
     )
-    warmup: int = Field(default=1, ge=0, strict=True, description="executions before, not counted")
-    seed: int = Field(
-        default=0, ge=0, strict=True, description="turns the choice of spines; chooses what breaks"
-    )
-    machine_seed: int = Field(
-        default=0,
+    warmup: int = Field(
+        default=1,
         ge=0,
-        lt=2**32,
+        le=MOST_EXECUTIONS,
         strict=True,
-        description="virtual clock: seed of all random numbers of the machine",
+        description="executions before, not counted",
+    )
+    seed: Seed = Field(default=0, description="turns the choice of spines; chooses what breaks")
+    machine_seed: Seed = Field(
+        default=0, description="virtual clock: seed of all random numbers of the machine"
     )
     check_data: bool = Field(
         default=False, strict=True, description="send real numbers and check the result"

@@ -1,34 +1,25 @@
 """YAML files with checked keys: values with their lines, and all issues of a file at once."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.reader import ReaderError
 
+from linux.files import Unreadable, read_text
 from model.errors import InputError, Problem
 from scenarios.spec.issues import Place
 from scenarios.spec.messages import nearest_key, wording
+from scenarios.spec.yaml_text import UNREADABLE, line_of, parser, plain, unreadable
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
-# or form (`2001-99-99`, `!!bool x`), and where lists are nested by the thousand.
-UNREADABLE = (
-    YAMLError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+# The largest scenario of the library has 2 kB.
+MOST_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -72,59 +63,27 @@ class Source:
 def read(path: Path, kind: FileKind) -> str:
     """The text of a file; raises `InputError` if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(Problem(str(path), "no such file", kind.listing)) from None
-    except IsADirectoryError:
-        raise InputError(Problem(str(path), f"is a folder, not a {kind.name} file")) from None
-    except UnicodeDecodeError as error:
-        raise InputError(Problem(str(path), f"is not UTF-8 text: {error.reason}")) from None
-    except OSError as error:
-        raise InputError(Problem(str(path), f"cannot be read: {error.strerror}")) from None
+        return read_text(path, MOST_BYTES)
+    except Unreadable as error:
+        hint = "" if os.path.lexists(path) else kind.listing
+        raise InputError(Problem(str(path), str(error), hint)) from None
 
 
 def parse(path: Path, text: str, kind: FileKind) -> CommentedMap:
     """The mapping of a YAML text with its lines; raises `InputError` if it is none."""
-    yaml = YAML(typ="rt")
     try:
-        document = yaml.load(text)
+        document = parser("rt").load(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
     except UNREADABLE as error:
-        where = f"{path}{_line_of(error, text)}"
-        raise InputError(Problem(where, f"is not YAML: {_reason(error)}")) from None
+        raise InputError(Problem(f"{path}{line_of(error, text)}", unreadable(error))) from None
     if not isinstance(document, CommentedMap):
         found = "nothing" if document is None else type(document).__name__
         what = f"must be a mapping with the keys of a {kind.name}, got {found}"
         raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
     return document
-
-
-def _line_of(error: Exception, text: str) -> str:
-    """Return `:LINE` of a YAML error; empty if the error has no position."""
-    if isinstance(error, MarkedYAMLError) and error.problem_mark:
-        return f":{error.problem_mark.line + 1}"
-    if isinstance(error, ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-        return f":{line}"
-    return ""
-
-
-def _reason(error: Exception) -> str:
-    """Why a text is not YAML, on one line."""
-    match error:
-        case ReaderError():
-            return f"the character U+{error.character:04X} is not allowed"
-        case MarkedYAMLError():
-            return str(error.problem)
-        case RecursionError():
-            return "it is nested too deeply"
-        case ValueError():
-            return str(error).partition(";")[0]
-        case _:
-            return "a value does not fit its tag or is out of range"
 
 
 def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
@@ -135,28 +94,6 @@ def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
     except ValidationError as error:
         source = Source(path, document)
         raise InputError(*problems_of(source, error, model)) from error
-
-
-def value_of(text: str) -> Any:
-    """Parse the value of an override as YAML; raises `ValueError` with a message."""
-    try:
-        return plain(YAML(typ="safe").load(text))
-    except UNREADABLE as error:
-        raise ValueError(not_yaml("the value", error)) from None
-
-
-def not_yaml(what: str, error: Exception) -> str:
-    """Message for a text that ruamel.yaml cannot read; `what` names the text."""
-    return f"{what} is not YAML: {_reason(error)}"
-
-
-def plain(node: Any) -> Any:
-    """Convert a node to plain dictionaries and lists, without ruamel.yaml's types."""
-    if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [plain(value) for value in node]
-    return node
 
 
 def _one_a_place(error: ValidationError) -> list[Any]:

@@ -4,11 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from ruamel.yaml import YAML
-
 from model.errors import InputError, Problem
 from model.sweep import Setting
-from scenarios.spec.yaml_files import UNREADABLE, not_yaml, value_of
+from scenarios.spec.yaml_text import UNREADABLE, not_yaml, parser, value_of
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
@@ -55,7 +53,7 @@ def _texts(listed: str) -> list[str]:
     """Split a list into its values, as written; raises `ValueError` if it is not YAML."""
     text = f"[{listed}\n]"
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        node = parser("safe").compose(text)
     except UNREADABLE as error:
         hint = "quote a value that has a comma or a bracket in it"
         raise ValueError(f"{not_yaml('the list of values', error)} ({hint})") from None

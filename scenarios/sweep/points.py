@@ -12,6 +12,8 @@ from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
 
 NAMED_POINTS = 10
+# After so many wrong points the others are not checked: 1000 take seconds.
+REFUSED_POINTS = 100
 
 Check = Callable[[Scenario], None]
 """Refuses a scenario with an `InputError`."""
@@ -46,18 +48,27 @@ def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check
 def _checked(
     points: Sequence[Point], read: Callable[[Point], Scenario], check: Check
 ) -> list[Scenario]:
-    """Return the scenarios of all points; raise `InputError` with the problems of all points."""
+    """Return the scenarios of all points; raise `InputError` with the problems of all points.
+
+    Of many wrong points, the problems of the first ones.
+    """
     scenarios: list[Scenario] = []
     found: dict[Problem, list[Point]] = {}
+    refused: list[Point] = []
     for point in points:
         try:
-            scenarios.append(read(point))
-            check(scenarios[-1])
+            scenario = read(point)
+            check(scenario)
+            scenarios.append(scenario)
         except InputError as error:
+            refused.append(point)
             for problem in error.problems:
                 found.setdefault(problem, []).append(point)
+        if len(refused) == REFUSED_POINTS:
+            break
     if found:
-        raise InputError(*(_named(*entry, len(points)) for entry in found.items()))
+        checked = len(scenarios) + len(refused)
+        raise InputError(*(_named(*entry, checked) for entry in found.items()))
     return scenarios
 
 

@@ -58,7 +58,7 @@ class SweepBar:
 
     def ended(self, point: Point, how: str) -> None:
         """Advance the bar; print above it how the point ended."""
-        self._progress.console.print(f"{point}: {how}", highlight=False, markup=False)
+        self._progress.console.print(f"{point}: {how}")
         self._progress.advance(self._task)
 
 
@@ -74,7 +74,7 @@ def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListe
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[remaining]}"),
+        TextColumn("{task.fields[remaining]}", markup=False),
         console=console,
         transient=True,
     ) as progress:

@@ -21,7 +21,10 @@ class Sweeping:
     options: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Run the points without a result; one that fails does not stop the others."""
+        """Run the points without a result; one that fails does not stop the others.
+
+        Raises `InputError` once the program is no longer the one with which the sweep began.
+        """
         left = {self.folder.point_folder(point): point for point in self.folder.unfinished}
         with closing(self.executor.execute(self._orders(left))) as ended:
             for order, outcome in ended:
@@ -32,11 +35,10 @@ class Sweeping:
     def _orders(self, left: dict[Path, Point]) -> Iterator[Order]:
         """Yield the points in order; each begins when it is taken. `left` loses what has ended."""
         for folder, point in list(left.items()):
+            self.folder.require_version()
             self.listener.begun(point, self._remaining_s(len(left)))
             self.folder.begin(point)
             yield Order(self.folder.scenario(point), folder, self.options)
 
     def _remaining_s(self, points: int) -> float | None:
-        outcomes = [self.folder.outcome(point) for point in self.folder.sweep.points]
-        took_s = [outcome.took_s for outcome in outcomes if outcome and outcome.result]
-        return remaining(took_s, points, self.executor.at_once)
+        return remaining(self.folder.took_s, points, self.executor.at_once)

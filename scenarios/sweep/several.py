@@ -1,14 +1,13 @@
 """Several scenarios, each a run of its own, as many at once as the executor takes."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from shutil import move
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from results.store.runs import write_json
+from results.store.records import read_json, write_json
+from results.store.runs import adopt
 from results.store.sweeps import Outcome
 from scenarios.execution.progress import Listener
 from scenarios.spec.scenario import Scenario
@@ -60,13 +59,12 @@ def _orders(
 def _stored(outcome: Outcome, store: Path) -> Path | None:
     if outcome.run is None:
         return None
-    store.mkdir(parents=True, exist_ok=True)
-    return Path(move(outcome.run, store.resolve() / outcome.run.name))
+    return adopt(outcome.run, store, outcome.run.name)
 
 
 def _placed(run: Path) -> dict[str, Any]:
     """The JSON object of a run that was moved."""
-    result: dict[str, Any] = json.loads((run / "result.json").read_text())
+    result = read_json(run / "result.json")
     result["folder"] = str(run)
     write_json(run / "result.json", result)
     return result

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from testbed.virtual_machine.cache import RESULTS, by_last_use, cache_folder, size_of, used
+from testbed.virtual_machine.cache import (
+    RESULTS,
+    by_last_use,
+    cache_folder,
+    hand_over,
+    make_cache,
+    size_of,
+    used,
+)
 
 MOST_BYTES = 2 * 2**30
 # Keys are hexadecimal; other processes' unfinished folders have other names.
@@ -51,7 +59,7 @@ class KnownResult:
 def results_folder() -> Path:
     """The folder of all results, made if missing."""
     folder = cache_folder() / RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
+    make_cache(folder)
     return folder
 
 
@@ -71,6 +79,7 @@ def add(key: str, computed: KnownResult) -> KnownResult:
         known = KnownResult(results / key)
         shutil.rmtree(known.folder, ignore_errors=True)
         shutil.copytree(computed.folder, known.folder)
+        hand_over(known.folder)
         _drop_oldest(results, known.folder)
         return known
 

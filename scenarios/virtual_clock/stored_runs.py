@@ -1,13 +1,12 @@
 """Folders of runs under the virtual clock, in the store of this machine's runs."""
 
 import hashlib
-import json
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from results.store.runs import new_run_id, write_json
+from results.store.records import read_json, write_json
+from results.store.runs import adopt, new_run_id
 
 # Files of a run that say when it was stored, or where; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
@@ -16,7 +15,7 @@ NOT_RECORDS = ("result.json", "state.json")
 def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a complete run into the store; return its JSON object, with its clock."""
     folder = copied(run, store)
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    result = read_json(folder / "result.json")
     result |= {
         "run_id": folder.name,
         "folder": str(folder),
@@ -28,9 +27,7 @@ def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
 
 def copied(run: Path, store: Path) -> Path:
     """Copy a run into the store, under an id of its own: inside, the date is always the same."""
-    target = store.resolve() / new_run_id(_scenario_of(run.name))
-    shutil.copytree(run, target)
-    return target
+    return adopt(run, store, new_run_id(_scenario_of(run.name)))
 
 
 def _scenario_of(run_id: str) -> str:

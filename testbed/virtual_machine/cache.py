@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 
+from linux.files import give, make_folder, sync
 from testbed.virtual_machine.work_folder import work_folder
 
 FOLDER = Path("/var/cache/railbed")
@@ -23,20 +24,36 @@ def cache_folder() -> Path:
     return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own))
 
 
+def make_cache(folder: Path) -> None:
+    """Make a folder of the cache; it belongs to the user, unless the cache is the machine's."""
+    if cache_folder() == FOLDER:
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        make_folder(folder)
+
+
+def hand_over(part: Path) -> None:
+    """Give a part of the cache to the user, unless the cache is the machine's."""
+    if cache_folder() != FOLDER:
+        give(part)
+
+
 def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
     """Return the folder of a part, made if missing; the versions used last stay beside it.
 
     `make` fills a folder, which gets its name when it is complete; a failure leaves nothing.
     """
     cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
+    make_cache(cache)
     target = cache / f"{part}-{version}"
     with (cache / "lock").open("w") as lock:
         flock(lock, LOCK_EX)
         if not target.exists():
             with work_folder(cache) as unfinished:
                 make(unfinished)
+                sync(unfinished)
                 unfinished.rename(target)
+                hand_over(target)
                 unfinished.mkdir()
         used(target)
         for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:

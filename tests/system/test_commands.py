@@ -136,7 +136,11 @@ def test_verify_prints_a_table(folder: Path) -> None:
     assert done.stdout.splitlines()[-1].split() == ["rail-only", "56", "56", "pass", "0", "pass"]
 
 
-def test_a_run_checks_paths_on_request(folder: Path) -> None:
+def test_a_run_behind_sudo_belongs_to_the_user_and_checks_paths_on_request(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
     done = railbed("run", "quickstart", "--json", *QUICK, *SMALL, "--set", "check_paths=true")
     result = printed(done)
     assert_right(result)
@@ -144,6 +148,8 @@ def test_a_run_checks_paths_on_request(folder: Path) -> None:
     assert [fabric["as_intended"] for fabric in result["paths"]["fabrics"]] == [56]
     assert json.loads((Path(result["folder"]) / "paths.json").read_text()) == result["paths"]
     assert "The paths that packets took" in railbed("show", "latest").stdout
+    runs = folder / "runs"
+    assert {place.stat().st_uid for place in (runs, *runs.rglob("*"))} == {65534}
 
 
 @pytest.mark.parametrize(

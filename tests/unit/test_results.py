@@ -18,7 +18,15 @@ from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Collective, Schedule
 from results.documents.run import run_object
-from results.store.runs import RunFolder, find_run, new_run_id, read_result, read_state, stored_runs
+from results.store.runs import (
+    SCHEMA,
+    RunFolder,
+    find_run,
+    new_run_id,
+    read_result,
+    read_state,
+    stored_runs,
+)
 from results.tables.run import human_bytes, human_seconds, print_run
 from results.verdicts.model_comparison import (
     CaseResult,
@@ -220,14 +228,15 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     folder.end_case("a/b", 1, (done,), frozenset({0}), {"link": {"sent": 1}}, {"link": {"sent": 2}})
     with pytest.raises(InputError, match="is running"):
         read_result(folder.path)
-    folder.complete({"run_id": run_id})
-    assert read_result(find_run(tmp_path, "latest")) == {"run_id": run_id}
-    assert read_result(find_run(tmp_path, run_id[:-1])) == {"run_id": run_id}
+    kept = {"schema": SCHEMA, "run_id": run_id}
+    folder.complete(kept)
+    assert read_result(find_run(tmp_path, "latest")) == kept
+    assert read_result(find_run(tmp_path, run_id[:-1])) == kept
     assert stored_runs(tmp_path) == [folder.path]
     rows = (folder.path / "a_b" / "transfers.csv").read_text().splitlines()
     assert len(rows) == 1 + len(records)
-    (kept,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
-    assert (kept["warmup"], kept["disturbed"]) == (True, True)
+    (row,) = json.loads((folder.path / "a_b" / "repeats.json").read_text())
+    assert (row["warmup"], row["disturbed"]) == (True, True)
 
 
 def test_a_broken_run_says_why(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
     write.write_bytes(b"\xff\xfe\x00")
     for place, message in (
         (write, "is not UTF-8 text"),
-        (write.parent, "is a folder, not a scenario file"),
+        (write.parent, "is a folder, not a file"),
         (Path("nowhere.yaml"), "nowhere.yaml: no such file"),
     ):
         with pytest.raises(InputError, match=message):

@@ -15,7 +15,7 @@ from model.sweep import Sweep
 from scenarios.library import library
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
-from scenarios.spec.yaml_files import value_of
+from scenarios.spec.yaml_text import value_of
 from scenarios.sweep.axes import MAX_POINTS, axes, axis
 from scenarios.sweep.points import check_again, planned
 from tests.unit.test_scenarios import GOOD

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
 from results.documents.sweep import sweep_object
-from results.store.runs import RunFolder, find_run
+from results.store.runs import SCHEMA, RunFolder, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
 from scenarios.sweep.executor import Ended, Order
@@ -81,7 +81,8 @@ class Fake:
             return Outcome(4, folder.path, 1.5, "the controller died; its last words:\nTraceback")
         verdict = "fail" if exit_code else "pass"
         cases = [{**CASE, "verdict": verdict}]
-        folder.complete({"run_id": run_id, "verdict": verdict, "cases": cases, "failures": []})
+        result = {"schema": SCHEMA, "run_id": run_id, "verdict": verdict, "cases": cases}
+        folder.complete({**result, "failures": []})
         return Outcome(exit_code, folder.path, 10.0)
 
 
@@ -117,6 +118,7 @@ def test_finished_points_are_not_run_again(folder: SweepFolder) -> None:
     assert executor.executed == []
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_what_was_interrupted_goes_on_there(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -132,6 +134,7 @@ def test_what_was_interrupted_goes_on_there(
     assert executor.executed == [*range(at, count + 1)]
 
 
+@settings(max_examples=30)
 @given(codes=st.dictionaries(st.integers(1, 3), st.sampled_from([0, 1, 3, 4])))
 def test_failed_points_stop_nothing_and_those_without_result_are_tried_again(
     tmp_path_factory: pytest.TempPathFactory, codes: dict[int, int]
@@ -222,7 +225,7 @@ def test_progress_says_which_point_and_how_long_still(folder: SweepFolder) -> No
 
 def test_a_terminal_gets_a_bar(folder: SweepFolder) -> None:
     text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=120)
+    console = Console(file=text, force_terminal=True, width=120, highlight=False)
     with sweep_listener(console, folder) as listener:
         assert not isinstance(listener, SweepLines)
         Sweeping(folder, Fake(), listener).run()

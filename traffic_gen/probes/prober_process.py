@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from linux.files import make_folder
 from linux.processes import last_words, running, wait_for
 from model.errors import EmulationError
 from model.fabric.addressing import address_of
@@ -99,7 +100,7 @@ def probing(
     `process_ids` are those of the GPU proxies, by name. Plan, records and log are kept in `folder`.
     An exception in the context is not replaced by an error of the prober.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)

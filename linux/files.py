@@ -1,0 +1,131 @@
+"""Files of users: read within bounds, written whole, and owned by whoever called `sudo`."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class Unreadable(Exception):
+    """A file that is not there, not a file, too large, or not text; says what is wrong."""
+
+
+def read_text(place: Path, most_bytes: int) -> str:
+    """Return the UTF-8 text of a regular file; raise `Unreadable` if it is none.
+
+    The open file itself is asked for its kind and size, so a FIFO or a device is never read.
+    """
+    try:
+        with open(place, "rb", opener=_without_waiting) as file:
+            _require_regular(os.fstat(file.fileno()), most_bytes)
+            content = file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:
+        raise Unreadable(_why(error)) from None
+    if len(content) > most_bytes:
+        raise Unreadable(_too_large(most_bytes))
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is not UTF-8 text: {error.reason}") from None
+
+
+def _without_waiting(place: str, flags: int) -> int:
+    """Open a file; a FIFO without a writer opens at once (open(2), O_NONBLOCK)."""
+    return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _require_regular(found: os.stat_result, most_bytes: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise Unreadable("is a folder, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("is not a regular file")
+    if found.st_size > most_bytes:
+        raise Unreadable(_too_large(most_bytes))
+
+
+def _too_large(most_bytes: int) -> str:
+    return f"is larger than {most_bytes / 2**20:g} MiB"
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder, not a file"
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def write_text(place: Path, text: str) -> None:
+    """Write a text file atomically: a draft reaches the disk before it gets its name.
+
+    A link in the draft's place is not followed.
+    """
+    draft = place.with_name(f"{place.name}.draft")
+    with open(draft, "w", encoding="utf-8", opener=_not_through_a_link) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(place)
+    _sync_folder(place.parent)
+
+
+def _not_through_a_link(place: str, flags: int) -> int:
+    return os.open(place, flags | os.O_NOFOLLOW, 0o644)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the names in a folder reach the disk (fsync(2))."""
+    with _opened(folder) as descriptor:
+        os.fsync(descriptor)
+
+
+def sync(folder: Path) -> None:
+    """Let all files in a folder and below reach the disk; links are not followed."""
+    for found, _, files, descriptor in os.fwalk(folder):
+        for place in (Path(found, name) for name in files):
+            if not place.is_symlink():
+                with _opened(place) as file:
+                    os.fsync(file)
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[int]:
+    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with its parents, those that are missing; they belong to the user."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+        give(place)
+
+
+def user() -> tuple[int, int] | None:
+    """User and group that called `sudo` (sudo(8), SUDO_UID, SUDO_GID); None without `sudo`."""
+    with suppress(KeyError, ValueError):
+        if os.geteuid() == 0:
+            return int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+    return None
+
+
+def give(place: Path) -> None:
+    """Give a file, or a folder and all in it, to the user who called `sudo`.
+
+    Links are not followed.
+    """
+    owner = user()
+    if owner is None:
+        return
+    os.chown(place, *owner, follow_symlinks=False)
+    if place.is_symlink() or not place.is_dir():
+        return
+    for _, folders, files, descriptor in os.fwalk(place):
+        for name in (*folders, *files):
+            os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)

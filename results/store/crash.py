@@ -1,0 +1,40 @@
+"""Reports of bugs: in the folder of the run, or in a fresh one that nobody else can enter."""
+
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+
+from linux.files import give
+from model.errors import RailbedError
+from results.store.records import write_record
+
+REPORT = "crash.txt"
+
+
+class Bug(RailbedError):
+    """An error that Railbed did not expect, and the file with its report if there is one."""
+
+    def __init__(self, error: Exception, report: Path | None) -> None:
+        where = "no report could be written" if report is None else f"please report {report}"
+        super().__init__(f"a bug in Railbed: {type(error).__name__}: {error}; {where}")
+
+
+def reported(error: Exception, folder: Path | None = None) -> Bug:
+    """Write a report of an error to the folder of its run, or else to a fresh one."""
+    for own in (folder, None):
+        with suppress(OSError, ValueError):
+            return Bug(error, _written(error, own or _private_folder()))
+    return Bug(error, None)
+
+
+def _written(error: Exception, folder: Path) -> Path:
+    place = folder / REPORT
+    write_record(place, "".join(traceback.format_exception(error)))
+    return place
+
+
+def _private_folder() -> Path:
+    folder = Path(mkdtemp(prefix="railbed-crash-"))
+    give(folder)
+    return folder

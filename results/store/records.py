@@ -1,0 +1,57 @@
+"""Reading and writing the JSON files of the store."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from linux.files import Unreadable, give, make_folder, read_text, write_text
+from model.errors import InputError, Problem
+
+# The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.
+MOST_BYTES = 2**24
+# What a record raises that has not the form that its reader expects.
+UNEXPECTED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+
+
+def write_json(place: Path, content: Any) -> None:
+    """Write a JSON file, and its folder if it is missing."""
+    make_folder(place.parent)
+    write_record(place, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def write_record(place: Path, text: str) -> None:
+    """Write a text file atomically; it belongs to the user."""
+    write_text(place, text)
+    give(place)
+
+
+def read_json(place: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; raise `InputError` if there is none."""
+    with reading(place):
+        content = json.loads(read_record(place))
+        if not isinstance(content, dict):
+            raise TypeError(f"must be an object, got {type(content).__name__}")
+    return content
+
+
+def read_record(place: Path) -> str:
+    """Return the text of a record; raise `InputError` if it cannot be read."""
+    try:
+        return read_text(place, MOST_BYTES)
+    except Unreadable as error:
+        raise InputError(Problem(str(place), str(error), HINT)) from None
+
+
+HINT = "it is damaged, or of another version of Railbed"
+
+
+@contextmanager
+def reading(place: Path) -> Iterator[None]:
+    """Turn what an unexpected record raises into an `InputError` that names its place."""
+    try:
+        yield
+    except UNEXPECTED as error:
+        what = f"cannot be understood: {type(error).__name__}: {error}".replace("\n", " ")
+        raise InputError(Problem(str(place), what, HINT)) from error

@@ -1,0 +1,49 @@
+"""Stored runs: listed, shown and compared, however damaged some of them are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from model.errors import InputError
+from results.store.records import reading
+from results.store.runs import read_result, read_state, stored_runs
+from scenarios.library import library
+from scenarios.loader import load
+
+
+def print_list(store: Path, out: Console) -> None:
+    """Print the scenarios of the library, and the runs of a store with their states."""
+    out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
+    for path in library():
+        out.print(f"  {path.stem:22} {load(path).description}", soft_wrap=True)
+    heading = Text("\nRuns", "bold").append(
+        f" in {store.absolute()} (railbed show RUN)", "not bold"
+    )
+    runs = stored_runs(store)
+    out.print(heading, soft_wrap=True)
+    for run in runs:
+        out.print(f"  {run.name}  {_state(run)}", soft_wrap=True)
+    if not runs:
+        out.print("  none yet")
+
+
+def _state(run: Path) -> str:
+    """Return the state of a run; of one that cannot be read, what is wrong."""
+    try:
+        state = read_state(run)["state"]
+        if state == "complete":
+            read_result(run)
+    except InputError as error:
+        return f"damaged: {error}"
+    return state
+
+
+@contextmanager
+def printed_whole(out: Console, place: Path) -> Iterator[None]:
+    """Print what the context prints, or nothing and raise `InputError` if `place` is damaged."""
+    with reading(place), out.capture() as printed:
+        yield
+    out.file.write(printed.get())

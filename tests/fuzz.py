@@ -1,0 +1,464 @@
+"""Fuzz the command line with scenarios, `--set`, `--over` and the folders of runs and sweeps.
+
+`python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
+code that the documentation does not name, with a traceback, or take more than two seconds of
+processor time or 500 MB. Another `--seed` tries others. The commands run in this process, and none
+brings a fabric up.
+"""
+
+import argparse
+import io
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, cast
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from model.sweep import Point, Setting, Sweep
+from results.store.runs import RunFolder
+from results.store.sweeps import Outcome, SweepFolder, begin_sweep
+from scenarios.cli import commands
+from scenarios.cli import sweep as sweep_command
+from scenarios.library import library
+from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
+from tests.unit.machines import TWO_CORES
+
+# What the commands of this file may end with: all as expected, a point failed, bad input.
+DOCUMENTED = (0, 1, 2)
+MOST_S = 2.0
+MOST_BYTES = 500_000_000
+# A process of Railbed has used so much when a command begins.
+START_S, CHUNK = 0.7, 1000
+# A command that waits uses no processor time; on a busy machine, one that works may take long.
+STANDSTILL_S = 60.0
+SAMPLE = Path(__file__).parent / "samples" / "result.json"
+GOOD = """\
+fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-to-all, algorithm: two-step, size: 8 MB}
+"""
+
+
+# The bytes of a file, what makes something else in its place, or None if nothing is there.
+Content = bytes | Callable[[Path], object] | None
+
+
+@dataclass(frozen=True)
+class Input:
+    """A command's arguments, and the files that it finds, by their paths."""
+
+    arguments: tuple[str, ...]
+    files: tuple[tuple[str, Content], ...] = ()
+
+
+class TooSlow(BaseException):
+    """A command has used the processor for too long."""
+
+
+# Signals whose handlers are changed while a command is executed.
+HANDLED = (signal.SIGVTALRM, signal.SIGALRM, signal.SIGTERM, signal.SIGINT)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise TooSlow
+
+
+@dataclass(frozen=True)
+class End:
+    """How a command ended: exit code and output."""
+
+    exit_code: int | None
+    output: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the command ended as the documentation says."""
+        ended = self.exit_code in DOCUMENTED and "Traceback" not in self.output
+        return ended and (self.exit_code != 2 or "railbed: " in self.output)
+
+
+def execute(arguments: tuple[str, ...]) -> End:
+    """Execute a command of Railbed in this process, within its time."""
+    output = io.StringIO()
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    for number in (signal.SIGVTALRM, signal.SIGALRM):
+        signal.signal(number, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S - START_S)
+    signal.setitimer(signal.ITIMER_REAL, STANDSTILL_S)
+    try:
+        with redirect_stdout(output), redirect_stderr(output), patch("sys.argv", ["", *arguments]):
+            commands.main()
+    except SystemExit as ended:
+        return End(ended.code if isinstance(ended.code, int) else None, output.getvalue())
+    except TooSlow:
+        return End(None, "too slow")
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def playground() -> Iterator[Path]:
+    """A working folder with two runs and a sweep, in which no command measures anything."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch("os.fsync"),
+        patch.object(sweep_command, "_local", lambda folder, at_once: None),
+        patch.object(sweep_command, "_run_points", lambda *_, **__: None),
+        patch.object(commands, "known_machine", lambda: TWO_CORES),
+        patch.dict(os.environ, {"RAILBED_MACHINE": "/nowhere"}),
+    ):
+        folder, before = Path(name), Path.cwd()
+        _stored(folder / "runs")
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(before)
+
+
+RUN, OTHER, SWEEP = "20260101-000000-sample-0000", "20260102-000000-sample-0000", "night"
+POINTS_RUN = "20260103-000000-sample-0000"
+RECORDS = ("result.json", "state.json", "environment.json", "scenario.yaml")
+PLACES = (
+    *(f"runs/{RUN}/{name}" for name in RECORDS),
+    f"runs/sweeps/{SWEEP}/sweep.json",
+    *(f"runs/sweeps/{SWEEP}/001/{name}" for name in ("point.json", "scenario.yaml")),
+    *(f"runs/sweeps/{SWEEP}/001/{POINTS_RUN}/{name}" for name in ("result.json", "state.json")),
+)
+
+
+def _stored(store: Path) -> None:
+    sample = json.loads(SAMPLE.read_text())
+    for run_id in (RUN, OTHER):
+        RunFolder.create(store, run_id, GOOD, {"kernel": "6.1"}).complete(sample)
+    points = tuple(Point(n, (Setting("seed", str(n), n),), GOOD) for n in (1, 2))
+    sweep = begin_sweep(store, SWEEP, Sweep("sample", "process", points))
+    for point in points:
+        _run_of(sweep, point).complete(sample)
+
+
+def _run_of(sweep: SweepFolder, point: Point) -> RunFolder:
+    run = RunFolder.create(sweep.point_folder(point), POINTS_RUN, GOOD, {"kernel": "6.1"})
+    sweep.end(point, Outcome(0, run.path, 1.0))
+    return run
+
+
+@contextmanager
+def changed(folder: Path, tried: Input) -> Iterator[None]:
+    """Put the files of an input in their places, and what was there back afterwards."""
+    before = {name: _content(folder / name) for name, _ in tried.files}
+    try:
+        for name, content in tried.files:
+            _put(folder / name, content)
+        yield
+    finally:
+        for name, content in before.items():
+            _put(folder / name, content)
+
+
+def _content(place: Path) -> bytes | None:
+    return place.read_bytes() if place.is_file() else None
+
+
+def _put(place: Path, content: Content) -> None:
+    if place.is_dir() and not place.is_symlink():
+        place.rmdir()
+    place.unlink(missing_ok=True)
+    if isinstance(content, bytes):
+        place.write_bytes(content)
+    elif content is not None:
+        content(place)
+
+
+def end_of(folder: Path, tried: Input) -> End:
+    """Execute the command of an input in a playground."""
+    with changed(folder, tried):
+        return execute(tried.arguments)
+
+
+# Values that are wrong in most places, as YAML.
+ODD = (
+    *("0", "-1", "1e308", "1e-308", "5e-324", ".inf", "-.inf", ".nan", "0.4", "1e15", "1e12"),
+    *("true", "null", "''", "[]", "{}", "auto", "2001-01-01", "2001-99-99", "!!bool x"),
+    *("[" * 50, "{" * 50, "[" * 30 + "]" * 30, "&a [*a]", "*a", "!!binary YQ==", "!!set {a}"),
+    *("0x" + "f" * 90, "0x" + "f" * 5000, "0b" + "1" * 5000, "9" * 90, "9" * 5000, "1e" + "9" * 50),
+    "&a [1, 1]" + "".join(f", &a{n} [*a, *a]" for n in range(9)),
+    *("1e302 bit/s", "0.4 bit/s", "400 Gbit/s", "1 kbit/s", "1000 Tbit/s", "1 Mbit/s"),
+    *("8 MB", "1 B", "1e400 MB", "1000000 GB", "0 B", "-1 B", f"'{'1' * 5000} x'", "'1 MB '"),
+    *(
+        "'[/red]'",
+        "'[bold]'",
+        '"\\ud800"',
+        '"\\e[31m"',
+        '"\\0"',
+        "\0",
+        "a" * 300,
+        "é",
+        "😀",
+        "%",
+        "@",
+    ),
+    *("rail-only", "rail-optimized", "dgx-h100", "ring", "direct", "hierarchical", "kernel"),
+    *("d0g0--rail0", "[d0g0--rail0, d1g1--rail1]", "d0", "rail0", "spine0", "d0g0", "hb0"),
+    *(
+        "all-reduce",
+        "all-gather",
+        "flap",
+        "degrade",
+        "kill",
+        "down",
+        "blackhole",
+        "nic-link",
+        "gpu",
+    ),
+    *("domain", "gpu", "controller", "uplink", "spare-gpu", "swap-group", "abort-and-restart"),
+    *("2048", "510", "64", "8", "4", "3", "2", "1", "100000", "65536", "4294967296"),
+)
+VALUE = st.one_of(
+    st.sampled_from(ODD),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.text(max_size=12),
+    st.integers(1, 40).map(str),
+)
+SECTIONS: dict[str, type[BaseModel]] = {
+    "": ScenarioFile,
+    "fabric.": Fabric,
+    "workloads.0.": Workload,
+    "faults.0.": FaultEntry,
+    "job.": Job,
+    "expect.": Expect,
+}
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+KEYS = [f"{section}{key}" for section, model in SECTIONS.items() for key in _keys(model)]
+ODD_KEYS = ("", ".", "..", "a", "fabric.domain", "workloads.9.size", "workloads.-1", "a." * 50)
+KEY = st.one_of(st.sampled_from(KEYS), st.sampled_from(ODD_KEYS), st.text(max_size=5))
+TEXTS = (GOOD, *(path.read_text() for path in library()))
+
+
+def _entry(keys: list[str], **known: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """A mapping in YAML with some of these keys."""
+    chosen = st.dictionaries(st.sampled_from(keys), VALUE, max_size=3)
+    both = st.tuples(st.fixed_dictionaries(known), chosen)
+    return both.map(lambda parts: _flow({**parts[0], **parts[1]}))
+
+
+def _flow(entries: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in entries.items()) + "}"
+
+
+FAULT = _entry(
+    _keys(FaultEntry),
+    what=st.sampled_from(("nic-link", "hb-link", "uplink", "rail-switch", "gpu", "controller")),
+    how=st.sampled_from(("down", "flap", "degrade", "blackhole", "kill")),
+)
+SETTING = st.one_of(
+    st.tuples(KEY, VALUE).map("=".join),
+    st.lists(FAULT, max_size=3).map(lambda entries: f"faults=[{', '.join(entries)}]"),
+    _entry(_keys(Job), strategy=st.just("abort-and-restart")).map("job={}".format),
+    st.text(max_size=20),
+)
+
+
+@st.composite
+def scenario_text(draw: st.DrawFn) -> bytes:
+    """A scenario of the library, mutated line by line; or anything."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(_encoded)))
+    lines = draw(st.sampled_from(TEXTS)).splitlines()
+    for _ in range(draw(st.integers(1, 3))):
+        where = draw(st.integers(0, len(lines) - 1)) if lines else 0
+        lines[where : where + 1] = draw(_changed_line(lines[where] if lines else ""))
+    return _encoded("\n".join(lines) + "\n")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _changed_line(line: str) -> st.SearchStrategy[list[str]]:
+    key, _, _ = line.partition(":")
+    return st.one_of(
+        VALUE.map(lambda value: [f"{key}: {value}"]),
+        st.just([]),
+        st.integers(0, len(line)).map(lambda end: [line[:end]]),
+        st.integers(0, 6).map(lambda indent: [" " * indent + line.lstrip()]),
+        st.tuples(KEY, VALUE).map(lambda pair: [line, f"{pair[0]}: {pair[1]}"]),
+        st.sampled_from((1, 2, 5, 20, 100, 5000)).map(lambda many: [line] * many),
+    )
+
+
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just({}),
+    st.just([]), st.sampled_from((10**400, -1, 0, "[/red]", "\ud800", "railbed.run/2", "complete")),
+)  # fmt: skip
+
+
+@st.composite
+def record(draw: st.DrawFn, content: bytes) -> Content:
+    """A changed file of a run or a sweep: damaged, of another form, missing, or no file."""
+    kind = draw(st.integers(0, 9))
+    if kind < 2:
+        return cast(Content, draw(st.sampled_from((None, b"", b"{", b"[1]", b"\xff", *SPECIAL))))
+    if kind == 2:
+        return content[: draw(st.integers(0, len(content)))]
+    try:
+        tree = json.loads(content)
+    except ValueError:
+        text: bytes = draw(scenario_text())
+        return text
+    for _ in range(draw(st.integers(1, 3))):
+        holder, key = draw(st.sampled_from(_places(tree) or [({}, "")]))
+        if draw(st.booleans()) and isinstance(holder, dict):
+            holder.pop(key, None)
+        else:
+            holder[key] = draw(PLAIN)
+    return json.dumps(tree).encode()
+
+
+SPECIAL = (
+    Path.mkdir,
+    os.mkfifo,
+    lambda place: place.symlink_to("/dev/zero"),
+    lambda place: place.symlink_to(place.name),
+    lambda place: place.write_text("[" * 100_000),
+    lambda place: place.write_text("9" * 100_000),
+)
+
+
+def _places(tree: Any) -> list[tuple[Any, Any]]:
+    """Every container in a JSON tree with each of its keys."""
+    if isinstance(tree, dict):
+        entries = list(tree.items())
+    elif isinstance(tree, list):
+        entries = list(enumerate(tree))
+    else:
+        return []
+    below = [place for _, value in entries for place in _places(value)]
+    return [(tree, key) for key, _ in entries] + below
+
+
+def _argument(text: str) -> str:
+    """A text as the shell could hand it over: bytes without zeros."""
+    return os.fsdecode(text.replace("\0", "").encode(errors="replace"))
+
+
+NAME = st.one_of(
+    st.sampled_from(("latest", RUN, "2026", "", "a" * 300, "/" * 5000, "[/red]", "..")),
+    st.text(max_size=9).map(_argument),
+)
+ASKED = st.one_of(
+    st.just(("show", RUN)),
+    st.just(("show", "latest", "--json")),
+    st.just(("compare", RUN, OTHER)),
+    st.just(("sweep", "--resume", SWEEP)),
+    st.just(("sweep", "--resume", SWEEP, "--json")),
+    NAME.map(lambda name: ("show", "--", name)),
+    NAME.map(lambda name: ("compare", "--", name, RUN)),
+    NAME.map(lambda name: ("sweep", f"--resume={name}")),
+    NAME.map(lambda name: ("show", f"--store={name}", "latest")),
+)
+RARE = st.just(("list",))
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> Input:
+    """A command and its files."""
+    kind = draw(st.integers(0, 9))
+    command = draw(st.sampled_from(("check", "check", "plan")))
+    if kind < 3:
+        return Input((command, "x.yaml"), (("x.yaml", draw(scenario_text())),))
+    if kind < 6:
+        chosen = draw(st.lists(SETTING, min_size=1, max_size=4))
+        changes = (part for setting in chosen for part in ("--set", _argument(setting)))
+        return Input((command, "x.yaml", *changes), (("x.yaml", GOOD.encode()),))
+    if kind < 7:
+        values = draw(st.lists(VALUE, max_size=4))
+        over = _argument(f"{draw(KEY)}={','.join(values)}")
+        options = ("--proxies", "process", "--store", "others", "--over", over)
+        return Input(("sweep", "x.yaml", *options), (("x.yaml", GOOD.encode()),))
+    place = draw(st.sampled_from(PLACES))
+    asked = draw(RARE if draw(st.integers(0, 19)) == 0 else ASKED)
+    return Input(asked, ((place, draw(record(_kept()[place]))),))
+
+
+def _kept() -> dict[str, bytes]:
+    """The content of each file of the playground that may be changed."""
+    if not KEPT:
+        with playground() as folder:
+            KEPT.update({place: (folder / place).read_bytes() for place in PLACES})
+    return KEPT
+
+
+KEPT: dict[str, bytes] = {}
+
+
+def main() -> None:
+    """Try as many inputs as asked for; print each that ends wrongly, and the sum of them all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
+    ends: Counter[int | None] = Counter()
+    wrong, begun_s, number = 0, time.monotonic(), asked.seed
+    with playground() as folder:
+        while ends.total() < asked.inputs:
+            wrong += not _chunk(folder, number, ends)
+            number += 1
+            print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
+    most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"{ends.total()} inputs in {time.monotonic() - begun_s:.0f} s, exit codes {dict(ends)}")
+    print(f"{wrong} of {number - asked.seed} chunks had a wrong end; at most {most_mb:.0f} MB")
+    sys.exit(1 if wrong else 0)
+
+
+def _chunk(folder: Path, number: int, ends: Counter[int | None]) -> bool:
+    """Try a chunk of inputs, chosen by its number; return whether all ended as documented."""
+
+    @seed(number)
+    @settings(
+        max_examples=CHUNK,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(inputs())
+    def chunk(tried: Input) -> None:
+        end = end_of(folder, tried)
+        ends[end.exit_code] += 1
+        assert end.is_right, f"{tried}: {end}"[:4000]
+
+    try:
+        chunk()
+    except (AssertionError, ExceptionGroup) as error:
+        print(f"chunk {number}: {error}\n{getattr(error, 'exceptions', '')}", flush=True)
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

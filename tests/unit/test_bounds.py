@@ -1,0 +1,167 @@
+"""Inputs without sense or end: each is refused with a sentence before it costs time or memory."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
+from scenarios.cli.commands import main
+from scenarios.loader import load
+from scenarios.spec.yaml_files import MOST_BYTES
+from scenarios.sweep.points import REFUSED_POINTS, planned
+from tests.unit.test_scenario_issues import GOOD, problems
+
+FAULT = GOOD + "faults:\n  - what: nic-link\n"
+OWN = GOOD.replace("platform: dgx-h100", "hb_rate: 100 Gbit/s\n  nic_rate: 10 Gbit/s")
+BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 31))
+MERGES = "a0: &a0 {k: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 31)
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path x.yaml in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path("x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, "is a folder, not a file"),
+        (lambda place: place.symlink_to("/dev/zero"), "is not a regular file"),
+        (lambda place: place.symlink_to(place.name), "cannot be read: Too many levels"),
+        (lambda place: place.write_text(GOOD + "#" * MOST_BYTES), "is larger than 1 MiB"),
+    ],
+)
+def test_only_a_file_of_bounded_size_is_read(
+    file: Path, make: Callable[[Path], object], message: str
+) -> None:
+    make(file)
+    with pytest.raises(InputError, match=message):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB + GOOD, "more than 10000 values"),
+        (MERGES + GOOD, "more than 10000 values"),
+        ("x: [" + "[], " * 10_000 + "]\n" + GOOD, "more than 10000 values"),
+        ("x: &a [*a]\n" + GOOD, "an alias repeats the value that it is in"),
+        ("x: " + "[" * 4000, "it is nested more than 20 deep"),
+        ("[\n" * 4000, "it is nested more than 20 deep"),
+        ("seed: " + "9" * 4000 + "\n" + GOOD, "a number has 4000 characters, of at most 100"),
+        ("seed: 0x" + "f" * 90_000 + "\n" + GOOD, "a number has 90002 characters"),
+        ("seed: 0o" + "7" * 9000 + "\n" + GOOD, "a number has 9002 characters"),
+        ("seed: 0b" + "1" * 9000 + "\n" + GOOD, "a number has 9002 characters"),
+    ],
+)
+def test_a_text_that_expands_without_end_is_refused(file: Path, text: str, message: str) -> None:
+    (found,) = problems(file, text)
+    assert "is out of bounds: " in found
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    "size", ["1" * 900_000 + "x y", " " * 900_000 + "x", "1" * 400_000 + " B x"]
+)
+def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
+    (found,) = problems(file, GOOD.replace("12 MB", f"'{size}'"))
+    assert "must be a number with a unit" in found
+    assert len(found) < 4 * MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FAULT + "    how: flap\n    count: 1000000000000\n", "must be at most 10000"),
+        (FAULT + "    how: flap\n    period: 1e300\n", "must be at most 86400"),
+        (FAULT + "    how: flap\n    period: 1e-300\n", "must be at least 0.01"),
+        (FAULT + "    for: 1e300\n", "must be at most 86400"),
+        (FAULT + "    at: 1e300\n", "must be at most 86400"),
+        (FAULT + "    how: degrade\n    rate: 1 kbit/s\n", "leaves 0.05 bit/s, of at least 10000"),
+        (FAULT + "    where: " + str(["x"] * 3000) + "\n", "has no nic-link 'x' and 2999 others"),
+        (FAULT + "job: {restart_time: 1e300}\n", "must be at most 86400"),
+        (FAULT + "job: {reconfiguration_time: 1e300}\n", "must be at most 86400"),
+        (GOOD + "repeats: 1000000000\n", "must be at most 1000"),
+        (GOOD + "warmup: 1000000000\n", "must be at most 1000"),
+        (GOOD + "seed: 1000000000000\n", "must be at most 4294967295"),
+        (OWN.replace("10 Gbit/s", "1e302 bit/s"), "must be 1 kbit/s to 1000 Tbit/s"),
+        (OWN.replace("10 Gbit/s", "0.4 bit/s"), "must be 1 kbit/s to 1000 Tbit/s"),
+        (GOOD.replace("12 MB", "0.4 B"), "must be 1 B to 1000000 GB, got '0.4 B'"),
+        (GOOD.replace("20000", "1e-308"), "must be at least 1e-06, got 1e-308"),
+        (GOOD.replace("20000", "1e308"), "must be at most 1e+12, got 1e+308"),
+        (GOOD.replace("20000", "1e-3"), "above the 10000 Gbit/s that can be shaped"),
+        (GOOD.replace("size_scale: 2", "size_scale: 1e308"), "must be at most 1e+12"),
+        (GOOD.replace("size_scale: 2", "time_dilation: 1e-308"), "must be at least 1e-06"),
+        (GOOD.replace("bandwidth", "oversubscription: 1e308\n  bandwidth"), "at most 1000000,"),
+        (GOOD + "expect: {ratio_limit: 1e308}\n", "must be at most 1000000, got 1e+308"),
+        (GOOD + f"name: {'a' * 300}\n", "must be lower-case letters, digits and hyphens"),
+        (GOOD + f"description: {'a' * 20_000}\n", "must have at most 10000 characters"),
+        (GOOD + 'description: "\\ud800"\n', "a lone surrogate"),
+        (GOOD.replace(": 4", ": 2048").replace("size: 2", "size: 510"), "more than the 4096"),
+        (GOOD.replace("platform", "spines: 9000\n  platform"), "18000 uplinks are more than the"),
+    ],
+)
+def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -> None:
+    found = problems(file, text)
+    assert any(message in one for one in found), found
+
+
+def test_an_override_that_leads_too_deep_is_refused(file: Path) -> None:
+    (found,) = problems(file, GOOD, ".".join("a" * 3000) + "=1")
+    assert "has 3000 keys, one in the other, of at most 20" in found
+
+
+def test_a_message_is_bounded() -> None:
+    error = InputError(*(Problem("x" * 5000, "y" * 5000, str(n)) for n in range(5000)))
+    assert len(str(error)) < MOST_PROBLEMS * 3 * MOST_CHARACTERS
+    assert str(error).endswith(f"and {5000 - MOST_PROBLEMS} problems more")
+
+
+def test_after_many_wrong_points_the_others_are_not_checked(file: Path) -> None:
+    file.write_text(GOOD)
+    values = ",".join(map(str, range(3000, 3900)))
+    with pytest.raises(InputError) as caught:
+        planned(file, [f"fabric.domains={values}"], [], "process", lambda _: None)
+    assert len(caught.value.problems) == REFUSED_POINTS
+
+
+@pytest.mark.parametrize("name", ["[red].yaml", "[/red].yaml", ":smile:.yaml"])
+def test_a_name_that_looks_like_markup_is_printed_as_it_is(
+    file: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = file.with_name("[bold]") / name
+    place.parent.mkdir(parents=True)
+    place.write_text(GOOD)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["", "check", str(place)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert f"{place}: ok" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check", "a" * 300), ("show", "a" * 5000), ("list", "--store", "a" * 300)]
+)
+def test_a_long_name_is_no_bug(
+    file: Path,
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "bug" not in capsys.readouterr().err

@@ -1,0 +1,274 @@
+"""Stored runs and sweeps: damaged, of other versions, in order of their numbers."""
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from linux import files
+from model.errors import InputError
+from results.documents.sweep import sweep_object
+from results.store import sweeps
+from results.store.crash import REPORT, reported
+from results.store.runs import RunFolder, adopt, find_run, read_result
+from results.store.sweeps import begin_sweep, find_sweep
+from results.tables.run import print_run
+from results.tables.style import plain_console
+from scenarios.cli.stored import print_list, printed_whole
+from scenarios.execution.host_facts import environment
+from tests.fuzz import SAMPLE
+from tests.unit.test_sweeping import Fake, a_sweep, run
+
+RESULT = json.loads(SAMPLE.read_text())
+
+
+def complete(store: Path, run_id: str) -> Path:
+    folder = RunFolder.create(store, run_id, "", {})
+    folder.complete({**RESULT, "run_id": run_id})
+    return folder.path
+
+
+def listed(store: Path) -> list[str]:
+    text = io.StringIO()
+    print_list(store, Console(file=text, width=300, markup=False, highlight=False))
+    return text.getvalue().partition("\nRuns")[2].splitlines()[1:]
+
+
+DAMAGE: list[tuple[str, bytes | None]] = [
+    ("state.json", None),
+    ("state.json", b""),
+    ("state.json", b"[]"),
+    ("state.json", b"{}"),
+    ("state.json", b"[" * 100_000),
+    ("result.json", None),
+    ("result.json", b'{"schema": "railbed.run/1", "run'),
+    ("result.json", b'{"schema": "railbed.run/2"}'),
+    ("result.json", b"9" * 5000),
+    ("result.json", b"\xff"),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGE)
+def test_a_damaged_run_is_one_line_and_keeps_none_from_the_others(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    damaged = complete(tmp_path, "20260101-000000-a-0000")
+    good = complete(tmp_path, "20260101-000000-b-0000")
+    (damaged / name).unlink()
+    if content is not None:
+        (damaged / name).write_bytes(content)
+    lines = listed(tmp_path)
+    assert len(lines) == 2
+    assert any(line.startswith(f"  {damaged.name}  damaged: ") for line in lines)
+    assert f"  {good.name}  complete" in lines
+    with pytest.raises(InputError):
+        read_result(find_run(tmp_path, damaged.name))
+    assert read_result(find_run(tmp_path, "latest"))["run_id"] == good.name
+
+
+@pytest.mark.parametrize("key", ["cases", "failures", "slowdowns", "folder"])
+def test_a_result_of_another_form_is_refused_before_a_word_is_printed(
+    tmp_path: Path, key: str
+) -> None:
+    text = io.StringIO()
+    out = Console(file=text)
+    result = {name: value for name, value in RESULT.items() if name != key}
+
+    def show() -> None:
+        with printed_whole(out, tmp_path):
+            print_run(result, out)
+            out.print(result["folder"])
+
+    with pytest.raises(InputError, match="cannot be understood"):
+        show()
+    assert text.getvalue() == ""
+
+
+def test_a_stored_name_that_looks_like_markup_is_printed_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case = {**RESULT["cases"][0], "case": "[/red]/[bold]:smile:"}
+    print_run({**RESULT, "cases": [case]}, plain_console())
+    printed = capsys.readouterr().out
+    assert "[/red]" in printed
+    assert "[bold]:smile:" in printed
+
+
+def test_the_latest_run_is_the_last_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
+    complete(tmp_path, "20261231-235959-a-0000")
+    before = complete(tmp_path, "20250101-000000-b-0000")
+    assert find_run(tmp_path, "latest") == before
+    point = complete(tmp_path / "sweeps" / "night" / "001", "20240101-000000-c-0000")
+    assert find_run(tmp_path, "latest") == point
+    computed = adopt(before, tmp_path, "20230101-000000-d-0000")
+    assert find_run(tmp_path, "latest") == computed
+
+
+def test_the_latest_sweep_is_the_last_begun_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
+    first = begin_sweep(tmp_path, "first", a_sweep())
+    second = begin_sweep(tmp_path, "second", a_sweep())
+    os.utime(first.path / "sweep.json", (4e9, 4e9))
+    assert find_sweep(tmp_path, "latest").name == second.name
+
+
+def test_records_reach_the_disk_before_they_get_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+
+    def rename(self: Path, target: Path) -> None:
+        done.append(f"rename {self.name}")
+        os.rename(self, target)
+
+    monkeypatch.setattr("os.fsync", sync)
+    monkeypatch.setattr(Path, "rename", rename)
+    files.write_text(tmp_path / "a.json", "{}")
+    assert done == ["sync a.json.draft", "rename a.json.draft", f"sync {tmp_path.name}"]
+
+
+def test_all_records_reach_the_disk_before_a_run_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path, "a", "", {})
+    (folder.path / "transfers.csv").write_text("1\n")
+    synced: list[str] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    monkeypatch.setattr("os.fsync", sync)
+    folder.complete(RESULT)
+    assert synced.index("transfers.csv") < synced.index("state.json.draft")
+
+
+def test_a_draft_is_not_written_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "a.json.draft").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.write_text(tmp_path / "a.json", "{}")
+    assert other.read_text() == "of somebody else"
+
+
+def test_what_sudo_writes_belongs_to_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: set[str] = set()
+
+    def chown(path: str | Path, user: int, group: int, **options: object) -> None:
+        assert (user, group, options["follow_symlinks"]) == (1000, 100, False)
+        given.add(Path(path).name)
+
+    monkeypatch.setattr("os.chown", chown)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "100")
+    folder = RunFolder.create(tmp_path / "runs", "a", "", {})
+    (folder.path / "case").mkdir()
+    (folder.path / "case" / "transfers.csv").write_text("1\n")
+    folder.complete(RESULT)
+    assert {"runs", "a", "case", "transfers.csv", "result.json"} <= given
+    begin_sweep(tmp_path / "runs", "night", a_sweep())
+    assert {"sweeps", "night", "001", "scenario.yaml", "sweep.json"} <= given
+
+
+def test_without_sudo_nothing_is_given_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert files.user() is None
+    monkeypatch.setenv("SUDO_UID", "x")
+    assert files.user() is None
+
+
+def test_a_sweep_refuses_to_go_on_with_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begin_sweep(tmp_path, "night", a_sweep())
+    fake = Fake()
+    monkeypatch.setattr(sweeps, "program_version", lambda: "9.9")
+    with pytest.raises(InputError, match=r"was begun with Railbed [0-9a-f]{12}, this is 9.9"):
+        run(find_sweep(tmp_path, "night"), fake)
+    assert fake.executed == []
+    monkeypatch.setattr(sweeps, "program_version", lambda: folder.version)
+    run(find_sweep(tmp_path, "night"), fake)
+    assert fake.executed == [1, 2, 3]
+
+
+def damaged_state(point: Path) -> Path:
+    return point / "point.json"
+
+
+def damaged_result(point: Path) -> Path:
+    return next(point.glob("run-*/result.json"))
+
+
+@pytest.mark.parametrize("place", [damaged_state, damaged_result])
+def test_a_damaged_point_is_named_and_run_again(
+    tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    folder = begin_sweep(tmp_path, "night", a_sweep())
+    run(folder, Fake())
+    place(folder.path / "002").write_text('{"exit')
+    assert list(folder.damage) == [2]
+    (lost,) = [point for point in sweep_object(folder)["points"] if point["verdict"] == "fail"]
+    assert (lost["point"], "cannot be understood" in lost["cause"]) == (2, True)
+    again = Fake()
+    run(find_sweep(tmp_path, "latest"), again)
+    assert again.executed == [2]
+
+
+def test_a_damaged_sweep_keeps_none_from_the_others(tmp_path: Path) -> None:
+    begin_sweep(tmp_path, "good", a_sweep())
+    bad = begin_sweep(tmp_path, "bad", a_sweep())
+    (bad.path / "sweep.json").write_text('{"points": 7}')
+    with pytest.raises(InputError, match="cannot be understood"):
+        find_sweep(tmp_path, "bad")
+    assert find_sweep(tmp_path, "latest").name == "good"
+
+
+def test_a_crash_report_goes_into_the_runs_folder_or_a_private_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    bug = reported(ValueError("odd"), tmp_path)
+    assert str(bug) == f"a bug in Railbed: ValueError: odd; please report {tmp_path / REPORT}"
+    place = Path(re.search(r"report (.*)", str(reported(ValueError("odd"))))[1])  # type: ignore[index]
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert "ValueError: odd" in place.read_text()
+
+
+def test_a_crash_report_that_cannot_be_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("results.store.crash.write_record", full)
+    bug = reported(ValueError("odd"), tmp_path)
+    assert (bug.exit_code, str(bug)) == (
+        4,
+        "a bug in Railbed: ValueError: odd; no report could be written",
+    )
+
+
+def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for store in (tmp_path / "file", tmp_path / ("a" * 300)):
+        with pytest.raises(InputError):
+            RunFolder.create(store, "a", "", {})
+        with pytest.raises(InputError):
+            begin_sweep(store, "night", a_sweep())
+
+
+def test_a_run_records_the_version_of_its_program() -> None:
+    assert re.fullmatch(r"[0-9a-f]{12}", environment("process", "user")["railbed"])
