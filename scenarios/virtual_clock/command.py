@@ -46,7 +46,7 @@ class VirtualCommand:
     words: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
-    machine: Program = field(default_factory=program)
+    machine: Program = field(default_factory=lambda: program())
 
     @property
     def key(self) -> str:

@@ -1,0 +1,106 @@
+"""Commands under the virtual clock: what is computed, kept and handed back, with a fake machine."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.virtual_clock import command
+from scenarios.virtual_clock.command import EndedInside, VirtualCommand
+from scenarios.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
+from testbed.virtual_machine import cache
+from testbed.virtual_machine.program import Program
+
+QUICKSTART = load(LIBRARY / "quickstart.yaml")
+
+
+@dataclass
+class FakeMachine:
+    """Executes jobs without a machine: one run each, and this output and exit code."""
+
+    exit_code: int = 0
+    output: str = '{"verdict": "pass"}'
+    jobs: list[str] = field(default_factory=list)
+
+    def execute(
+        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool
+    ) -> tuple[int, str]:
+        assert not shows_output
+        self.jobs.append(job)
+        run = back / "runs" / "20260101-000043-quickstart-ab12"
+        run.mkdir(parents=True)
+        (run / "scenario.yaml").write_text(files.get("quickstart.yaml", ""))
+        (run / "result.json").write_text('{"verdict": "pass"}')
+        return self.exit_code, self.output
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """The fake machine, its image, and an empty cache."""
+    found = FakeMachine()
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "digest").write_text("0123456789ab")
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(command, "Guest", lambda *_: found)
+    monkeypatch.setattr(command, "program", lambda: Program(tmp_path / "image"))
+    return found
+
+
+def test_a_run_is_computed_once_and_kept_twice(machine: FakeMachine, tmp_path: Path) -> None:
+    results = [run_virtually(QUICKSTART, tmp_path, fresh=False) for _ in range(2)]
+    assert len(machine.jobs) == 1
+    assert results[0]["clock"] == results[1]["clock"]
+    assert results[0]["clock"]["image"] == "0123456789ab"
+    assert results[0]["run_id"] != results[1]["run_id"]
+    kept = Path(results[1]["folder"])
+    assert (kept.parent, (kept / "scenario.yaml").read_text()) == (tmp_path, QUICKSTART.text)
+    assert json.loads((kept / "result.json").read_text()) == results[1]
+
+
+def test_a_fresh_run_is_computed_again(machine: FakeMachine, tmp_path: Path) -> None:
+    for _ in range(2):
+        run_virtually(QUICKSTART, tmp_path, fresh=True)
+    assert len(machine.jobs) == 2
+
+
+def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> None:
+    result = verify_virtually(replace(QUICKSTART, machine_seed=7), tmp_path, fresh=False)
+    assert (result["verdict"], result["clock"]["seed"]) == ("pass", 7)
+    assert len(result["clock"]["records"]) == 16
+    assert '-m scenarios "verify" "$RAILBED_HANDED/quickstart.yaml"' in machine.jobs[0]
+
+
+def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path: Path) -> None:
+    machine.output, machine.exit_code = '{"rows": [{"gpus": 4}]}', 1
+    exit_code, result = bench_virtually("agents", tmp_path, fresh=False)
+    assert (exit_code, result["rows"]) == (1, [{"gpus": 4}])
+    assert [run.name.split("-")[2] for run in tmp_path.glob("*-quickstart-*")] == ["quickstart"]
+
+
+def test_an_early_end_is_not_kept_but_its_records_are(machine: FakeMachine, tmp_path: Path) -> None:
+    machine.exit_code = 4
+    for _ in range(2):
+        with pytest.raises(EndedInside, match=r"exit code 4.*recorded until then is in") as caught:
+            run_virtually(QUICKSTART, tmp_path, fresh=False)
+        assert caught.value.exit_code == 4
+    assert len(machine.jobs) == len(list(tmp_path.glob("*-quickstart-*"))) == 2
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_key_is_of_everything_that_a_result_depends_on(tmp_path: Path) -> None:
+    one = VirtualCommand(("run", "x"), {"x": "text"})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "digest").write_text("ba9876543210")
+    others = [
+        replace(one, words=("verify", "x")),
+        replace(one, files={"x": "other text"}),
+        replace(one, files={"y": "text"}),
+        replace(one, seed=1),
+        replace(one, machine=Program(tmp_path / "other")),
+    ]
+    assert len({command.key for command in (one, *others)}) == 6
+    assert VirtualCommand(("run", "x"), {"x": "text"}).key == one.key
