@@ -24,6 +24,8 @@ from tests.machine import wait_until
 from tests.system.test_sweeps import ENVIRONMENT, SCENARIO
 
 NODES, POINTS = 3, 6
+# For Ray's nodes to start: its own 30 s are not enough on a busy machine.
+START_S = 300
 COMMAND = (sys.executable, "-P", "-m", "scenarios", "sweep")
 
 
@@ -31,7 +33,8 @@ COMMAND = (sys.executable, "-P", "-m", "scenarios", "sweep")
 def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
     """A cluster with a head and some nodes of one core, which keep their files in a folder."""
     sys.path.append(str(RAY))
-    os.environ["PYTHONPATH"] = str(RAY)  # for Ray's own processes
+    # For Ray's own processes.
+    os.environ |= {"PYTHONPATH": str(RAY), "RAY_raylet_start_wait_time_s": str(START_S)}
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": str(folder)}

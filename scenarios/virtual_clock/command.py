@@ -5,7 +5,8 @@ image, the command, its files and the seed: what was computed before is not comp
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,22 +67,25 @@ class VirtualCommand:
             "seed": self.seed,
         }
 
-    def result(self, store: Path, *, fresh: bool) -> KnownResult:
-        """Return the command's result: the known one, or that of an execution, always if `fresh`.
+    @contextmanager
+    def result(self, store: Path, *, fresh: bool) -> Iterator[KnownResult]:
+        """The command's result: the known one, or that of an execution, always if `fresh`.
 
         Passes on what the command prints on standard error meanwhile. Raises `EndedInside` if there
         is no result; runs that ended early are then in `store`.
         """
-        known = None if fresh else known_results.find(self.key)
-        return known or self._computed(store)
-
-    def _computed(self, store: Path) -> KnownResult:
         with work_folder(known_results.results_folder()) as folder:
-            guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
-            job = program_job(self.words, self.seed)
-            exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
-            computed = KnownResult(folder)
-            if exit_code not in WITH_RESULT:
-                raise EndedInside(exit_code, [copied(run, store) for run in computed.runs])
-            computed.write(exit_code, output)
-            return known_results.add(self.key, computed)
+            known = None if fresh else known_results.find(self.key, folder)
+            yield known or self._computed(folder, store)
+
+    def _computed(self, folder: Path, store: Path) -> KnownResult:
+        """Execute the command; its result is in `folder`, and known from now on."""
+        guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
+        job = program_job(self.words, self.seed)
+        exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
+        computed = KnownResult(folder)
+        if exit_code not in WITH_RESULT:
+            raise EndedInside(exit_code, [copied(run, store) for run in computed.runs])
+        computed.write(exit_code, output)
+        known_results.add(self.key, computed)
+        return computed

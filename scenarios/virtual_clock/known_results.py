@@ -63,25 +63,27 @@ def results_folder() -> Path:
     return folder
 
 
-def find(key: str) -> KnownResult | None:
-    """Return the result with this key, which is then the one used last; `None` if unknown."""
+def find(key: str, target: Path) -> KnownResult | None:
+    """Copy the result with this key, which is then the one used last; return `None` if unknown.
+
+    It is a copy as another process may replace the result meanwhile.
+    """
     with _locked() as results:
-        known = KnownResult(results / key)
-        if not (known.folder / "exit-code").is_file():
+        known = results / key
+        if not (known / "exit-code").is_file():
             return None
-        used(known.folder)
-        return known
+        used(known)
+        return KnownResult(Path(shutil.copytree(known, target, dirs_exist_ok=True)))
 
 
-def add(key: str, computed: KnownResult) -> KnownResult:
-    """Move a computed result to its place, where it replaces an earlier one."""
+def add(key: str, computed: KnownResult) -> None:
+    """Copy a computed result to its place, where it replaces an earlier one."""
     with _locked() as results:
-        known = KnownResult(results / key)
-        shutil.rmtree(known.folder, ignore_errors=True)
-        shutil.copytree(computed.folder, known.folder)
-        hand_over(known.folder)
-        _drop_oldest(results, known.folder)
-        return known
+        known = results / key
+        shutil.rmtree(known, ignore_errors=True)
+        shutil.copytree(computed.folder, known)
+        hand_over(known)
+        _drop_oldest(results, known)
 
 
 @contextmanager

@@ -21,15 +21,16 @@ def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, 
     ended without one.
     """
     command = _on_scenario("run", scenario)
-    (run,) = command.result(store, fresh=fresh).runs
-    return stored(run, store, command.clock)
+    with command.result(store, fresh=fresh) as result:
+        (run,) = result.runs
+        return stored(run, store, command.clock)
 
 
 def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
     """Check the paths of a scenario's fabrics; return the JSON object of the check."""
     command = _on_scenario("verify", scenario)
-    result = command.result(store, fresh=fresh)
-    return {**json.loads(result.output), "clock": _clock(command, result)}
+    with command.result(store, fresh=fresh) as result:
+        return {**json.loads(result.output), "clock": _clock(command, result)}
 
 
 def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
@@ -42,10 +43,11 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
     """Measure a benchmark; return its exit code and its JSON object. Its runs come into `store`."""
     command = VirtualCommand(("bench", name, "--json"))
-    result = command.result(store, fresh=fresh)
-    for run in result.runs:
-        copied(run, store)
-    return result.exit_code, {**json.loads(result.output), "clock": _clock(command, result)}
+    with command.result(store, fresh=fresh) as result:
+        for run in result.runs:
+            copied(run, store)
+        found = {**json.loads(result.output), "clock": _clock(command, result)}
+        return result.exit_code, found
 
 
 def _clock(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import given
@@ -30,30 +31,41 @@ def computed(folder: Path, output: str = "{}") -> KnownResult:
     return result
 
 
+def known(key: str, folder: Path) -> KnownResult | None:
+    """The result with this key, in a folder of its own."""
+    return find(key, Path(mkdtemp(dir=folder)))
+
+
 def test_a_result_is_found_again(tmp_path: Path) -> None:
-    assert find("abc") is None
+    assert known("abc", tmp_path) is None
     add("abc", computed(tmp_path / "new", '{"verdict": "fail"}'))
-    known = find("abc")
-    assert known is not None
-    assert (known.exit_code, known.output) == (1, '{"verdict": "fail"}')
-    assert [run.name for run in known.runs] == ["20260101-000043-golden-run-ab12"]
+    found = known("abc", tmp_path)
+    assert found is not None
+    assert (found.exit_code, found.output) == (1, '{"verdict": "fail"}')
+    assert [run.name for run in found.runs] == ["20260101-000043-golden-run-ab12"]
 
 
 def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> None:
     add("abc", computed(tmp_path / "one", "first"))
-    assert add("abc", computed(tmp_path / "two", "second")).output == "second"
+    first = known("abc", tmp_path)
+    add("abc", computed(tmp_path / "two", "second"))
+    second = known("abc", tmp_path)
+    assert first is not None
+    assert second is not None
+    assert (first.output, second.output) == ("first", "second")
 
 
 def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cache.size_of(computed(tmp_path / "one").folder)
     monkeypatch.setattr(known_results, "MOST_BYTES", 2 * one)
     for moment, key in enumerate(("a", "b")):
-        os.utime(add(key, computed(tmp_path / key)).folder, (moment, moment))
-    assert find("a")
+        add(key, computed(tmp_path / key))
+        os.utime(results_folder() / key, (moment, moment))
+    assert known("a", tmp_path)
     unfinished = results_folder() / "railbed-unfinished-1-x"
     unfinished.mkdir()
     add("c", computed(tmp_path / "c"))
-    assert [key for key in "abc" if find(key)] == ["a", "c"]
+    assert [key for key in "abc" if known(key, tmp_path)] == ["a", "c"]
     assert unfinished.exists()
 
 
