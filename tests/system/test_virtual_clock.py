@@ -1,18 +1,21 @@
 """The virtual clock: the same measurements whatever the host does, and golden ones."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.virtual_clock.stored_runs import NOT_RECORDS
-from tests.golden import GOLDEN, command, measurements
+from testbed.virtual_machine.guest import QEMU
+from tests.golden import GOLDEN, ROOT, SCENARIO, command, measurements
+from tests.machine import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
@@ -99,3 +102,30 @@ def test_bad_input_is_refused_before_the_machine_boots(
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_sweep_ends_its_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    words = ["--over", "machine_seed=5,6", "--clock", "virtual", "--fresh", "--at-once", "2"]
+    sweep = [str(ROOT / "railbed"), "sweep", str(SCENARIO), *words, "--store", str(tmp_path)]
+    with subprocess.Popen(sweep, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: len(machines_in(folder)) == 2, "both points have a machine", 900)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, machines_in(folder), list(folder.iterdir())) == (130, [], [])
+    assert "The sweep goes on with `railbed sweep --resume golden-" in said
+
+
+def machines_in(folder: Path) -> list[str]:
+    """Virtual machines whose files are in a folder, by their processes."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            words = (process / "cmdline").read_text().split("\0")
+            if words[0].startswith(QEMU) and any(str(folder) in word for word in words):
+                found.append(process.name)
+    return found
