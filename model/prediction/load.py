@@ -15,7 +15,7 @@ from math import exp, log
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, Topology
 from model.prediction.machine import HopKind
-from model.workload.schedule import Transfer
+from model.workload.transfers import Transfer
 
 SLICES = 400
 # The least completion time: bursts take no time in the model, but a rate needs some.

@@ -8,7 +8,8 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import Observation, summarized

@@ -16,6 +16,7 @@ from scenarios.benchmarks.growth import growth
 from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
+from scenarios.benchmarks.schedules import schedules
 from scenarios.benchmarks.shapers import shapers
 from scenarios.benchmarks.startup import startup
 
@@ -32,10 +33,11 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "shapers": shapers,
     "agents": agents,
     "routing": routing,
+    "schedules": schedules,
     "blackout": blackout,
     "mininet": mininet,
 }
-WITHOUT_FABRIC = frozenset({"routing"})
+WITHOUT_FABRIC = frozenset({"routing", "schedules"})
 WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity"})
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})

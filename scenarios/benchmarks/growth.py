@@ -7,7 +7,8 @@ from statistics import median
 from linux.cpu_time import busy_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.benchmarks.startup import up_and_down

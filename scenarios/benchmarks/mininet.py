@@ -12,7 +12,8 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.measurement.records import Repeat
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.benchmarks.common.side_by_side import (

@@ -23,7 +23,7 @@ def bench(
         str,
         typer.Argument(
             help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
-            "datapaths, shapers, mininet, agents, routing or blackout"
+            "datapaths, shapers, mininet, agents, routing, schedules or blackout"
         ),
     ],
     as_json: AsJson = False,
@@ -31,7 +31,7 @@ def bench(
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
-    """Measure the figures that the documentation states. `routing` needs no root."""
+    """Measure the figures that the documentation states. `routing` and `schedules` need no root."""
     from scenarios.benchmarks import BENCHMARKS, WITH_NOISE
 
     if name not in BENCHMARKS:

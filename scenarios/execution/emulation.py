@@ -15,7 +15,8 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Pair, Placement, job_placement
 from model.measurement.records import Repeat
-from model.prediction.fluid import PathClass, Prediction, path_class, predict, transfer_paths
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.prediction.network import PathClass
 from model.workload.schedule import Schedule
 from scenarios.execution.chance import BeforeExecution, no_chance
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -11,7 +11,7 @@ from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import transfer_paths
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.planning.schedules import stand_in
 from scenarios.spec.scenario import Case
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers

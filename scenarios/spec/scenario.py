@@ -6,7 +6,7 @@ from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job

@@ -20,7 +20,7 @@ from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST
 from model.fabric.spec import Datapath, FabricKind
 from model.faults import Component, FaultMode
 from model.job.recovery import RecoveryStrategy
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse

@@ -12,7 +12,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind

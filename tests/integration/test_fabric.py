@@ -13,7 +13,8 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -15,7 +15,7 @@ from linux.netlink import NetlinkSocket
 from linux.qdisc_stats import read_queues
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized

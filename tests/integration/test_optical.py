@@ -7,7 +7,7 @@ import pytest
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.execution.convergence import wait_until_converged
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -12,7 +12,7 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.execution.emulation import AGENT, PlacedJob
 from testbed.host.cleanup import clean
 from testbed.plain_mininet.agents import plain_agents

@@ -8,7 +8,8 @@ from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.workload.schedule import Collective, ScheduleError
+from model.workload.collective import Collective
+from model.workload.proof import ScheduleError
 from traffic_gen.workloads.collectives import require_accepted
 
 

@@ -19,7 +19,7 @@ MAY_IMPORT = {
 LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
-    "model": "errors sweep fabric routing faults workload measurement job prediction "
+    "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
     "network_cost training",
     "testbed": "virtual_machine noise nodes plain_mininet fabric testbed faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "

@@ -14,7 +14,7 @@ from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import Machine
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.library import LIBRARY, library
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (

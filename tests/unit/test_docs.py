@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model.fabric.platforms import PLATFORMS
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from traffic_gen.workloads.collectives import algorithms_of
 

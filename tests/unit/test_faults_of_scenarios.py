@@ -13,7 +13,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.library import library
 from scenarios.loader import load
 from scenarios.planning.fault_times import estimated_end_s, latest_end_s

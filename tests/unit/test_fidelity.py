@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from model.fabric.topology import Hop, Topology, build_topology
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
-from model.prediction.fluid import link_loads, path_class, predict, transfer_paths
+from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from results.tables.observations import executions_table, headroom_table
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
 from results.verdicts.fidelity import (
@@ -262,6 +264,15 @@ def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Car
             sizes[hop] += executions * (answers + 66 * (count + 1))
             packets[hop] += executions * (count + 1)
     return Carried(sizes, packets, executions)
+
+
+def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> dict[Hop, float]:
+    """Bytes that each direction of each link has to carry, headers included."""
+    loads: dict[Hop, float] = {}
+    for transfer, hops in zip(schedule.transfers, paths, strict=True):
+        for hop in hops or ():
+            loads[hop] = loads.get(hop, 0.0) + wire_bytes(transfer.size_bytes)
+    return loads
 
 
 KINDS = pytest.mark.parametrize("kind", FabricKind)

@@ -19,7 +19,7 @@ from model.prediction.load import (
     profile,
 )
 from model.prediction.machine import HopKind
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from scenarios.planning.load_estimate import estimate, heaviest, work
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.arrays import Floats, Ints
 from model.fabric.health import Epoch, Health, without
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
@@ -18,18 +20,18 @@ from model.fabric.shaping import (
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.closed_forms import Direct, Grid, TwoStep
+from model.prediction.fair_rates import fair_rates, sums, take_tokens
 from model.prediction.fluid import (
-    PathClass,
     Prediction,
-    _Bucket,
-    _fair_rates,
     path_class,
     predict,
     predict_through,
     transfer_paths,
 )
+from model.prediction.network import PathClass
 from model.routing.paths import Unreachable
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from tests.unit.fabrics import assume_accepted, fabrics_with_failures, spec, topologies
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
@@ -227,29 +229,42 @@ def test_what_is_left_when_a_link_slows_down_takes_so_much_longer(part: float, s
     assert found.completion_s == pytest.approx(expected_s, rel=1e-4)
 
 
+Shared = tuple[Ints, Floats]
+
+
 @st.composite
-def shared_links(draw: st.DrawFn) -> list[tuple[_Bucket, ...]]:
-    """The links on the path of each of a few flows."""
+def shared_links(draw: st.DrawFn) -> Shared:
+    """The links on the path of each of a few flows, and the rate of each link; link 0 is none."""
     rates = draw(st.lists(st.floats(1, 1e9), min_size=1, max_size=6))
-    links = [_Bucket(rate, 0.0, 0.0) for rate in rates]
-    numbers = st.lists(st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True)
-    route = [tuple(links[n] for n in chosen) for chosen in draw(st.lists(numbers, max_size=8))]
-    for flow, path in enumerate(route):
-        for link in path:
-            link.flows.add(flow)
-    return route
+    number = st.integers(1, len(rates))
+    paths = draw(st.lists(st.lists(number, min_size=1, max_size=4, unique=True), max_size=8))
+    table = np.array([[*path, *[0] * (4 - len(path))] for path in paths], np.int64)
+    return table.reshape(-1, 4), np.array([1e300, *rates])
 
 
 @given(shared_links())
-def test_rates_are_fair(route: list[tuple[_Bucket, ...]]) -> None:
+def test_rates_are_fair(shared: Shared) -> None:
     """Max-min: every flow has a saturated link on which no other flow has a higher rate."""
-    rates = _fair_rates(dict.fromkeys(range(len(route)), 1.0), route)
-    assert rates.keys() == set(range(len(route)))
-    for flow, path in enumerate(route):
-        used = [sum(rates[other] for other in link.flows) for link in path]
-        assert all(sum_ <= link.rate * (1 + 1e-9) for sum_, link in zip(used, path, strict=True))
+    paths, capacity = shared
+    rates = fair_rates(paths, capacity)
+    used = sums(paths, rates, len(capacity))
+    assert (used <= capacity * (1 + 1e-9)).all()
+    for path, rate in zip(paths, rates, strict=True):
         assert any(
-            sum_ >= link.rate * (1 - 1e-9)
-            and rates[flow] >= max(rates[other] for other in link.flows) * (1 - 1e-9)
-            for sum_, link in zip(used, path, strict=True)
+            used[link] >= capacity[link] * (1 - 1e-9)
+            and rate >= rates[(paths == link).any(axis=1)].max() * (1 - 1e-9)
+            for link in path
         )
+
+
+@given(shared_links(), st.data())
+def test_tokens_are_taken_in_turn(shared: Shared, data: st.DataObject) -> None:
+    """As if every flow took its tokens alone, one after the other."""
+    paths, tokens = shared
+    sizes = np.array(data.draw(st.lists(st.floats(0, 1e9), min_size=len(paths))))[: len(paths)]
+    left, expected = tokens.copy(), []
+    for path, size in zip(paths, sizes, strict=True):
+        expected.append(min(size, *(max(0.0, left[link]) for link in path)))
+        left[path[path > 0]] -= expected[-1]
+    passed = take_tokens(paths, sizes, tokens, 1)
+    assert passed == pytest.approx(expected, rel=1e-9, abs=1e-6)

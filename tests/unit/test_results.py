@@ -16,7 +16,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.workload.schedule import Collective, Schedule
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
 from results.documents.run import run_object
 from results.store.runs import (
     SCHEMA,

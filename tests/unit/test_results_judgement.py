@@ -16,7 +16,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import RunFolder, find_run
 from results.tables.run import print_run

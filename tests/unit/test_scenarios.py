@@ -11,7 +11,7 @@ from model.errors import InputError
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
 from model.job.recovery import RecoveryStrategy
-from model.workload.schedule import Collective
+from model.workload.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.library import LIBRARY, library
 from scenarios.loader import load

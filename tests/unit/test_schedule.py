@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.workload.schedule import Collective, Schedule, ScheduleError, Transfer
+from model.workload.collective import (
+    EVERYONE,
+    Collective,
+    contributor,
+    initial_chunks,
+    wanted_chunks,
+)
+from model.workload.proof import ScheduleError, prove
+from model.workload.schedule import Schedule
+from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.workloads.collectives import ALGORITHMS, ELEMENT_BYTES, build_schedule
 
@@ -37,7 +46,7 @@ def test_a_schedule_without_one_of_its_transfers_is_refused(
     schedule = build_schedule(*named, domains, domain_size, 1000)
     lost = data.draw(st.integers(0, len(schedule.transfers) - 1))
     with pytest.raises(ScheduleError, match=r"does not hold|in the end rank"):
-        replace(schedule, transfers=tuple(without(schedule, lost)))
+        replace(schedule, transfers=Transfers.of(without(schedule, lost)))
 
 
 def without(schedule: Schedule, lost: int) -> Iterator[Transfer]:
@@ -62,6 +71,70 @@ def without(schedule: Schedule, lost: int) -> Iterator[Transfer]:
             )
 
 
+@given(NAMED, st.integers(2, 4), st.integers(1, 3), st.data())
+def test_the_proof_says_what_an_execution_one_by_one_says(
+    named: tuple[Collective, str], domains: int, domain_size: int, data: st.DataObject
+) -> None:
+    """Also for a transfer without some of its dependencies, with another chunk, or not added."""
+    assume_accepted(named, domains, domain_size)
+    transfers = list(build_schedule(*named, domains, domain_size, 1000).transfers)
+    number = data.draw(st.integers(0, len(transfers) - 1))
+    one = transfers[number]
+    after = data.draw(st.sets(st.sampled_from(one.after))) if one.after else set()
+    chunks = data.draw(st.sets(st.sampled_from(one.chunks), min_size=1).map(tuple))
+    reduce = data.draw(st.booleans())
+    size = one.size_bytes // len(one.chunks) * len(chunks)
+    transfers[number] = replace(
+        one, after=tuple(after), chunks=chunks, reduce=reduce, size_bytes=size
+    )
+    try:
+        prove(named[0], domains * domain_size, size // len(chunks), Transfers.of(transfers))
+    except ScheduleError:
+        assert not holds(named[0], domains * domain_size, transfers)
+    else:
+        assert holds(named[0], domains * domain_size, transfers)
+
+
+def holds(collective: Collective, gpus: int, transfers: list[Transfer]) -> bool:
+    """Execute transfers one by one; return whether they do what the collective asks."""
+    held = [
+        {chunk: {rank} for chunk in initial_chunks(collective, gpus, rank).tolist()}
+        for rank in range(gpus)
+    ]
+    delivered: dict[tuple[int, int], set[int]] = {}
+    before: list[set[int]] = []
+    for transfer in transfers:
+        before.append({a for after in transfer.after for a in (after, *before[after])})
+        for chunk in transfer.chunks:
+            source, destination = held[transfer.source], held[transfer.destination]
+            if chunk not in source:
+                return False
+            if not delivered.get((transfer.source, chunk), set()) <= before[-1]:
+                return False
+            kept = destination.get(chunk, set()) if transfer.reduce else set()
+            if kept & source[chunk]:
+                return False
+            destination[chunk] = kept | source[chunk]
+            others = delivered.get((transfer.destination, chunk), set()) if transfer.reduce else ()
+            delivered[transfer.destination, chunk] = {transfer.id, *others}
+    for rank in range(gpus):
+        chunks = wanted_chunks(collective, gpus, rank)
+        for chunk, only in zip(chunks, contributor(collective, gpus, chunks), strict=True):
+            everyone = set(range(gpus))
+            if held[rank].get(int(chunk)) != (everyone if only == EVERYONE else {int(only)}):
+                return False
+    return True
+
+
+def test_a_chunk_that_a_transfer_carries_twice_is_refused() -> None:
+    schedule = hierarchical()
+    one = schedule.transfers[0]
+    chunks = (one.chunks[0], *one.chunks[:-1], one.chunks[0])
+    size = len(chunks) * schedule.chunk_bytes
+    with pytest.raises(ScheduleError, match=f"carries chunk {one.chunks[0]} twice"):
+        changed(schedule, 0, chunks=chunks, size_bytes=size)
+
+
 def hierarchical() -> Schedule:
     return build_schedule(Collective.ALL_REDUCE, "hierarchical", 2, 2, 1000)
 
@@ -69,7 +142,7 @@ def hierarchical() -> Schedule:
 def changed(schedule: Schedule, number: int, **changes: object) -> Schedule:
     transfers = list(schedule.transfers)
     transfers[number] = replace(transfers[number], **changes)  # type: ignore[arg-type]
-    return replace(schedule, transfers=tuple(transfers))
+    return replace(schedule, transfers=Transfers.of(transfers))
 
 
 def test_data_that_is_sent_before_it_has_arrived_is_refused() -> None:
@@ -83,7 +156,7 @@ def test_a_contribution_that_is_added_twice_is_refused() -> None:
     schedule = build_schedule(Collective.REDUCE_SCATTER, "ring", 2, 1, 1000)
     again = replace(schedule.transfers[0], id=len(schedule.transfers))
     with pytest.raises(ScheduleError, match="added twice"):
-        replace(schedule, transfers=(*schedule.transfers, again))
+        replace(schedule, transfers=Transfers.of((*schedule.transfers, again)))
 
 
 def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:

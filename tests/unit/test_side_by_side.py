@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
+from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.job.placement import job_placement
-from model.prediction.fluid import lower_bound_s
-from model.workload.schedule import Collective
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.workload.collective import Collective
 from scenarios.benchmarks.common.side_by_side import (
     Execution,
     Figures,
@@ -64,7 +64,10 @@ def test_the_model_of_the_rounds_is_not_below_the_bound_of_the_schedule(
         [Flow(pair, sizes[pair], sizes[pair], 1.0) for pair in pairs]
         for pairs in rounds(sizes, domains, domain_size)
     ]
-    bound_s = lower_bound_s(schedule, job_placement(fabric).epoch, build_topology(fabric).job_gpus)
+    topology = build_topology(fabric)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    bound_s = predict(schedule, topology, latency_s).lower_bound_s
     assert rounds_execution(flows, fabric, cpu_s=0.0).modeled_s >= bound_s
 
 

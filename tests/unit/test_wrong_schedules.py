@@ -8,17 +8,18 @@ import pytest
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
-from model.workload.schedule import Collective, ScheduleError
+from model.workload.collective import Collective
+from model.workload.proof import ScheduleError
 from scenarios.cli.commands import main
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, work
 from scenarios.planning.plan import plan
 from scenarios.planning.schedules import case_schedule
 from tests.unit.fabrics import spec
+from traffic_gen.workloads.builder import Builder
 from traffic_gen.workloads.collectives import (
     ALGORITHMS,
     Algorithm,
-    Builder,
     algorithms_of,
     ring_all_gather,
     ring_reduce_scatter,
@@ -37,14 +38,14 @@ workloads:
     size: 12 MB
 """
 
-Enter = Callable[[str, Callable[[Builder], None]], None]
+Enter = Callable[[str, Callable[[Builder], object]], None]
 
 
 @pytest.fixture
 def enter(monkeypatch: pytest.MonkeyPatch) -> Enter:
     """Enter a function as an AllGather for the time of the test; names are not used twice."""
 
-    def entered(name: str, build: Callable[[Builder], None]) -> None:
+    def entered(name: str, build: Callable[[Builder], object]) -> None:
         assert (Collective.ALL_GATHER, name) not in ALGORITHMS
         monkeypatch.setitem(ALGORITHMS, (Collective.ALL_GATHER, name), Algorithm(build, Ring()))
 

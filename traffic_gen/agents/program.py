@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model.workload.schedule import Schedule, Transfer, initial_chunks, wanted
+from model.workload.collective import EVERYONE, contributor, initial_chunks, wanted_chunks
+from model.workload.schedule import Schedule
+from model.workload.transfers import Transfer
 from traffic_gen.workloads.collectives import ELEMENT_BYTES
 
 Program = dict[str, Any]
@@ -59,12 +61,14 @@ def programs_of(
 
 def _data_check(schedule: Schedule, rank: int) -> dict[str, Any]:
     """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up."""
-    expected = wanted(schedule.collective, schedule.gpus, rank)
+    collective, gpus = schedule.collective, schedule.gpus
+    chunks = wanted_chunks(collective, gpus, rank)
+    contributors = contributor(collective, gpus, chunks).tolist()
     return {
         "elements": schedule.chunk_bytes // ELEMENT_BYTES,
-        "initial": list(initial_chunks(schedule.collective, schedule.gpus, rank)),
+        "initial": initial_chunks(collective, gpus, rank).tolist(),
         "expected": [
-            (chunk, [r for r in range(schedule.gpus) if contributions >> r & 1])
-            for chunk, contributions in expected.items()
+            (chunk, list(range(gpus)) if only == EVERYONE else [only])
+            for chunk, only in zip(chunks.tolist(), contributors, strict=True)
         ],
     }

@@ -1,106 +1,23 @@
-"""Build schedules of collectives: the transfers between ranks, and their dependencies.
+"""Collectives on a grid of GPUs: every algorithm generates its transfers and dependencies.
 
-Every algorithm generates transfers over the grid of `domains` x `domain_size` GPUs, with rank
-`domain * domain_size + rail`. The builder numbers the transfers and serializes those of a GPU on
-the same channel: one at a time on its HB link, and one at a time on its NIC.
+The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + rail`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
+
+from model.arrays import Ints
 from model.prediction import closed_forms as closed
-from model.workload.schedule import Collective, Schedule, ScheduleError, Transfer, pair_chunk
+from model.workload.collective import Collective, pair_chunk
+from model.workload.proof import ScheduleError
+from model.workload.schedule import Schedule
+from model.workload.transfers import Transfers
+from traffic_gen.workloads.builder import Arrivals, Builder, Chunks, joined
 
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
-
-Chunks = Callable[[int, int], Iterable[int]]  # (source, destination) -> the chunks to send
-Arrivals = dict[int, list[int]]  # for every rank, the transfers that it must have received
-
-
-@dataclass
-class Builder:
-    """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time."""
-
-    domains: int
-    domain_size: int
-    chunk_bytes: int
-    transfers: list[Transfer] = field(default_factory=list)
-    _last: dict[tuple[int, str], int] = field(default_factory=dict)
-    _received: dict[tuple[int, str], int] = field(default_factory=dict)
-
-    @property
-    def gpus(self) -> int:
-        """The number of ranks."""
-        return self.domains * self.domain_size
-
-    def rank(self, domain: int, rail: int) -> int:
-        """Return the rank at (domain, rail); both coordinates wrap around."""
-        return (domain % self.domains) * self.domain_size + rail % self.domain_size
-
-    def send(
-        self,
-        source: int,
-        destination: int,
-        chunks: Iterable[int],
-        *,
-        channel: str,
-        after: Iterable[int] = (),
-        ready: int | None = None,
-        reduce: bool = False,
-    ) -> int:
-        """Add a transfer that waits for its channel's last one and `after`; return its number."""
-        chunks = tuple(chunks)
-        before = self._last.get((source, channel))
-        dependencies = set(after) if before is None else {before, *after}
-        transfer = Transfer(
-            id=len(self.transfers),
-            source=source,
-            destination=destination,
-            size_bytes=len(chunks) * self.chunk_bytes,
-            chunks=chunks,
-            after=tuple(sorted(dependencies)),
-            ready=ready,
-            reduce=reduce,
-        )
-        self.transfers.append(transfer)
-        self._last[source, channel] = transfer.id
-        return transfer.id
-
-    def exchange(
-        self,
-        domains: int,
-        rails: int,
-        chunks: Chunks,
-        *,
-        channel: str,
-        after: Arrivals | None = None,
-        reduce: bool = False,
-    ) -> Arrivals:
-        """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
-
-        `chunks` gives the chunks for (source, destination). A transfer waits until its source has
-        sent, and both ends have received, in the channel's previous exchange, so flows do not
-        compete. Return the transfer that each rank receives.
-        """
-        arrived = {}
-        for source in range(self.gpus):
-            domain, rail = divmod(source, self.domain_size)
-            destination = self.rank(domain + domains, rail + rails)
-            waits = list((after or {}).get(source, ()))
-            if (source, channel) in self._received:
-                waits.append(self._received[source, channel])
-            arrived[destination] = self.send(
-                source,
-                destination,
-                chunks(source, destination),
-                channel=channel,
-                after=waits,
-                ready=self._received.get((destination, channel)),
-                reduce=reduce,
-            )
-        self._received |= {(rank, channel): transfer for rank, transfer in arrived.items()}
-        return {rank: [transfer] for rank, transfer in arrived.items()}
 
 
 @dataclass(frozen=True)
@@ -135,16 +52,17 @@ def build_schedule(
 
 def build_transfers(
     collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
-) -> tuple[Transfer, ...]:
-    """Build the same transfers without verification, which takes half a minute for 256 GPUs.
+) -> Transfers:
+    """Build the same transfers without verification.
 
     Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
     """
     builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
     ALGORITHMS[collective, algorithm].build(builder)
-    if not builder.transfers:
+    transfers = builder.transfers
+    if not len(transfers):
         raise ScheduleError("no GPU sends anything")
-    return tuple(builder.transfers)
+    return transfers
 
 
 def require_accepted(
@@ -162,7 +80,11 @@ class _Begun(Exception):
 class _Trial(Builder):
     """A builder that ends at the first transfer."""
 
-    def send(self, *_: object, **__: object) -> int:
+    def send(self, *_: object, **__: object) -> Arrivals:
+        """End the trial."""
+        raise _Begun
+
+    def exchange(self, *_: object, **__: object) -> Arrivals:
         """End the trial."""
         raise _Begun
 
@@ -172,44 +94,40 @@ def _chunk_bytes(gpus: int, size_bytes: int) -> int:
     return -(-size_bytes // (gpus * ELEMENT_BYTES)) * ELEMENT_BYTES
 
 
-def ring_reduce_scatter(build: Builder) -> None:
+def ring_reduce_scatter(build: Builder) -> Arrivals:
     """One ring over all ranks: in n-1 steps each shard travels round and accumulates its sum."""
-    _around(build, _whole_ring(build), "ring", {}, reduce=True)
+    return _around(build, _whole_ring(build), "ring", build.nothing(), reduce=True)
 
 
-def ring_all_gather(build: Builder) -> None:
+def ring_all_gather(build: Builder) -> Arrivals:
     """One ring over all ranks: in n-1 steps each shard travels round."""
-    _around(build, _whole_ring(build), "ring", {}, reduce=False)
+    return _around(build, _whole_ring(build), "ring", build.nothing(), reduce=False)
 
 
 def ring_all_reduce(build: Builder) -> None:
     """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
-    ring = _whole_ring(build)
-    summed = _around(build, ring, "ring", {}, reduce=True)
-    _around(build, ring, "ring", summed, reduce=False)
+    summed = ring_reduce_scatter(build)
+    _around(build, _whole_ring(build), "ring", summed, reduce=False)
 
 
 def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
     """Within HB domains, then along rails: a NIC carries at most 1/`domain_size` of the buffer."""
 
-    def for_rail(_source: int, peer: int) -> tuple[int, ...]:
-        return _rail_ranks(build, peer)
+    def for_rail(_sources: Ints, peers: Ints) -> Ints:
+        return build.rail_ranks(peers)
 
-    arrived = _within_domains(build, for_rail, {}, reduce=True)
-    for rail in range(build.domain_size):
-        arrived |= _around(build, _rail_ranks(build, rail), "nic", arrived, reduce=True)
-    return arrived
+    arrived = _within_domains(build, for_rail, build.nothing(), reduce=True)
+    return _around(build, _rails(build), "nic", arrived, reduce=True)
 
 
 def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
     """Along every rail, then within every HB domain."""
 
-    def of_rail(source: int, _peer: int) -> tuple[int, ...]:
-        return _rail_ranks(build, source)
+    def of_rail(sources: Ints, _peers: Ints) -> Ints:
+        return build.rail_ranks(sources)
 
-    arrived: Arrivals = {}
-    for rail in range(build.domain_size):
-        arrived |= _around(build, _rail_ranks(build, rail), "nic", ready or {}, reduce=False)
+    start = build.nothing() if ready is None else ready
+    arrived = _around(build, _rails(build), "nic", start, reduce=False)
     return _within_domains(build, of_rail, arrived)
 
 
@@ -221,8 +139,8 @@ def hierarchical_all_reduce(build: Builder) -> None:
 def direct_all_to_all(build: Builder) -> None:
     """Pairwise exchanges of all ranks: over the NICs, and concurrently within the HB domains."""
 
-    def pair(source: int, destination: int) -> tuple[int]:
-        return (pair_chunk(build.gpus, source, destination),)
+    def pair(sources: Ints, destinations: Ints) -> Ints:
+        return pair_chunk(build.gpus, sources, destinations)[:, None]
 
     for domains in range(build.domains):
         for rails in range(build.domain_size):
@@ -237,13 +155,13 @@ def two_step_all_to_all(build: Builder) -> None:
     second step when it has received all data that its domain has for its rail.
     """
 
-    def for_rail(source: int, peer: int) -> list[int]:
-        return [pair_chunk(build.gpus, source, to) for to in _rail_ranks(build, peer)]
+    def for_rail(sources: Ints, peers: Ints) -> Ints:
+        return pair_chunk(build.gpus, sources[:, None], build.rail_ranks(peers))
 
-    def of_domain(source: int, destination: int) -> list[int]:
-        return [pair_chunk(build.gpus, of, destination) for of in _domain_ranks(build, source)]
+    def of_domain(sources: Ints, destinations: Ints) -> Ints:
+        return pair_chunk(build.gpus, build.domain_ranks(sources), destinations[:, None])
 
-    arrived = _within_domains(build, for_rail, {})
+    arrived = _within_domains(build, for_rail, build.nothing())
     for domains in range(1, build.domains):
         build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
 
@@ -271,60 +189,47 @@ def algorithms_of(collective: Collective) -> list[str]:
     return [name for of, name in ALGORITHMS if of is collective]
 
 
-def _whole_ring(build: Builder) -> tuple[int, ...]:
-    """Return the ring of all ranks, in which edges between domains stay on one rail.
+def _whole_ring(build: Builder) -> Ints:
+    """Return the one ring of all ranks, in which edges between domains stay on one rail.
 
     It enters domain d at rail -d, so its last GPU and the first of the next domain share a rail.
     """
-    return tuple(
-        build.rank(domain, position - domain)
-        for domain in range(build.domains)
-        for position in range(build.domain_size)
-    )
+    domain, position = np.divmod(build.ranks, build.domain_size)
+    return build.rank(domain, position - domain)[None, :]
+
+
+def _rails(build: Builder) -> Ints:
+    """Return a ring for each rail."""
+    return build.rail_ranks(np.arange(build.domain_size))
 
 
 def _around(
-    build: Builder, ring: tuple[int, ...], channel: str, ready: Arrivals, *, reduce: bool
+    build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool
 ) -> Arrivals:
-    """Add a ring ReduceScatter (`reduce`) or AllGather, in which a rank's shard is its own chunk.
+    """Add a ReduceScatter (`reduce`) or AllGather on each ring; a rank's shard is its own chunk.
 
-    It has n-1 steps; in each, position i sends shard i + first_shard - step to position i + 1. In
-    the end, each rank has the sum of its shard, or all shards. `ready` has the transfers that each
-    rank must have received before it starts. Return those that it must have received to end.
+    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard
+    i + first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or
+    all shards. `ready` has the transfers that each rank must have received before it starts.
+    Return those that it must have received to end.
     """
-    n, first_shard = len(ring), -1 if reduce else 0
-    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in ring}
-    everything: Arrivals = {rank: list(before) for rank, before in arrived.items()}
-    for step in range(n - 1):
-        sent: Arrivals = {}
-        for position, source in enumerate(ring):
-            destination = ring[(position + 1) % n]
-            shard = (ring[(position + first_shard - step) % n],)
-            transfer = build.send(
-                source, destination, shard, channel=channel, after=arrived[source], reduce=reduce
-            )
-            sent[destination] = [transfer]
-            everything[destination].append(transfer)
-        arrived = sent
-    return arrived if reduce else everything
+    first_shard = -1 if reduce else 0
+    sources, destinations = rings.ravel(), np.roll(rings, -1, axis=1).ravel()
+    arrived, everything = ready, [ready]
+    for step in range(rings.shape[1] - 1):
+        shards = np.roll(rings, step - first_shard, axis=1).reshape(-1, 1)
+        arrived = build.send(
+            sources, destinations, shards, channel=channel, after=arrived, reduce=reduce
+        )
+        everything.append(arrived)
+    return arrived if reduce else joined(*everything)
 
 
 def _within_domains(
     build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
 ) -> Arrivals:
     """Add pairwise exchanges until every GPU has sent to all others of its domain."""
-    arrived: Arrivals = {rank: list(ready.get(rank, ())) for rank in range(build.gpus)}
+    arrived = [ready]
     for rails in range(1, build.domain_size):
-        exchanged = build.exchange(0, rails, chunks, channel="hb", after=ready, reduce=reduce)
-        for rank, transfers in exchanged.items():
-            arrived[rank] += transfers
-    return arrived
-
-
-def _rail_ranks(build: Builder, rank: int) -> tuple[int, ...]:
-    return tuple(range(rank % build.domain_size, build.gpus, build.domain_size))
-
-
-def _domain_ranks(build: Builder, rank: int) -> tuple[int, ...]:
-    first = rank - rank % build.domain_size
-    return tuple(range(first, first + build.domain_size))
+        arrived.append(build.exchange(0, rails, chunks, channel="hb", after=ready, reduce=reduce))
+    return joined(*arrived)

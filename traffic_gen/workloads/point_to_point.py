@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import count
 
-from model.workload.schedule import Transfer
+from model.workload.transfers import Transfer
 
 PING_BYTES = 8
 

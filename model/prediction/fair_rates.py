@@ -1,0 +1,57 @@
+"""Max-min fair rates of flows, and the tokens that they find in the buckets of their links."""
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+
+# Shares that differ by less than this part are equal: rounding must not separate them.
+SAME_SHARE = 1e-12
+
+
+def fair_rates(paths: Ints, rate: Floats) -> Floats:
+    """Return the max-min fair rate of each flow.
+
+    `paths` has a row of links for each flow, `rate` the rate of each link. All flows are raised
+    evenly; a link that is the tightest of all its flows freezes them at its fair share.
+    """
+    rates = np.zeros(len(paths))
+    spare, left = rate.copy(), np.arange(len(paths))
+    while len(left):
+        links = paths[left]
+        share = spare / np.maximum(1, np.bincount(links.ravel(), minlength=len(rate)))
+        tightest = share[links].min(axis=1)
+        least = np.full(len(rate), np.inf)
+        np.minimum.at(least, links, tightest[:, None])
+        saturated = share <= least * (1 + SAME_SHARE)
+        frozen = saturated[links].any(axis=1)
+        rates[left[frozen]] = tightest[frozen]
+        spare -= sums(links[frozen], tightest[frozen], len(rate))
+        left = left[~frozen]
+    return rates
+
+
+def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
+    """Return for each link the sum of the amounts of the flows on it."""
+    weights = np.broadcast_to(amounts[:, None], paths.shape).ravel()
+    return np.bincount(paths.ravel(), weights, minlength=links).astype(np.float64, copy=False)
+
+
+def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> Floats:
+    """Return the bytes of each flow that pass at once, and take their tokens, in this order.
+
+    A flow passes as much as the emptiest bucket on its path has. Flows on links of their own, or
+    with an empty bucket, do not wait for their turn. The first `unlimited` links are no real ones.
+    """
+    passed = np.zeros(len(paths))
+    left = np.arange(len(paths))
+    while len(left):
+        links = paths[left]
+        first = np.full(len(tokens), len(paths))
+        np.minimum.at(first, links, left[:, None])
+        turn = ((first[links] == left[:, None]) | (links < unlimited)).all(axis=1)
+        found = np.maximum(0.0, tokens[links].min(axis=1))
+        turn |= found == 0
+        passed[left[turn]] = np.minimum(sizes[left[turn]], found[turn])
+        tokens -= sums(links[turn], passed[left[turn]], len(tokens))
+        left = left[~turn]
+    return passed

@@ -1,0 +1,85 @@
+"""Links of a fabric as the simulation has them: numbered, with a path for each pair of ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.fabric.health import Epoch
+from model.fabric.topology import Gpu, Hop, LinkKind
+from model.routing.pair_paths import NO_HOP, Directions, PairPaths
+from model.routing.paths import Routing
+from model.workload.transfers import Transfers
+
+PathClass = tuple[LinkKind, ...]
+KINDS = tuple(LinkKind)
+
+# Links of no fabric: one pads paths and never limits a flow, one carries nothing.
+PADDING, NO_PATH = 0, 1
+FIRST_LINK = 2
+UNLIMITED = 1e300
+
+
+@dataclass(frozen=True)
+class Network:
+    """The fabric in an epoch: rate in bytes/s and burst in bytes of each link direction.
+
+    `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
+    the class of a pair without a path is empty.
+    """
+
+    begin_s: float
+    paths: Ints
+    class_of: Ints
+    classes: tuple[PathClass, ...]
+    rate: Floats
+    burst: Floats
+
+    @property
+    def links(self) -> int:
+        """The number of all link directions, the two that stand for none included."""
+        return len(self.rate)
+
+
+def networks(
+    epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: tuple[Ints, Ints]
+) -> list[Network]:
+    """Describe a fabric in each epoch, for pairs of ranks that are placed on `gpus`."""
+    size, directions = epochs[0].topology.spec.domain_size, Directions()
+    number = np.array([gpu.domain * size + gpu.rail for gpu in gpus])
+    sources, destinations = number[pairs[0]], number[pairs[1]]
+    return [_network(epoch, sources, destinations, directions) for epoch in epochs]
+
+
+def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Directions) -> Network:
+    routing = Routing(epoch.topology, epoch.health)
+    rows = PairPaths(routing, directions).rows(sources, destinations)
+    paths = np.where(rows == NO_HOP, PADDING, rows + FIRST_LINK)
+    paths[(rows == NO_HOP).all(axis=1), 0] = NO_PATH
+    shapers = [epoch.health.shaper(hop) for hop in directions.hops]
+    return Network(
+        epoch.begin_s,
+        paths[:, (paths != PADDING).any(axis=0)],
+        *_classes(paths, directions.hops),
+        rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
+        burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
+    )
+
+
+def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, ...]]:
+    """Return the place of each path's class among the classes, and the classes."""
+    kinds = np.array([0, 0, *(1 + KINDS.index(hop.link.kind) for hop in hops)])
+    codes = np.zeros(len(paths), np.int64)
+    for column in kinds[paths].T:
+        codes = np.where(column, codes * (len(KINDS) + 1) + column, codes)
+    _, examples, class_of = np.unique(codes, return_index=True, return_inverse=True)
+    found = (tuple(KINDS[kind - 1] for kind in kinds[row] if kind) for row in paths[examples])
+    return class_of, tuple(found)
+
+
+def pairs_of(transfers: Transfers, ranks: int) -> tuple[tuple[Ints, Ints], Ints]:
+    """Return sources and destinations of all pairs that send, and the pair of each transfer."""
+    keys = transfers.source * ranks + transfers.destination
+    sends = np.bincount(keys, minlength=ranks * ranks) > 0
+    return np.divmod(np.flatnonzero(sends), ranks), (np.cumsum(sends) - 1)[keys]

@@ -1,0 +1,194 @@
+"""Simulation of the fluid model: all flows that change at the same moment change together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from model.arrays import Bools, Floats, Ints
+from model.fabric.shaping import wire_bytes
+from model.prediction.fair_rates import fair_rates, sums, take_tokens
+from model.prediction.network import FIRST_LINK, Network, PathClass
+from model.routing.paths import Unreachable
+from model.workload.transfers import NONE, Transfers, starts_of
+
+# Events closer than this are one event: rounding must not separate simultaneous events.
+SAME_TIME_S = 1e-9
+# The number and the length of a transfer travel with its payload.
+HEADER_BYTES = 8
+
+
+@dataclass
+class Flows:
+    """The flows under way: numbers of their transfers, bytes left, rates in bytes/s, paths."""
+
+    number: Ints
+    left: Floats
+    rate: Floats
+    path: Ints
+
+    def kept(self, mask: Bools) -> "Flows":
+        """Return some of the flows."""
+        return Flows(self.number[mask], self.left[mask], self.rate[mask], self.path[mask])
+
+    def joined(self, number: Ints, left: Floats, path: Ints) -> "Flows":
+        """Return these flows and others, which have no rate yet."""
+        return Flows(
+            np.append(self.number, number),
+            np.append(self.left, left),
+            np.append(self.rate, np.zeros(len(number))),
+            np.concatenate([self.path, path]),
+        )
+
+
+class Releases:
+    """What the end of each transfer releases: those that wait for it, or for its rendezvous.
+
+    `later_s` is how long after the arrival each is released: a receiver knows at once, a sender
+    when the confirmation is back, another sender when its destination's readiness has reached it.
+    """
+
+    def __init__(self, transfers: Transfers) -> None:
+        after, numbers = transfers.after, np.arange(len(transfers))
+        waits = transfers.ready != NONE
+        earlier = np.concatenate([after.values, transfers.ready[waits]])
+        later = np.concatenate([after.row, numbers[waits]])
+        order = np.argsort(earlier, kind="stable")
+        self.earlier, self.later = earlier[order], later[order]
+        readies = order >= len(after.values)
+        here = transfers.source[self.later] == transfers.destination[self.earlier]
+        self._travels = np.where(readies, self.later, np.where(here, NONE, self.earlier))
+        self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
+        self.missing = np.bincount(later, minlength=len(transfers))
+        self.later_s = np.zeros(len(order))
+
+    def travel(self, latency_s: Floats) -> None:
+        """Set how long confirmations and readiness travel, by the latency of each transfer."""
+        self.later_s = np.where(self._travels == NONE, 0.0, latency_s[self._travels])
+
+    def of(self, ended: Ints) -> Ints:
+        """Return the places of what the end of these transfers releases."""
+        begins = self._starts[ended]
+        counts = self._starts[ended + 1] - begins
+        ends = np.cumsum(counts)
+        places: Ints = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
+        return places
+
+
+class Simulation:
+    """The state of the fluid model: flows, tokens of the buckets, and transfers to begin."""
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        pair: Ints,
+        epochs: Sequence[Network],
+        latency_s: Mapping[PathClass, float],
+    ) -> None:
+        self._pair, self._epochs, self._latencies = pair, list(epochs), latency_s
+        self._size = np.float64(wire_bytes(1)) * (transfers.size_bytes + HEADER_BYTES)
+        self._releases = Releases(transfers)
+        self._missing = self._releases.missing
+        self._moment_s = np.zeros(len(transfers))
+        self._waiting = np.flatnonzero(self._missing == 0)
+        # Rendezvous released while their pair has no path: they take place when it has one.
+        self._held = self._waiting[:0]
+        self._now_s = 0.0
+        # Buckets that no path has used yet are not there: their tokens are not a number.
+        self._tokens = np.full(max(epoch.links for epoch in epochs), np.nan)
+        self._enter(self._epochs.pop(0))
+        none = np.empty(0)
+        self._flows = Flows(self._waiting[:0], none, none, self._net.paths[:0])
+
+    def run(self) -> Floats:
+        """Run the simulation; return the arrival times of all transfers in seconds."""
+        while len(self._waiting) or len(self._flows.number) or len(self._held):
+            self._advance(self._next_moment())
+            finished, entered, started = self._finish(), self._enter_epochs(), self._start()
+            if finished or entered or started:
+                self._share()
+        return self._moment_s
+
+    def _enter(self, net: Network) -> None:
+        """Put all pairs on their paths in this epoch; new buckets are full."""
+        self._net = net
+        latencies = [self._latencies[kind] if kind else inf for kind in net.classes]
+        self._latency_s = np.array(latencies)[net.class_of][self._pair]
+        self._releases.travel(self._latency_s)
+        fresh = np.zeros(len(self._tokens), bool)
+        fresh[net.paths] = True
+        fresh &= np.isnan(self._tokens)
+        self._tokens[fresh] = net.burst[fresh[: net.links]]
+
+    def _enter_epochs(self) -> bool:
+        """Begin the epochs that are due, flows go on on new paths; return whether any did."""
+        entered = False
+        while self._epochs and self._epochs[0].begin_s <= self._now_s + SAME_TIME_S:
+            self._enter(self._epochs.pop(0))
+            self._flows.path = self._net.paths[self._pair[self._flows.number]]
+            held, self._held = self._held, self._held[:0]
+            self._release(held, np.full(len(held), self._now_s))
+            entered = True
+        return entered
+
+    def _next_moment(self) -> float:
+        flows = self._flows
+        moving = flows.rate > 0
+        moments = [
+            self._now_s + (flows.left[moving] / flows.rate[moving]).min(initial=inf),
+            self._moment_s[self._waiting].min(initial=inf),
+            *(epoch.begin_s for epoch in self._epochs[:1]),
+        ]
+        if min(moments) == inf:
+            stuck = sorted((*flows.number.tolist(), *self._releases.later[self._held].tolist()))
+            raise Unreachable(f"transfers have no path: {stuck[:3]}")
+        return max(self._now_s, float(min(moments)))
+
+    def _advance(self, moment_s: float) -> None:
+        elapsed_s, net = moment_s - self._now_s, self._net
+        self._flows.left -= self._flows.rate * elapsed_s
+        spare = net.rate - sums(self._flows.path, self._flows.rate, net.links)
+        tokens = self._tokens[: net.links]
+        np.minimum(net.burst, tokens + spare * elapsed_s, out=tokens)
+        self._now_s = moment_s
+
+    def _finish(self) -> bool:
+        """End flows whose last byte has left, and release others; return whether any ended."""
+        ended = self._flows.left <= self._flows.rate * SAME_TIME_S
+        if not ended.any():
+            return False
+        numbers = self._flows.number[ended]
+        self._flows = self._flows.kept(~ended)
+        self._moment_s[numbers] = self._now_s + self._latency_s[numbers]
+        places = self._releases.of(numbers)
+        self._release(places, self._moment_s[self._releases.earlier[places]])
+        return True
+
+    def _release(self, places: Ints, since_s: Floats) -> None:
+        """Count one dependency of each as done; the last one lets it begin."""
+        stuck = np.isinf(self._releases.later_s[places])
+        self._held = np.append(self._held, places[stuck])
+        places = places[~stuck]
+        later = self._releases.later[places]
+        moments_s = since_s[~stuck] + self._releases.later_s[places]
+        np.maximum.at(self._moment_s, later, moments_s)
+        np.subtract.at(self._missing, later, 1)
+        self._waiting = np.append(self._waiting, np.unique(later[self._missing[later] == 0]))
+
+    def _start(self) -> bool:
+        """Start the flows that are due; first bytes use tokens; return whether any started."""
+        moments_s = self._moment_s[self._waiting]
+        due = moments_s <= self._now_s + SAME_TIME_S
+        if not due.any():
+            return False
+        numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
+        self._waiting = self._waiting[~due]
+        paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
+        passed = take_tokens(paths, sizes, self._tokens, FIRST_LINK)
+        self._flows = self._flows.joined(numbers, sizes - passed, paths)
+        return True
+
+    def _share(self) -> None:
+        flows, net = self._flows, self._net
+        flows.rate = fair_rates(flows.path, net.rate)

@@ -1,0 +1,89 @@
+"""Which transfer is done before another one begins, by the dependencies of a schedule alone."""
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.workload.transfers import NONE, Transfers
+
+Pair = tuple[int, int]
+
+
+def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | None:
+    """Return the first pair of a transfer and an earlier one that it does not depend on, if any.
+
+    All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
+    the delivery directly, or one before it on the same chain does; other pairs are searched.
+    """
+    if not len(later):
+        return None
+    known = _follows_on_chain(transfers, later, earlier)
+    return min(_searched(transfers, later[~known], earlier[~known]), default=None)
+
+
+def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
+    """Whether each transfer, or one before it on its chain, depends on the delivery directly.
+
+    A chain: transfers of one sender, each of which depends on the one before.
+    """
+    chain, place = _chains(transfers)
+    number = _numbers_at_sender(transfers, chain)
+    after = transfers.after
+    received = transfers.destination[after.values] == transfers.source[after.row]
+    waiting, delivery = after.row[received], after.values[received]
+    known = np.zeros(len(later), bool)
+    for which in range(number[later].max() + 1):
+        here, asked = number[waiting] == which, number[later] == which
+        first = np.full(len(transfers), len(transfers))
+        np.minimum.at(first, delivery[here], place[waiting[here]])
+        known[asked] = first[earlier[asked]] <= place[later[asked]]
+    return known
+
+
+def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
+    """The number of each transfer's chain among those of its sender, from 0."""
+    heads = np.unique(chain)
+    heads = heads[np.argsort(transfers.source[heads], kind="stable")]
+    senders = transfers.source[heads]
+    number = np.zeros(len(transfers), np.int64)
+    number[heads] = np.arange(len(heads)) - np.searchsorted(senders, senders)
+    return number[chain]
+
+
+def _chains(transfers: Transfers) -> tuple[Ints, Ints]:
+    """The chain of each transfer, as the number of its first transfer, and its place in it."""
+    after, numbers = transfers.after, np.arange(len(transfers))
+    own = transfers.source[after.values] == transfers.source[after.row]
+    before = np.full(len(transfers), NONE)
+    np.maximum.at(before, after.row[own], after.values[own])
+    next_ = np.full(len(transfers), NONE)
+    next_[before[::-1]] = numbers[::-1]  # of several, the first goes on with the chain
+    goes_on = (before != NONE) & (next_[before] == numbers)
+    chain, place = np.where(goes_on, before, numbers), goes_on.astype(np.int64)
+    while (chain[chain] != chain).any():
+        place, chain = place + place[chain], chain[chain]
+    return chain, place
+
+
+def _searched(transfers: Transfers, later: Ints, earlier: Ints) -> list[Pair]:
+    """Return the pairs that no path of dependencies joins, by a search from each transfer."""
+    wanted: dict[int, set[int]] = {}
+    for transfer, delivery in zip(later.tolist(), earlier.tolist(), strict=True):
+        wanted.setdefault(transfer, set()).add(delivery)
+    return [
+        (transfer, delivery)
+        for transfer, deliveries in wanted.items()
+        for delivery in deliveries - _ancestors(transfers, transfer, min(deliveries))
+    ]
+
+
+def _ancestors(transfers: Transfers, transfer: int, since: int) -> set[int]:
+    """Return what a transfer depends on, directly or not, from the number `since` on."""
+    values, starts = transfers.after.values, transfers.after.starts
+    waiting, seen = [transfer], {transfer}
+    while waiting:
+        number = waiting.pop()
+        after = values[starts[number] : starts[number + 1]].tolist()
+        found = {earlier for earlier in after if earlier >= since} - seen
+        seen |= found
+        waiting.extend(found)
+    return seen

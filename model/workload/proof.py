@@ -1,0 +1,123 @@
+"""Proof that the transfers of a schedule do what its collective asks.
+
+The transfers are executed symbolically. Shown for each of them: it is well-formed; its sender
+holds the chunks; whatever the order in which real transfers run, the deliveries of these chunks
+come before it; no contribution is added twice. In the end, every rank holds what it must.
+"""
+
+from typing import NoReturn
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.workload.collective import (
+    EVERYONE,
+    Collective,
+    contributor,
+    initial_chunks,
+    wanted_chunks,
+)
+from model.workload.contents import Contents
+from model.workload.happens_before import first_unordered
+from model.workload.transfers import NONE, Transfers
+from model.workload.versions import History, history_of
+
+
+class ScheduleError(ValueError):
+    """A schedule does not do what its collective asks; the message says where."""
+
+
+def prove(collective: Collective, gpus: int, chunk_bytes: int, transfers: Transfers) -> None:
+    """Raise `ScheduleError` unless the transfers do what the collective asks."""
+    _check_form(gpus, chunk_bytes, transfers)
+    _check_dependencies(transfers)
+    held = [initial_chunks(collective, gpus, rank) for rank in range(gpus)]
+    wanted = [wanted_chunks(collective, gpus, rank) for rank in range(gpus)]
+    chunks = 1 + max(part.max(initial=0) for part in (transfers.chunks.values, *held, *wanted))
+    history = history_of(transfers, chunks, _cells(held, chunks))
+    _check_order(history)
+    contents = Contents(gpus, history, history.cell // chunks)
+    if contents.twice != NONE:
+        _refuse_move(transfers, contents.twice, "chunk {} is added twice")
+    last = history.last_versions(_cells(wanted, chunks))
+    _check_postcondition(collective, wanted, last, contents)
+
+
+def _cells(chunks_of: list[Ints], chunks: int) -> Ints:
+    """Return the cells of these chunks of every rank."""
+    return np.concatenate([rank * chunks + found for rank, found in enumerate(chunks_of)])
+
+
+def _refuse(transfer: int, what: str) -> NoReturn:
+    raise ScheduleError(f"transfer {transfer}: {what}")
+
+
+def _refuse_move(transfers: Transfers, move: int, what: str) -> NoReturn:
+    _refuse(transfers.chunks.row[move], what.format(transfers.chunks.values[move]))
+
+
+def _first(wrong: Bools) -> int:
+    """Return the place of the first that is wrong, `NONE` if all are right."""
+    return int(wrong.argmax()) if wrong.any() else NONE
+
+
+def _check_form(gpus: int, chunk_bytes: int, transfers: Transfers) -> None:
+    """Raise `ScheduleError` for a transfer that is none between two ranks, of whole chunks."""
+    ends = np.stack([transfers.source, transfers.destination])
+    if (place := _first(np.any((ends < 0) | (ends >= gpus), axis=0))) != NONE:
+        _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
+    if (place := _first(transfers.source == transfers.destination)) != NONE:
+        _refuse(place, f"GPU {transfers.source[place]} sends to itself")
+    if (place := _first(transfers.size_bytes != transfers.chunks.lengths * chunk_bytes)) != NONE:
+        _refuse(place, f"{transfers.size_bytes[place]} bytes are not its chunks")
+
+
+def _check_dependencies(transfers: Transfers) -> None:
+    """Raise `ScheduleError` for a dependency that is not earlier, or that nobody there sees end."""
+    source, destination, after = transfers.source, transfers.destination, transfers.after
+    if (place := _first((after.values < 0) | (after.values >= after.row))) != NONE:
+        what = f"depends on {after.values[place]}, which does not come before it"
+        _refuse(after.row[place], what)
+    sender = source[after.row]
+    seen = (sender == source[after.values]) | (sender == destination[after.values])
+    if (place := _first(~seen)) != NONE:
+        _refuse(after.row[place], f"GPU {sender[place]} cannot see {after.values[place]} end")
+    numbers = np.arange(len(transfers))
+    ready = np.minimum(transfers.ready, numbers)
+    wrong = (ready >= numbers) | (destination[ready] != destination)
+    if (place := _first(wrong & (ready != NONE))) != NONE:
+        _refuse(place, f"{transfers.ready[place]} does not make its destination ready-to-receive")
+
+
+def _check_order(history: History) -> None:
+    """Raise `ScheduleError` unless senders hold what they send, whatever the order of transfers."""
+    if (version := _first(history.repeated)) != NONE:
+        _refuse_move(history.transfers, history.made_by[version], "carries chunk {} twice")
+    if (move := _first(history.reads == NONE)) != NONE:
+        _refuse_move(history.transfers, move, "sender does not hold chunk {}")
+    unordered = first_unordered(history.transfers, *history.needed())
+    if unordered is not None:
+        _refuse(unordered[0], f"does not wait for {unordered[1]}, whose data it sends")
+
+
+def _check_postcondition(
+    collective: Collective, wanted: list[Ints], last: Ints, contents: Contents
+) -> None:
+    """Raise `ScheduleError` unless every rank holds what the collective promises.
+
+    `last` has the last version of each wanted chunk of each rank.
+    """
+    gpus, chunks = len(wanted), np.concatenate(wanted)
+    found = np.where(last == NONE, NONE, contents.set_of[last])
+    promised = contributor(collective, gpus, chunks)
+    whole = (found != NONE) & (contents.size[found] == gpus)
+    right = np.where(promised == EVERYONE, whole, found == promised)
+    if (place := _first(~right)) != NONE:
+        rank = np.repeat(np.arange(gpus), [len(part) for part in wanted])[place]
+        held = 0 if found[place] == NONE else contents.bits(found[place])
+        everyone = (1 << gpus) - 1
+        must = everyone if promised[place] == EVERYONE else 1 << int(promised[place])
+        raise ScheduleError(
+            f"{collective}: in the end rank {rank} holds chunk {chunks[place]} with the "
+            f"contributions {held:b}, not {must:b}"
+        )

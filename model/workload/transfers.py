@@ -1,0 +1,156 @@
+"""Transfers of a schedule as columns: arrays, so that a million of them take no time to handle."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.arrays import Bools, Ints
+
+# Stands for no transfer, where an array has the number of one.
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Chunks that one GPU sends to another, once the transfers `after` are done.
+
+    `source` and `destination` are ranks. A transfer that the source itself sent is done when its
+    receiver has confirmed it; one that the source received is done when it has arrived. Chunks
+    replace what the receiver holds, or are added to it if `reduce` is set. With `ready`, the source
+    waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
+    """
+
+    id: int
+    source: int
+    destination: int
+    size_bytes: int
+    chunks: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    ready: int | None = None
+    reduce: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of numbers of different lengths: row i is `values[starts[i]:starts[i + 1]]`."""
+
+    values: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> "Rows":
+        """Build from sequences."""
+        values = [value for row in rows for value in row]
+        return cls(np.array(values, np.int64), starts_of([len(row) for row in rows]))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """Put the rows of all parts one after the other."""
+        values = np.concatenate([part.values for part in parts])
+        return cls(values, starts_of(np.concatenate([part.lengths for part in parts])))
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """The length of every row."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def row(self) -> Ints:
+        """The row of every value."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def lists(self) -> Iterator[tuple[int, ...]]:
+        """Yield every row as a tuple."""
+        values, starts = self.values.tolist(), self.starts.tolist()
+        for begin, end in pairwise(starts):
+            yield tuple(values[begin:end])
+
+
+def starts_of(lengths: Sequence[int] | Ints) -> Ints:
+    """Return where each row of these lengths starts, and the end of the last one."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers(Sequence[Transfer]):
+    """Columns of transfers, whose numbers are their places; as a sequence, `Transfer` objects.
+
+    `after` is sorted in each row. `ready` is `NONE` where there is no rendezvous.
+    """
+
+    source: Ints
+    destination: Ints
+    size_bytes: Ints
+    chunks: Rows
+    after: Rows
+    ready: Ints
+    reduce: Bools
+
+    @classmethod
+    def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
+        """Build from `Transfer` objects, numbered from 0 in their order."""
+        found = list(transfers)
+        return cls(
+            source=np.array([t.source for t in found], np.int64),
+            destination=np.array([t.destination for t in found], np.int64),
+            size_bytes=np.array([t.size_bytes for t in found], np.int64),
+            chunks=Rows.of([t.chunks for t in found]),
+            after=Rows.of([sorted(t.after) for t in found]),
+            ready=np.array([NONE if t.ready is None else t.ready for t in found], np.int64),
+            reduce=np.array([t.reduce for t in found], bool),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Transfers"]) -> "Transfers":
+        """Put the transfers of all parts one after the other; their numbers must fit already."""
+        return cls(
+            source=np.concatenate([part.source for part in parts]),
+            destination=np.concatenate([part.destination for part in parts]),
+            size_bytes=np.concatenate([part.size_bytes for part in parts]),
+            chunks=Rows.joined([part.chunks for part in parts]),
+            after=Rows.joined([part.after for part in parts]),
+            ready=np.concatenate([part.ready for part in parts]),
+            reduce=np.concatenate([part.reduce for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return iter(self.objects)
+
+    @overload
+    def __getitem__(self, place: int) -> Transfer: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Transfer, ...]: ...
+    def __getitem__(self, place: int | slice) -> Transfer | tuple[Transfer, ...]:
+        return self.objects[place]
+
+    @cached_property
+    def objects(self) -> tuple[Transfer, ...]:
+        """All transfers as objects, for code that handles one at a time."""
+        columns = zip(
+            self.source.tolist(),
+            self.destination.tolist(),
+            self.size_bytes.tolist(),
+            self.chunks.lists(),
+            self.after.lists(),
+            self.ready.tolist(),
+            self.reduce.tolist(),
+            strict=True,
+        )
+        return tuple(
+            Transfer(number, source, to, size, chunks, after, None if ready < 0 else ready, add)
+            for number, (source, to, size, chunks, after, ready, add) in enumerate(columns)
+        )
+
+    def columns(self) -> Iterator[NDArray[np.generic]]:
+        """Yield all arrays that make up the transfers."""
+        yield from (self.source, self.destination, self.size_bytes, self.ready, self.reduce)
+        for rows in (self.chunks, self.after):
+            yield from (rows.values, rows.starts)

@@ -1,0 +1,140 @@
+"""Builder of schedules: numbers the transfers, and puts those of a channel one after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.transfers import NONE, Rows, Transfers, starts_of
+
+# (sources, destinations) -> the chunks to send, a row for each transfer
+Chunks = Callable[[Ints, Ints], Ints]
+# The transfers that each rank must have received: a row for each rank, padded with `NONE`.
+Arrivals = Ints
+
+
+@dataclass
+class Builder:
+    """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time."""
+
+    domains: int
+    domain_size: int
+    chunk_bytes: int
+    _parts: list[Transfers] = field(default_factory=list)
+    _count: int = 0
+    # For each channel and rank, the last transfer that was sent, and that was received.
+    _sent: dict[str, Ints] = field(default_factory=dict)
+    _received: dict[str, Ints] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """The number of ranks."""
+        return self.domains * self.domain_size
+
+    @property
+    def ranks(self) -> Ints:
+        """All ranks."""
+        return np.arange(self.gpus)
+
+    @property
+    def transfers(self) -> Transfers:
+        """All transfers so far; none is an empty table."""
+        return Transfers.joined(self._parts) if self._parts else Transfers.of(())
+
+    def rank(self, domain: Ints, rail: Ints) -> Ints:
+        """Return the ranks at (domain, rail); both coordinates wrap around."""
+        return (domain % self.domains) * self.domain_size + rail % self.domain_size
+
+    def rail_ranks(self, ranks: Ints) -> Ints:
+        """Return a row for each rank: all ranks of its rail."""
+        return (ranks % self.domain_size)[:, None] + np.arange(0, self.gpus, self.domain_size)
+
+    def domain_ranks(self, ranks: Ints) -> Ints:
+        """Return a row for each rank: all ranks of its domain."""
+        return (ranks - ranks % self.domain_size)[:, None] + np.arange(self.domain_size)
+
+    def nothing(self) -> Arrivals:
+        """Return arrivals without any transfer."""
+        return np.empty((self.gpus, 0), np.int64)
+
+    def send(
+        self,
+        sources: Ints,
+        destinations: Ints,
+        chunks: Ints,
+        *,
+        channel: str,
+        after: Arrivals | None = None,
+        ready: Ints | None = None,
+        reduce: bool = False,
+    ) -> Arrivals:
+        """Add one transfer for each of the different `sources`, with a row of `chunks`.
+
+        It waits for the last transfer of its source on the channel, for those that `after` has for
+        its source, and for its entry of `ready`. Return the transfer that each rank receives.
+        """
+        last = self._sent.setdefault(channel, np.full(self.gpus, NONE))
+        waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
+        numbers = self._count + np.arange(len(sources))
+        count, width = chunks.shape
+        self._parts.append(
+            Transfers(
+                source=sources,
+                destination=destinations,
+                size_bytes=np.full(count, width * self.chunk_bytes),
+                chunks=Rows(chunks.ravel(), np.arange(count + 1) * width),
+                after=_distinct(np.hstack(waits)),
+                ready=np.full(count, NONE) if ready is None else ready,
+                reduce=np.full(count, reduce),
+            )
+        )
+        self._count += count
+        last[sources] = numbers
+        arrived = np.full((self.gpus, 1), NONE)
+        arrived[destinations, 0] = numbers
+        return arrived
+
+    def exchange(
+        self,
+        domains: int,
+        rails: int,
+        chunks: Chunks,
+        *,
+        channel: str,
+        after: Arrivals | None = None,
+        reduce: bool = False,
+    ) -> Arrivals:
+        """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
+
+        A transfer waits until its source has sent, and both ends have received, in the channel's
+        previous exchange, so flows do not compete. Return the transfer that each rank receives.
+        """
+        sources = self.ranks
+        domain, rail = np.divmod(sources, self.domain_size)
+        destinations = self.rank(domain + domains, rail + rails)
+        received = self._received.get(channel, np.full(self.gpus, NONE))
+        arrived = self.send(
+            sources,
+            destinations,
+            chunks(sources, destinations),
+            channel=channel,
+            after=joined(self.nothing() if after is None else after, received[:, None]),
+            ready=received[destinations],
+            reduce=reduce,
+        )
+        self._received[channel] = arrived[:, 0]
+        return arrived
+
+
+def joined(*arrivals: Arrivals) -> Arrivals:
+    """Return for each rank the transfers of all these arrivals."""
+    return np.hstack(arrivals)
+
+
+def _distinct(table: Ints) -> Rows:
+    """Return the sorted rows of a table without `NONE` and repetitions."""
+    ordered = np.sort(table, axis=1)
+    kept = ordered != NONE
+    kept[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
+    return Rows(ordered[kept], starts_of(kept.sum(axis=1)))
