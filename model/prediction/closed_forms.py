@@ -12,12 +12,13 @@ from model.fabric.spec import FabricKind
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid of GPUs and its two bandwidths."""
+    """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm."""
 
     x: int
     y: int
     hb: float
     nic: float
+    slices: int = 1
 
     @property
     def n(self) -> int:
@@ -93,6 +94,69 @@ class TwoStep(ClosedForm):
     def steps(self, grid: Grid) -> int:
         """To the other GPUs of the domain, then to those of the rail."""
         return grid.x - 1 + grid.y - 1
+
+
+class HalvingDoubling(Hierarchical):
+    """Half of an AllReduce by halving and doubling: the bytes of the hierarchical algorithm."""
+
+    def steps(self, grid: Grid) -> int:
+        """One for each bit of the rank."""
+        return grid.n.bit_length() - 1
+
+
+class TwoStepPipelined(ClosedForm):
+    """A two-step all-to-all in slices: while one is on the NICs, the next is on the HB links."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """The longer step for all slices, and the shorter one for one of them."""
+        pair = size / grid.n
+        steps = _along_rails_s(grid, pair), _within_domains_s(grid, grid.y * pair)
+        return max(steps) + min(steps) / grid.slices
+
+    def steps(self, grid: Grid) -> int:
+        """Both steps of a slice, and the longer one of all others."""
+        within, along = grid.x - 1, grid.y - 1
+        return within + along + (grid.slices - 1) * max(within, along)
+
+    def transfers(self, grid: Grid) -> int:
+        """Both steps for every slice."""
+        return grid.n * (grid.x - 1 + grid.y - 1) * grid.slices
+
+
+class Chain(ClosedForm):
+    """A Broadcast, chunk after chunk from GPU to GPU."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """The first chunk over all n-1 edges, then the n-1 others over the slowest one."""
+        chunk = size / grid.n
+        slowest = grid.nic if grid.y > 1 else grid.hb
+        first = (grid.y - 1) / grid.nic + grid.y * (grid.x - 1) / grid.hb
+        return chunk * (first + (grid.n - 1) / slowest)
+
+    def steps(self, grid: Grid) -> int:
+        """The last chunk leaves after n-1 others, and has n-1 edges."""
+        return 2 * (grid.n - 1)
+
+    def transfers(self, grid: Grid) -> int:
+        """Every chunk over every edge."""
+        return grid.n * (grid.n - 1)
+
+
+class HierarchicalBroadcast(ClosedForm):
+    """A Broadcast within the root's domain, along all rails, and within all domains."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """2(x-1)D/(x C_F), and 2(y-1)D/(xy C_S) for y chunks over the y-1 edges of a rail."""
+        along_rails = 2 * (grid.y - 1) * size / (grid.n * grid.nic)
+        return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+
+    def steps(self, grid: Grid) -> int:
+        """To the other GPUs of the domain, along the rail, and again within the domain."""
+        return 2 * (grid.x - 1) + 2 * (grid.y - 1)
+
+    def transfers(self, grid: Grid) -> int:
+        """From the root, every chunk over every edge of its rail, and within all domains."""
+        return grid.x - 1 + grid.n * (grid.y - 1) + grid.n * (grid.x - 1)
 
 
 class Direct(ClosedForm):

@@ -17,11 +17,21 @@ class Collective(StrEnum):
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
+    BROADCAST = "broadcast"
 
 
 def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
     """The chunk of an all-to-all that `source` has for `destination`."""
     return source * gpus + destination
+
+
+# The rank whose buffer a broadcast sends to all others.
+ROOT = 0
+
+
+def sliced(chunks: Ints, slices: int) -> Ints:
+    """The parts of each chunk, where every chunk is cut into `slices`."""
+    return (chunks[..., None] * slices + np.arange(slices)).reshape(*chunks.shape[:-1], -1)
 
 
 def initial_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
@@ -31,6 +41,8 @@ def initial_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
             return np.array([rank])
         case Collective.ALL_TO_ALL:
             return np.arange(rank * gpus, (rank + 1) * gpus)
+        case Collective.BROADCAST:
+            return np.arange(gpus if rank == ROOT else 0)
         case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
             return np.arange(gpus)
 
@@ -38,7 +50,7 @@ def initial_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
 def wanted_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
     """The chunks that a rank must hold in the end, with the contribution of `contributor`."""
     match collective:
-        case Collective.ALL_REDUCE | Collective.ALL_GATHER:
+        case Collective.ALL_REDUCE | Collective.ALL_GATHER | Collective.BROADCAST:
             return np.arange(gpus)
         case Collective.REDUCE_SCATTER:
             return np.array([rank])
@@ -55,3 +67,5 @@ def contributor(collective: Collective, gpus: int, chunks: Ints) -> Ints:
             return chunks
         case Collective.ALL_TO_ALL:
             return chunks // gpus
+        case Collective.BROADCAST:
+            return np.full(len(chunks), ROOT)

@@ -15,6 +15,7 @@ from model.workload.collective import (
     Collective,
     contributor,
     initial_chunks,
+    sliced,
     wanted_chunks,
 )
 from model.workload.contents import Contents
@@ -22,25 +23,37 @@ from model.workload.happens_before import first_unordered
 from model.workload.transfers import NONE, Transfers
 from model.workload.versions import History, history_of
 
+# A cell and a move must fit into one number, with two bits more.
+NUMBER_BITS = 61
+
 
 class ScheduleError(ValueError):
     """A schedule does not do what its collective asks; the message says where."""
 
 
-def prove(collective: Collective, gpus: int, chunk_bytes: int, transfers: Transfers) -> None:
-    """Raise `ScheduleError` unless the transfers do what the collective asks."""
+def prove(
+    collective: Collective, gpus: int, chunk_bytes: int, transfers: Transfers, slices: int = 1
+) -> None:
+    """Raise `ScheduleError` unless the transfers do what the collective asks.
+
+    They carry the `slices` of the collective's chunks, of `chunk_bytes` each.
+    """
     _check_form(gpus, chunk_bytes, transfers)
     _check_dependencies(transfers)
-    held = [initial_chunks(collective, gpus, rank) for rank in range(gpus)]
-    wanted = [wanted_chunks(collective, gpus, rank) for rank in range(gpus)]
-    chunks = 1 + max(part.max(initial=0) for part in (transfers.chunks.values, *held, *wanted))
+    held = [sliced(initial_chunks(collective, gpus, rank), slices) for rank in range(gpus)]
+    wanted = [sliced(wanted_chunks(collective, gpus, rank), slices) for rank in range(gpus)]
+    named = (transfers.chunks.values, *held, *wanted)
+    chunks = 1 + max(int(part.max(initial=0)) for part in named)
+    if (gpus * chunks).bit_length() + transfers.chunks.values.size.bit_length() > NUMBER_BITS:
+        raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
     history = history_of(transfers, chunks, _cells(held, chunks))
     _check_order(history)
     contents = Contents(gpus, history, history.cell // chunks)
     if contents.twice != NONE:
         _refuse_move(transfers, contents.twice, "chunk {} is added twice")
     last = history.last_versions(_cells(wanted, chunks))
-    _check_postcondition(collective, wanted, last, contents)
+    promised = contributor(collective, gpus, np.concatenate(wanted) // slices)
+    _check_postcondition(collective, wanted, promised, last, contents)
 
 
 def _cells(chunks_of: list[Ints], chunks: int) -> Ints:
@@ -101,15 +114,15 @@ def _check_order(history: History) -> None:
 
 
 def _check_postcondition(
-    collective: Collective, wanted: list[Ints], last: Ints, contents: Contents
+    collective: Collective, wanted: list[Ints], promised: Ints, last: Ints, contents: Contents
 ) -> None:
     """Raise `ScheduleError` unless every rank holds what the collective promises.
 
-    `last` has the last version of each wanted chunk of each rank.
+    For each wanted chunk of each rank, `promised` has the rank whose contribution it must be, and
+    `last` its last version.
     """
     gpus, chunks = len(wanted), np.concatenate(wanted)
     found = np.where(last == NONE, NONE, contents.set_of[last])
-    promised = contributor(collective, gpus, chunks)
     whole = (found != NONE) & (contents.size[found] == gpus)
     right = np.where(promised == EVERYONE, whole, found == promised)
     if (place := _first(~right)) != NONE:

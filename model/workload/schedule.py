@@ -20,8 +20,9 @@ class Schedule:
 
     `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
-    all-to-all. Every transfer carries whole chunks of `chunk_bytes` each. Raises `ScheduleError`
-    if the transfers do not do what the collective asks.
+    all-to-all, the root's buffer for Broadcast. Each chunk of the collective is cut into `slices`
+    of `chunk_bytes`; every transfer carries whole ones. Raises `ScheduleError` if the transfers do
+    not do what the collective asks.
     """
 
     collective: Collective
@@ -30,9 +31,10 @@ class Schedule:
     size_bytes: int
     chunk_bytes: int
     transfers: Transfers
+    slices: int = 1
 
     def __post_init__(self) -> None:
-        prove(self.collective, self.gpus, self.chunk_bytes, self.transfers)
+        prove(self.collective, self.gpus, self.chunk_bytes, self.transfers, self.slices)
 
     @cached_property
     def digest(self) -> str:

@@ -144,6 +144,8 @@ def busbw_factor(collective: Collective, gpus: int) -> float:
             return 2 * (gpus - 1) / gpus
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
             return (gpus - 1) / gpus
+        case Collective.BROADCAST:
+            return 1.0
 
 
 class Mismatch(ValueError):

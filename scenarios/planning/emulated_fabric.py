@@ -15,6 +15,7 @@ from scenarios.planning.auto_scale import (
 from scenarios.planning.load_estimate import work_of
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
+from traffic_gen.workloads.collectives import slices_of
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -95,6 +96,7 @@ def unsized_case(workload: Workload, kind: FabricKind) -> Case:
         size_name=workload.size,
         size_bytes=size_in_bytes(workload.size),
         size_scale=1.0,
+        slices=slices_of(workload.collective, workload.algorithm, workload.slices),
     )
 
 

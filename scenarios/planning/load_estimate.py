@@ -14,7 +14,7 @@ from model.prediction.machine import Machine
 from model.workload.collective import Collective
 from scenarios.planning.schedules import stand_in
 from scenarios.spec.scenario import Case
-from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers
+from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
@@ -28,12 +28,19 @@ class Work:
     collective: Collective
     algorithm: str
     size_bytes: int
+    slices: int = 1
 
     @property
     def grid(self) -> Grid:
         """The grid of the job's GPUs, with their bandwidths in bytes/s."""
         spec = self.spec
-        return Grid(spec.job_size, spec.job_domains, spec.hb_rate_bps / 8, spec.nic_rate_bps / 8)
+        return Grid(
+            spec.job_size,
+            spec.job_domains,
+            spec.hb_rate_bps / 8,
+            spec.nic_rate_bps / 8,
+            self.slices,
+        )
 
     @property
     def full_s(self) -> float:
@@ -46,7 +53,13 @@ class Work:
         return ALGORITHMS[self.collective, self.algorithm].closed_form
 
 
-def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: float) -> Work:
+def work(
+    spec: FabricSpec,
+    collective: Collective,
+    algorithm: str,
+    size_bytes: float,
+    slices: int | None = None,
+) -> Work:
     """Describe a collective at real rates, without spares: the same for every scale."""
     unscaled = replace(
         spec,
@@ -57,12 +70,13 @@ def work(spec: FabricSpec, collective: Collective, algorithm: str, size_bytes: f
         spare_gpus=0,
         spare_rail_switches=0,
     )
-    return Work(unscaled, collective, algorithm, max(1, round(size_bytes)))
+    slices = slices_of(collective, algorithm, slices)
+    return Work(unscaled, collective, algorithm, max(1, round(size_bytes)), slices)
 
 
 def work_of(case: Case, spec: FabricSpec) -> Work:
     """Return the work of a case on its fabric."""
-    return work(spec, case.collective, case.algorithm, case.size_bytes)
+    return work(spec, case.collective, case.algorithm, case.size_bytes, case.slices)
 
 
 def estimate_of(case: Case, spec: FabricSpec) -> Profile:
@@ -76,7 +90,12 @@ def estimate(job: Work) -> Profile:
     small = _stand_in(job)
     topology = build_topology(small.spec)
     sent = build_transfers(
-        job.collective, job.algorithm, small.grid.y, small.grid.x, small.size_bytes
+        job.collective,
+        job.algorithm,
+        small.grid.y,
+        small.grid.x,
+        small.size_bytes,
+        job.slices,
     )
     paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
     found = profile(sent, paths, topology)

@@ -28,7 +28,9 @@ def case_schedule(case: Case, spec: FabricSpec) -> Schedule:
     """The proved schedule of a case on its fabric; raises `InputError` if it is wrong."""
     shape = spec.job_domains, spec.job_size
     try:
-        return build_schedule(case.collective, case.algorithm, *shape, case.emulated_bytes)
+        return build_schedule(
+            case.collective, case.algorithm, *shape, case.emulated_bytes, case.slices
+        )
     except ScheduleError as error:
         issue = _wrong(case.collective, case.algorithm, shape, error)
         raise InputError(Problem(case.where, *issue)) from error
@@ -38,7 +40,7 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of algorithms that refuse the grid of GPUs, or build a wrong schedule for it."""
     shape = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
-        issue = _issue(workload.collective, workload.algorithm, shape)
+        issue = _issue(workload.collective, workload.algorithm, shape, workload.slices)
         if issue is not None:
             yield Issue(("workloads", number), *issue)
 
@@ -50,7 +52,9 @@ Words = tuple[str, str]
 
 
 @lru_cache(maxsize=256)
-def _issue(collective: Collective, algorithm: str, shape: Shape) -> Words | None:
+def _issue(
+    collective: Collective, algorithm: str, shape: Shape, slices: int | None
+) -> Words | None:
     """Return what is wrong with an algorithm on a grid, and a hint; `None` if nothing is."""
     try:
         require_accepted(collective, algorithm, *shape)
@@ -60,7 +64,7 @@ def _issue(collective: Collective, algorithm: str, shape: Shape) -> Words | None
     try:
         if shape[0] * shape[1] > EXACT_UP_TO_GPUS:
             proved = stand_in(collective, algorithm, shape)
-        build_schedule(collective, algorithm, *proved, size_bytes=1)
+        build_schedule(collective, algorithm, *proved, size_bytes=1, slices=slices)
     except ScheduleError as error:
         return _wrong(collective, algorithm, proved, error)
     return None

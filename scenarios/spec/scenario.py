@@ -17,7 +17,8 @@ class Case:
     """One collective with one algorithm on one kind of fabric.
 
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
-    its entry in the scenario, `where` the entry's file, line and key for messages.
+    its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
+    algorithm sends each chunk in `slices`.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Case:
     size_bytes: float
     size_scale: float
     workload: int = 0
+    slices: int = 1
     where: str = field(default="", compare=False)
 
     @property

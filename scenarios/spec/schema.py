@@ -24,7 +24,7 @@ from model.workload.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse
-from traffic_gen.workloads.collectives import algorithms_of
+from traffic_gen.workloads.collectives import ALGORITHMS, DEFAULT_SLICES, algorithms_of
 
 # Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
@@ -36,6 +36,8 @@ SHORTEST_PERIOD_S = 0.01
 MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
 MOST_WORKLOADS, MOST_FAULTS = 30, 100
 MOST_SEED = 2**32 - 1
+# More slices are too small to be worth their latency.
+MOST_SLICES = 64
 # Of a quantity, a name, and a description.
 MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION = 50, 100, 10_000
 
@@ -209,6 +211,14 @@ class Workload(Strict):
         description="instead of `size_scale`: emulated seconds for each second on the real "
         "platform; `auto`: as few as the error budget allows",
     )
+    slices: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_SLICES,
+        strict=True,
+        description="pipelined algorithms: into how many slices each chunk is cut; "
+        f"default: {DEFAULT_SLICES}",
+    )
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
     @model_validator(mode="after")
@@ -219,6 +229,8 @@ class Workload(Strict):
                 f"{self.collective} has no algorithm {self.algorithm!r}"
                 f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
             )
+        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].pipelined:
+            raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
         return self
 
 

@@ -30,6 +30,7 @@ from traffic_gen.workloads.collectives import (
     build_schedule,
     build_transfers,
     ring_all_gather,
+    slices_of,
 )
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
@@ -86,7 +87,7 @@ def test_the_formulas_count_transfers_and_steps(
 ) -> None:
     assume_accepted(algorithm, *shape)
     sent = build_transfers(*algorithm, *shape, 10_000)
-    grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1)
+    grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1, slices=slices_of(*algorithm))
     closed_form = ALGORITHMS[algorithm].closed_form
     assert len(sent) == closed_form.transfers(grid)
     assert longest_chain(sent) == closed_form.steps(grid)

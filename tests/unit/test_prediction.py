@@ -70,7 +70,8 @@ def test_closed_forms_hold_for_large_sizes(
     topology = build_topology(spec(kind, y, x, spines=y))
     schedule = build_schedule(*named, y, x, LARGE)
     fabric = topology.spec
-    grid = Grid(x, y, fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8)
+    rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
+    grid = Grid(x, y, *rates, schedule.slices)
     size = wire_bytes(1) * schedule.size_bytes
     closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, size)
     assert predicted(schedule, topology).completion_s == pytest.approx(closed_s, rel=0.02)

@@ -13,9 +13,10 @@ from model.workload.collective import (
     Collective,
     contributor,
     initial_chunks,
+    sliced,
     wanted_chunks,
 )
-from model.workload.proof import ScheduleError, prove
+from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted
@@ -34,7 +35,7 @@ def test_every_algorithm_reaches_its_postcondition(
     assume_accepted(named, domains, domain_size)
     schedule = build_schedule(*named, domains, domain_size, size)
     assert schedule.size_bytes >= size
-    assert schedule.size_bytes - size < schedule.gpus * ELEMENT_BYTES
+    assert schedule.size_bytes - size < schedule.gpus * schedule.slices * ELEMENT_BYTES
     assert schedule.chunk_bytes % ELEMENT_BYTES == 0
 
 
@@ -77,7 +78,8 @@ def test_the_proof_says_what_an_execution_one_by_one_says(
 ) -> None:
     """Also for a transfer without some of its dependencies, with another chunk, or not added."""
     assume_accepted(named, domains, domain_size)
-    transfers = list(build_schedule(*named, domains, domain_size, 1000).transfers)
+    schedule = build_schedule(*named, domains, domain_size, 1000)
+    transfers = list(schedule.transfers)
     number = data.draw(st.integers(0, len(transfers) - 1))
     one = transfers[number]
     after = data.draw(st.sets(st.sampled_from(one.after))) if one.after else set()
@@ -88,17 +90,18 @@ def test_the_proof_says_what_an_execution_one_by_one_says(
         one, after=tuple(after), chunks=chunks, reduce=reduce, size_bytes=size
     )
     try:
-        prove(named[0], domains * domain_size, size // len(chunks), Transfers.of(transfers))
+        replace(schedule, transfers=Transfers.of(transfers))
     except ScheduleError:
-        assert not holds(named[0], domains * domain_size, transfers)
+        assert not holds(schedule, transfers)
     else:
-        assert holds(named[0], domains * domain_size, transfers)
+        assert holds(schedule, transfers)
 
 
-def holds(collective: Collective, gpus: int, transfers: list[Transfer]) -> bool:
-    """Execute transfers one by one; return whether they do what the collective asks."""
+def holds(schedule: Schedule, transfers: list[Transfer]) -> bool:
+    """Execute transfers one by one; return whether they do what the schedule's collective asks."""
+    collective, gpus, slices = schedule.collective, schedule.gpus, schedule.slices
     held = [
-        {chunk: {rank} for chunk in initial_chunks(collective, gpus, rank).tolist()}
+        {chunk: {rank} for chunk in sliced(initial_chunks(collective, gpus, rank), slices).tolist()}
         for rank in range(gpus)
     ]
     delivered: dict[tuple[int, int], set[int]] = {}
@@ -118,8 +121,9 @@ def holds(collective: Collective, gpus: int, transfers: list[Transfer]) -> bool:
             others = delivered.get((transfer.destination, chunk), set()) if transfer.reduce else ()
             delivered[transfer.destination, chunk] = {transfer.id, *others}
     for rank in range(gpus):
-        chunks = wanted_chunks(collective, gpus, rank)
-        for chunk, only in zip(chunks, contributor(collective, gpus, chunks), strict=True):
+        chunks = sliced(wanted_chunks(collective, gpus, rank), slices)
+        promised = contributor(collective, gpus, chunks // slices)
+        for chunk, only in zip(chunks, promised, strict=True):
             everyone = set(range(gpus))
             if held[rank].get(int(chunk)) != (everyone if only == EVERYONE else {int(only)}):
                 return False
@@ -133,6 +137,12 @@ def test_a_chunk_that_a_transfer_carries_twice_is_refused() -> None:
     size = len(chunks) * schedule.chunk_bytes
     with pytest.raises(ScheduleError, match=f"carries chunk {one.chunks[0]} twice"):
         changed(schedule, 0, chunks=chunks, size_bytes=size)
+
+
+def test_more_chunks_than_can_be_numbered_are_refused() -> None:
+    schedule = hierarchical()
+    with pytest.raises(ScheduleError, match="are more than can be proved"):
+        changed(schedule, 0, chunks=(1 << 58,), size_bytes=schedule.chunk_bytes)
 
 
 def hierarchical() -> Schedule:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model.workload.collective import EVERYONE, contributor, initial_chunks, wanted_chunks
+from model.workload.collective import EVERYONE, contributor, initial_chunks, sliced, wanted_chunks
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfer
 from traffic_gen.workloads.collectives import ELEMENT_BYTES
@@ -62,11 +62,12 @@ def programs_of(
 def _data_check(schedule: Schedule, rank: int) -> dict[str, Any]:
     """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up."""
     collective, gpus = schedule.collective, schedule.gpus
-    chunks = wanted_chunks(collective, gpus, rank)
-    contributors = contributor(collective, gpus, chunks).tolist()
+    slices = schedule.slices
+    chunks = sliced(wanted_chunks(collective, gpus, rank), slices)
+    contributors = contributor(collective, gpus, chunks // slices).tolist()
     return {
         "elements": schedule.chunk_bytes // ELEMENT_BYTES,
-        "initial": initial_chunks(collective, gpus, rank).tolist(),
+        "initial": sliced(initial_chunks(collective, gpus, rank), slices).tolist(),
         "expected": [
             (chunk, list(range(gpus)) if only == EVERYONE else [only])
             for chunk, only in zip(chunks.tolist(), contributors, strict=True)

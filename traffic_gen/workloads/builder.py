@@ -16,11 +16,15 @@ Arrivals = Ints
 
 @dataclass
 class Builder:
-    """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time."""
+    """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
+
+    `slices` is the number of parts that a pipelined algorithm cuts each of its chunks into.
+    """
 
     domains: int
     domain_size: int
     chunk_bytes: int
+    slices: int = 1
     _parts: list[Transfers] = field(default_factory=list)
     _count: int = 0
     # For each channel and rank, the last transfer that was sent, and that was received.
@@ -74,7 +78,7 @@ class Builder:
         It waits for the last transfer of its source on the channel, for those that `after` has for
         its source, and for its entry of `ready`. Return the transfer that each rank receives.
         """
-        last = self._sent.setdefault(channel, np.full(self.gpus, NONE))
+        last, received = self._last(self._sent, channel), self._last(self._received, channel)
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
         numbers = self._count + np.arange(len(sources))
         count, width = chunks.shape
@@ -90,7 +94,7 @@ class Builder:
             )
         )
         self._count += count
-        last[sources] = numbers
+        last[sources], received[destinations] = numbers, numbers
         arrived = np.full((self.gpus, 1), NONE)
         arrived[destinations, 0] = numbers
         return arrived
@@ -107,14 +111,33 @@ class Builder:
     ) -> Arrivals:
         """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
 
-        A transfer waits until its source has sent, and both ends have received, in the channel's
-        previous exchange, so flows do not compete. Return the transfer that each rank receives.
+        Return the transfer that each rank receives (see `permute`).
         """
-        sources = self.ranks
-        domain, rail = np.divmod(sources, self.domain_size)
-        destinations = self.rank(domain + domains, rail + rails)
-        received = self._received.get(channel, np.full(self.gpus, NONE))
-        arrived = self.send(
+        domain, rail = np.divmod(self.ranks, self.domain_size)
+        return self.permute(
+            self.rank(domain + domains, rail + rails),
+            chunks,
+            channel=channel,
+            after=after,
+            reduce=reduce,
+        )
+
+    def permute(
+        self,
+        destinations: Ints,
+        chunks: Chunks,
+        *,
+        channel: str,
+        after: Arrivals | None = None,
+        reduce: bool = False,
+    ) -> Arrivals:
+        """Add an exchange in which every GPU sends to its own one of these destinations.
+
+        A transfer waits until both ends have received, and its source has sent, what came before it
+        on the channel, so flows do not compete. Return the transfer that each rank receives.
+        """
+        sources, received = self.ranks, self._last(self._received, channel).copy()
+        return self.send(
             sources,
             destinations,
             chunks(sources, destinations),
@@ -123,8 +146,9 @@ class Builder:
             ready=received[destinations],
             reduce=reduce,
         )
-        self._received[channel] = arrived[:, 0]
-        return arrived
+
+    def _last(self, known: dict[str, Ints], channel: str) -> Ints:
+        return known.setdefault(channel, np.full(self.gpus, NONE))
 
 
 def joined(*arrivals: Arrivals) -> Arrivals:

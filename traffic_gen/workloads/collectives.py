@@ -11,12 +11,14 @@ import numpy as np
 
 from model.arrays import Ints
 from model.prediction import closed_forms as closed
-from model.workload.collective import Collective, pair_chunk
+from model.workload.collective import ROOT, Collective, pair_chunk
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfers
 from traffic_gen.workloads.builder import Arrivals, Builder, Chunks, joined
 
+# Into how many slices a pipelined algorithm cuts each chunk, unless a workload says so.
+DEFAULT_SLICES = 4
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 
 
@@ -24,45 +26,69 @@ ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a mu
 class Algorithm:
     """An algorithm of a collective: the function that builds its transfers, and its closed form.
 
-    The function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
+    A `pipelined` one sends its chunks in slices, whose number is a parameter. The function raises
+    `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
     """
 
     build: Callable[[Builder], object]
     closed_form: closed.ClosedForm
+    pipelined: bool = False
 
 
 def build_schedule(
-    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
+    collective: Collective,
+    algorithm: str,
+    domains: int,
+    domain_size: int,
+    size_bytes: int,
+    slices: int | None = None,
 ) -> Schedule:
     """Build and verify the schedule of a collective of about `size_bytes` on a grid of GPUs.
 
-    `size_bytes` is as nccl-tests define it, rounded up to whole chunks of whole elements.
+    `size_bytes` is as nccl-tests define it, rounded up to whole slices of whole elements. A
+    pipelined algorithm sends each chunk in `slices`, by default `DEFAULT_SLICES`.
     """
     gpus = domains * domain_size
-    chunk_bytes = _chunk_bytes(gpus, size_bytes)
+    slices = slices_of(collective, algorithm, slices)
+    chunk_bytes = _chunk_bytes(gpus * slices, size_bytes)
     return Schedule(
         collective=collective,
         algorithm=algorithm,
         gpus=gpus,
-        size_bytes=chunk_bytes * gpus,
+        size_bytes=chunk_bytes * gpus * slices,
         chunk_bytes=chunk_bytes,
-        transfers=build_transfers(collective, algorithm, domains, domain_size, size_bytes),
+        transfers=build_transfers(collective, algorithm, domains, domain_size, size_bytes, slices),
+        slices=slices,
     )
 
 
 def build_transfers(
-    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
+    collective: Collective,
+    algorithm: str,
+    domains: int,
+    domain_size: int,
+    size_bytes: int,
+    slices: int | None = None,
 ) -> Transfers:
     """Build the same transfers without verification.
 
     Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
     """
-    builder = Builder(domains, domain_size, _chunk_bytes(domains * domain_size, size_bytes))
+    slices = slices_of(collective, algorithm, slices)
+    chunk_bytes = _chunk_bytes(domains * domain_size * slices, size_bytes)
+    builder = Builder(domains, domain_size, chunk_bytes, slices)
     ALGORITHMS[collective, algorithm].build(builder)
     transfers = builder.transfers
     if not len(transfers):
         raise ScheduleError("no GPU sends anything")
     return transfers
+
+
+def slices_of(collective: Collective, algorithm: str, asked: int | None = None) -> int:
+    """Return into how many slices an algorithm cuts each chunk, if asked for so many."""
+    if not ALGORITHMS[collective, algorithm].pipelined:
+        return 1
+    return DEFAULT_SLICES if asked is None else asked
 
 
 def require_accepted(
@@ -89,9 +115,9 @@ class _Trial(Builder):
         raise _Begun
 
 
-def _chunk_bytes(gpus: int, size_bytes: int) -> int:
+def _chunk_bytes(parts: int, size_bytes: int) -> int:
     """Return the chunk size: a rank's buffer is n shards, or one chunk for every destination."""
-    return -(-size_bytes // (gpus * ELEMENT_BYTES)) * ELEMENT_BYTES
+    return -(-size_bytes // (parts * ELEMENT_BYTES)) * ELEMENT_BYTES
 
 
 def ring_reduce_scatter(build: Builder) -> Arrivals:
@@ -136,6 +162,57 @@ def hierarchical_all_reduce(build: Builder) -> None:
     hierarchical_all_gather(build, hierarchical_reduce_scatter(build))
 
 
+def halving_doubling_all_reduce(build: Builder) -> None:
+    """Recursive halving, then recursive doubling (Thakur et al., 2005), in 2 log2 n steps.
+
+    Partners differ in one bit of the rank. At first, those within the HB domain exchange half of
+    the buffer, a quarter and so on; then those on the same rail go on, with still smaller parts.
+    """
+    if build.gpus.bit_count() != 1:
+        raise ScheduleError(f"needs a power of two of GPUs, got {build.gpus}")
+    bits = [1 << place for place in range(build.gpus.bit_length() - 1)]
+    arrived = build.nothing()
+    for bit in bits:
+        arrived = joined(arrived, _swap(build, bit, arrived, reduce=True))
+    for bit in reversed(bits):
+        arrived = joined(arrived, _swap(build, bit, arrived, reduce=False))
+
+
+def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
+    """Exchange with the ranks that differ in a bit: what they are to keep, or all that is kept.
+
+    A rank keeps the chunks whose numbers are like its own in all bits up to this one.
+    """
+
+    def kept(sources: Ints, destinations: Ints) -> Ints:
+        ranks = destinations if reduce else sources
+        return (ranks % (2 * bit))[:, None] + np.arange(0, build.gpus, 2 * bit)
+
+    channel = "hb" if bit < build.domain_size else "nic"
+    return build.permute(build.ranks ^ bit, kept, channel=channel, after=after, reduce=reduce)
+
+
+def ring_broadcast(build: Builder) -> None:
+    """Chunk after chunk from the root along the ring of all ranks, without its last edge."""
+    chain = _whole_ring(build)
+    _along(build, chain, np.arange(build.gpus)[None, :], "ring", build.nothing())
+
+
+def hierarchical_broadcast(build: Builder) -> None:
+    """From the root to its HB domain, along all rails with a part each, within the HB domains."""
+
+    def of_rail(sources: Ints, _peers: Ints) -> Ints:
+        return build.rail_ranks(sources)
+
+    root, arrived = np.array([ROOT]), build.nothing()
+    for peer in range(1, build.domain_size):
+        to = np.array([peer])
+        arrived = joined(arrived, build.send(root, to, build.rail_ranks(to), channel="hb"))
+    rails = _rails(build)
+    arrived = joined(arrived, _along(build, rails, rails, "nic", arrived))
+    _within_domains(build, of_rail, arrived)
+
+
 def direct_all_to_all(build: Builder) -> None:
     """Pairwise exchanges of all ranks: over the NICs, and concurrently within the HB domains."""
 
@@ -152,14 +229,23 @@ def two_step_all_to_all(build: Builder) -> None:
     """Send within the HB domain to the peer on the destination's rail, then along that rail.
 
     The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
-    second step when it has received all data that its domain has for its rail.
+    second step when it has received all data that its domain has for its rail. Pipelined, this
+    holds for each slice of the data: one is on the NICs while the next is on the HB links.
     """
+    for number in range(build.slices):
+        _two_steps(build, number)
+
+
+def _two_steps(build: Builder, number: int) -> None:
+    """Add both steps for one slice of the data of each pair."""
 
     def for_rail(sources: Ints, peers: Ints) -> Ints:
-        return pair_chunk(build.gpus, sources[:, None], build.rail_ranks(peers))
+        pairs = pair_chunk(build.gpus, sources[:, None], build.rail_ranks(peers))
+        return pairs * build.slices + number
 
     def of_domain(sources: Ints, destinations: Ints) -> Ints:
-        return pair_chunk(build.gpus, build.domain_ranks(sources), destinations[:, None])
+        pairs = pair_chunk(build.gpus, build.domain_ranks(sources), destinations[:, None])
+        return pairs * build.slices + number
 
     arrived = _within_domains(build, for_rail, build.nothing())
     for domains in range(1, build.domains):
@@ -171,6 +257,9 @@ ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
         hierarchical_all_reduce, closed.Twice(closed.Hierarchical())
     ),
+    (Collective.ALL_REDUCE, "halving-doubling"): Algorithm(
+        halving_doubling_all_reduce, closed.Twice(closed.HalvingDoubling())
+    ),
     (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.Ring()),
     (Collective.ALL_GATHER, "hierarchical"): Algorithm(
         hierarchical_all_gather, closed.Hierarchical()
@@ -181,6 +270,13 @@ ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
     ),
     (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.Direct()),
     (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TwoStep()),
+    (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
+        two_step_all_to_all, closed.TwoStepPipelined(), pipelined=True
+    ),
+    (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.Chain()),
+    (Collective.BROADCAST, "hierarchical"): Algorithm(
+        hierarchical_broadcast, closed.HierarchicalBroadcast()
+    ),
 }
 
 
@@ -223,6 +319,27 @@ def _around(
         )
         everything.append(arrived)
     return arrived if reduce else joined(*everything)
+
+
+def _along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:
+    """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
+
+    `chains` has a row of ranks for each chain, `chunks` a row of what it carries. In a step, each
+    rank sends the chunk after the one that it sent in the step before.
+    """
+    last, count = chains.shape[1] - 1, chunks.shape[1]
+    arrived, everything = ready, [build.nothing()]
+    for step in range(last + count - 1):
+        places = np.arange(max(0, step - count + 1), min(last, step + 1))
+        arrived = build.send(
+            chains[:, places].ravel(),
+            chains[:, places + 1].ravel(),
+            chunks[:, step - places].reshape(-1, 1),
+            channel=channel,
+            after=joined(arrived, ready),
+        )
+        everything.append(arrived)
+    return joined(*everything)
 
 
 def _within_domains(
