@@ -9,6 +9,7 @@
 #   RAILBED_NO_DOCKER=1        neither start nor ask a Docker Engine
 #   RAILBED_REQUIRE_DOCKER=1   a missing engine or image is an error, not a warning
 #   RAILBED_PROXY_ROOT=FILE    the proxies' image is made of this tar file, built elsewhere
+#   RAILBED_REBUILD_IMAGE=1    the proxies' image is built again, from today's packages
 #
 # All output goes to standard error: standard output belongs to the command that follows.
 set -euo pipefail
@@ -56,6 +57,7 @@ image_recipe=(
   '--customize-hook=rm -r "$1/etc/apt/sources.list" "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1"/var/cache/debconf/*'
 )
 image_label=org.railbed.image=1
+image_date_label=org.railbed.packages
 
 # Where `su` keeps the user's PATH, Debian's system commands are not in it.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -120,7 +122,24 @@ install_missing() {
   ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
 }
 
+has_systemd() { [[ -d /run/systemd/system ]]; }
+
+# Debian starts docker.service when it installs it, and at each boot; with a bridge and
+# firewall rules of which this machine had none.
 install_packages() {
+  if has_systemd && [[ " $* " == *" docker.io "* ]]; then
+    of_docker mask --runtime
+    install_with_apt "$@"
+    of_docker unmask --runtime
+    of_docker disable
+  else
+    install_with_apt "$@"
+  fi
+}
+
+of_docker() { logged systemctl "$@" docker.service docker.socket || true; }
+
+install_with_apt() {
   command -v apt-get >/dev/null ||
     die "Debian packages: no apt-get here; Railbed installs itself on Debian 12. Missing: $*"
   say "installing Debian packages: $*"
@@ -193,26 +212,36 @@ provision_environment() {
 
 docker_wanted() { [[ ${RAILBED_NO_DOCKER:-} != 1 ]]; }
 
-engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+# To ask a socket of systemd would start docker.service.
+engine_answers() {
+  pidof -s dockerd >/dev/null || [[ -n ${DOCKER_HOST-} ]] || return
+  timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1
+}
 
-# Without systemd nobody else starts it. Proxies have no Docker network, so the engine
-# gets neither bridge nor firewall rules and leaves the machine's networking alone.
+# Proxies have no Docker network: without bridge and firewall rules, the engine leaves the
+# machine's networking alone. It is never docker.service, whose settings are the user's.
+engine_command=(dockerd --bridge=none --iptables=false --ip-forward=false)
+
 start_dockerd() {
   say "starting a Docker Engine (log: $dockerd_log)"
-  (cd / && exec setsid dockerd --bridge=none --iptables=false --ip-forward=false) \
-    >>"$dockerd_log" 2>&1 </dev/null &
+  (cd / && exec setsid "${engine_command[@]}") >>"$dockerd_log" 2>&1 </dev/null &
   engine_pid=$!
   disown
 }
 
+# Ends with `systemctl stop railbed-docker`, or with the machine.
+start_unit_of_systemd() {
+  say "starting a Docker Engine (systemd's unit railbed-docker)"
+  logged systemctl stop docker.socket || true # it would answer instead; it may not be there
+  logged systemd-run --unit=railbed-docker --collect --property=Type=notify \
+    --property=Delegate=yes --property=KillMode=process --property=TasksMax=infinity \
+    --property=LimitNOFILE=infinity "${engine_command[@]}" &&
+    engine_pid=$(pidof -s dockerd)
+}
+
 start_engine() {
   if engine_pid=$(pidof -s dockerd); then return; fi # it is just starting
-  if [[ -d /run/systemd/system ]]; then
-    say "starting the Docker Engine (systemctl start docker)"
-    logged systemctl start docker && engine_pid=$(pidof -s dockerd)
-  else
-    start_dockerd
-  fi
+  if has_systemd; then start_unit_of_systemd; else start_dockerd; fi
 }
 
 # Gives up at once when the engine has died: its log says why.
@@ -228,7 +257,7 @@ wait_for_engine() {
 last_words_of_dockerd() {
   local words
   words=$(grep -sE 'level=fatal|^failed to start daemon|^panic:' "$dockerd_log" | tail -n 1 || true)
-  echo "${words:-nothing in $dockerd_log; try 'journalctl -u docker'}"
+  echo "${words:-nothing in $dockerd_log; try 'journalctl -u railbed-docker'}"
 }
 
 provision_engine() {
@@ -243,7 +272,9 @@ provision_engine() {
 
 image_name() { echo "railbed-proxy:$(printf '%s\n' "$image_suite" "${image_recipe[@]}" | hash12)"; }
 
-image_ready() { timeout 10 docker image inspect "$(image_name)" >/dev/null 2>&1; }
+image_ready() { [[ ${RAILBED_REBUILD_IMAGE:-} != 1 ]] && image_exists; }
+
+image_exists() { timeout 10 docker image inspect "$(image_name)" >/dev/null 2>&1; }
 
 # The machine's own Debian sources, in one-line style, without those of others.
 debian_sources() {
@@ -265,7 +296,14 @@ debian_root() {
   return "$status"
 }
 
-import_image() { docker import --change "LABEL $image_label" "$1" "$(image_name)"; }
+# The packages are as old as the tar file that was made of them.
+import_image() {
+  docker import --change "LABEL $image_label" \
+    --change "LABEL $image_date_label=$(date --utc --reference="$1" +%F)" "$1" "$(image_name)"
+}
+
+# A rebuilt image takes the name from the one before, which then has none.
+remove_nameless_images() { docker image prune --force --filter "label=$image_label"; }
 
 build_image() {
   local folder status=0
@@ -283,6 +321,7 @@ provision_image() {
   else
     say "building the image $(image_name) from Debian packages"
     logged build_image || status=$?
+    logged remove_nameless_images || true
   fi
   ((status == 0)) ||
     warn "proxy image: building $(image_name) failed, see $log." \

@@ -1,0 +1,65 @@
+"""What the provisioning script does to a machine with systemd, and what it trusts."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "testbed" / "provision.sh"
+# Every command but these says its words and does nothing.
+SOURCE = f"""
+. {SCRIPT}
+log=$(mktemp)
+say() {{ :; }}
+has_systemd() {{ true; }}
+apt-get() {{ echo "apt-get $*"; }}
+systemctl() {{ echo "systemctl $*"; }}
+systemd-run() {{ echo "systemd-run $*"; }}
+pidof() {{ false; }}
+logged() {{ "$@"; }}
+"""
+
+
+def said_by(words: str) -> list[str]:
+    """The commands that the script executes on a machine with systemd."""
+    done = subprocess.run(
+        ["bash", "-c", f"{SOURCE}{words}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DOCKER_HOST": ""},
+        timeout=20,
+    )
+    return done.stdout.splitlines()
+
+
+def test_with_systemd_the_engine_gets_no_bridge_and_no_firewall_rules() -> None:
+    *_, started = said_by("start_engine || true")
+    assert started.startswith("systemd-run --unit=railbed-docker")
+    assert started.endswith("dockerd --bridge=none --iptables=false --ip-forward=false")
+
+
+def test_a_socket_of_systemd_is_not_asked_for_an_engine() -> None:
+    """An answer would start docker.service."""
+    assert said_by('docker() { echo asked; }; engine_answers || echo "no engine"') == ["no engine"]
+
+
+def test_installed_docker_does_not_start_by_itself() -> None:
+    said = said_by("install_packages docker.io ethtool")
+    units = "docker.service docker.socket"
+    assert said[0] == f"systemctl mask --runtime {units}"
+    assert said[2].endswith("install docker.io ethtool")
+    assert said[3:] == [f"systemctl unmask --runtime {units}", f"systemctl disable {units}"]
+
+
+def test_an_image_is_rebuilt_on_request() -> None:
+    ready = "image_exists() { true; }; image_ready && echo ready"
+    assert said_by(ready) == ["ready"]
+    assert said_by(f"RAILBED_REBUILD_IMAGE=1; {ready}") == []
+
+
+def test_everything_that_builds_source_packages_has_a_hash() -> None:
+    text = (ROOT / "build-constraints.txt").read_text()
+    pinned = re.findall(r"^([a-z]+)==[\w.]+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    assert pinned == ["packaging", "pbr", "setuptools", "wheel"]
+    assert len(re.findall(r"^[a-z]", text, re.MULTILINE)) == len(pinned)
