@@ -27,6 +27,9 @@ REQUESTS_A_CALL = 64
 # A starting fabric causes thousands of notifications, faster than they are read.
 SO_RCVBUFFORCE = 33
 NOTIFICATIONS_BUFFER_BYTES = 16 * 1024 * 1024
+# For thousands of requests on a busy machine; as struct timeval.
+ANSWER_S = 30
+ANSWER_TIMEOUT = struct.pack("@ll", ANSWER_S, 0)
 
 # A description for the error message if it fails, and the request: one netlink message.
 Request = tuple[str, bytes]
@@ -42,6 +45,7 @@ class NetlinkSocket:
 
     def __init__(self, groups: int = 0) -> None:
         self.sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, ANSWER_TIMEOUT)
         if groups:
             size = NOTIFICATIONS_BUFFER_BYTES
             self.sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
@@ -65,17 +69,23 @@ class NetlinkSocket:
         """Read the kernel's answers, one for each request and in their order."""
         codes: list[int] = []
         while len(codes) < len(requests):
-            answer = self.sock.recv(BUFFER_BYTES)
+            answer = self._answer()
             places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
             codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
         for (what, _), code in zip(requests, codes, strict=True):
             _require_success(what, code)
 
+    def _answer(self) -> bytes:
+        try:
+            return self.sock.recv(BUFFER_BYTES)
+        except BlockingIOError:
+            raise EmulationError(f"the kernel has not answered within {ANSWER_S} s") from None
+
     def dump(self, asked: bytes) -> Iterator[bytes]:
         """Send a dump request and yield the parts of its answer."""
         self.sock.send(asked)
         while True:
-            answer = self.sock.recv(BUFFER_BYTES)
+            answer = self._answer()
             yield answer
             for kind, begin, _ in places_in(answer):
                 if kind == NLMSG_DONE:

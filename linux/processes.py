@@ -15,6 +15,10 @@ from model.errors import EmulationError
 LAST_WORDS_LINES = 12
 # Niceness: real switches and controllers have their own processors, so proxies must not delay them.
 BEFORE_PROXIES = -10
+CHECK_EVERY_S = 0.2
+END_DEADLINE_S = 10
+# Of so many watched processes, one check looks whether they are stopped.
+LOOKED_AT_ONCE = 8
 
 
 def start(
@@ -37,16 +41,41 @@ def start(
 
 
 def dies_with_us(command: Sequence[str]) -> list[str]:
-    """A command whose process the kernel kills when the thread that starts it ends."""
-    return ["setpriv", "--pdeathsig", "KILL", "--", *command]
+    """A command whose process the kernel kills when the thread that starts it ends.
+
+    The shell asks whether this process has ended before the kernel was told (prctl(2)).
+    """
+    unless_orphaned = ["sh", "-c", 'test "$PPID" = "$0" && exec "$@"', str(os.getpid())]
+    return ["setpriv", "--pdeathsig", "KILL", "--", *unless_orphaned, *command]
 
 
-def output_of(*command: str, timeout_s: float = 60) -> str:
-    """Return the output of a short command; raises `EmulationError` if it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-    if done.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {done.stderr.strip()}")
-    return done.stdout
+def output_of(
+    *command: str, timeout_s: float = 60, check: Callable[[], None] = lambda: None
+) -> str:
+    """Return the output of a short command; raises `EmulationError` if it failed or never ends.
+
+    `check` is called meanwhile, and may raise the cause why it does not end.
+    """
+    pipe, end_s = subprocess.PIPE, time.monotonic() + timeout_s
+    with subprocess.Popen(dies_with_us(command), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            while (said := _said(process)) is None:
+                check()
+                if time.monotonic() > end_s:
+                    raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise EmulationError(f"{command[0]} failed: {said[1].strip()}")
+    return said[0]
+
+
+def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
+    """What a process has written to its two outputs; `None` if it does not end now."""
+    try:
+        return process.communicate(timeout=CHECK_EVERY_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def first_line(*command: str) -> str:
@@ -67,8 +96,17 @@ def running(
     try:
         yield process
     finally:
-        process.kill()
-        process.wait()
+        end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a child and wait for its end; raise `EmulationError` if the kernel does not end it."""
+    process.kill()
+    try:
+        process.wait(END_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        what = f"process {process.pid} was killed, and has not ended within {END_DEADLINE_S} s"
+        raise EmulationError(what) from None
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:
@@ -96,11 +134,13 @@ class _Watched:
 
 
 class Watch:
-    """Notices when a process of the run dies."""
+    """Notices when a process of the run dies or is stopped."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
         self._watched: dict[int, _Watched] = {}
+        self._looked_at = 0
+        self._others: list[Callable[[], None]] = []
 
     def add(self, what: str, process_id: int, log: Path) -> None:
         """Watch a process; `what` names it in the message, `log` holds its last words."""
@@ -123,18 +163,48 @@ class Watch:
         """The id of the process that is watched under this name."""
         return next(w.process_id for w in self._watched.values() if w.what == what)
 
+    def add_check(self, check: Callable[[], None]) -> None:
+        """Call this with every check; it raises `EmulationError` if a part does not work."""
+        self._others.append(check)
+
     def check(self) -> None:
-        """Raise `EmulationError` if a watched process has died."""
+        """Raise `EmulationError` if a watched process has died, or is found stopped."""
+        for check in self._others:
+            check()
         dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
         if dead:
             raise EmulationError("\n".join(_obituary(watched) for watched in dead))
+        for watched in self._next():
+            if is_stopped(watched.process_id):
+                raise EmulationError(_stopped(watched))
+
+    def _next(self) -> list[_Watched]:
+        """Some watched processes, in turn: to look at hundreds at once would disturb them."""
+        everyone = list(self._watched.values())
+        begin = self._looked_at if self._looked_at < len(everyone) else 0
+        self._looked_at = begin + LOOKED_AT_ONCE
+        return everyone[begin : self._looked_at]
 
     def close(self) -> None:
         """Stop watching."""
         for descriptor in self._watched:
             os.close(descriptor)
         self._watched.clear()
+        self._others.clear()
         self._poll = select.poll()
+
+
+def is_stopped(process_id: int) -> bool:
+    """Whether a process is stopped by a signal (proc(5), state T)."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False  # it has ended
+    return status.rpartition(") ")[2].startswith("T")
+
+
+def _stopped(watched: _Watched) -> str:
+    return f"{watched.what} (process {watched.process_id}) is stopped by a signal (SIGSTOP)"
 
 
 def _obituary(dead: _Watched) -> str:

@@ -1,20 +1,26 @@
 """Run locks: everything that a run creates carries its id, and only that is ever removed.
 
 Each run has a folder under /run/railbed, locked (flock(2)) as long as the run lives. The lock ends
-with the process, however it ends, so a folder that can be locked belongs to a dead run.
+with the process, however it ends, so a folder that can be locked belongs to a dead run. A folder
+appears and is locked under the guard, the lock of /run/railbed itself: no one else sees it between.
 """
 
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from model.errors import EmulationError
 
 RUNS = Path("/run/railbed")
 RUN_LABEL = "org.railbed.run"
 RUN_VARIABLE = "RAILBED_RUN"
+GUARD_DEADLINE_S = 10
+GUARD_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -36,48 +42,88 @@ class RunLock:
 
 @contextmanager
 def run_lock(run_id: str) -> Iterator[RunLock]:
-    """Hold a run lock for as long as the context lasts.
-
-    The folder is renamed only once it is locked, or another run would take it for a dead run's.
-    """
+    """Hold a run lock for as long as the context lasts."""
     lock = RunLock(run_id)
-    unlocked = RUNS / f".{run_id}"
     try:
-        unlocked.mkdir(parents=True)
-        descriptor = os.open(unlocked / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        unlocked.rename(lock.folder)
+        with _guarded():
+            lock.folder.mkdir()
+            descriptor = os.open(lock.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
-        shutil.rmtree(unlocked, ignore_errors=True)
+        shutil.rmtree(lock.folder, ignore_errors=True)
         raise
     try:
         yield lock
     finally:
-        shutil.rmtree(lock.folder)
+        shutil.rmtree(lock.folder, ignore_errors=True)
         os.close(descriptor)
 
 
-def dead_runs() -> list[RunLock]:
-    """Runs whose process has ended without cleaning up."""
-    return [RunLock(folder.name) for folder in _folders() if not _is_alive(folder)]
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Hold the guard: meanwhile, nobody else begins a run or looks for dead ones."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    guard = os.open(RUNS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock_in_time(guard)
+        yield
+    finally:
+        os.close(guard)
+
+
+def _lock_in_time(guard: int) -> None:
+    end_s = time.monotonic() + GUARD_DEADLINE_S
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.monotonic() > end_s:
+            raise EmulationError(
+                f"{RUNS}: another process has held its lock for {GUARD_DEADLINE_S} s; is it "
+                "stopped?"
+            )
+        time.sleep(GUARD_AGAIN_S)
 
 
 def live_run_ids() -> frozenset[str]:
     """The ids of the runs that are under way."""
-    return frozenset(folder.name for folder in _folders() if _is_alive(folder))
+    with _guarded():
+        return frozenset(entry.name for entry in RUNS.iterdir() if _is_alive(entry))
+
+
+def remove_dead() -> int:
+    """Remove all that is in /run/railbed but the folders of live runs; return how much that was."""
+    with _guarded():
+        dead = [entry for entry in RUNS.iterdir() if not _is_alive(entry)]
+    for entry in dead:
+        _remove(entry)
+    return len(dead)
+
+
+def _remove(entry: Path) -> None:
+    """Remove a folder, or any other file; a link, but not what it leads to."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def run_processes() -> Iterator[tuple[int, str]]:
     """Yield the id of every process that belongs to a run, with the run id."""
     for entry in Path("/proc").iterdir():
-        run_id = _run_of(entry) if entry.name.isdigit() else None
+        run_id = run_of(int(entry.name)) if entry.name.isdigit() else None
         if run_id is not None:
             yield int(entry.name), run_id
 
 
-def _run_of(process: Path) -> str | None:
-    """The run id in a process's environment; `None` without one."""
+def run_of(process_id: int) -> str | None:
+    """The run id in a process's environment; `None` without one.
+
+    A process with another view of the file system has another /run/railbed, and is none of ours.
+    """
+    process = Path(f"/proc/{process_id}")
     try:
+        if os.readlink(process / "ns/mnt") != os.readlink("/proc/self/ns/mnt"):
+            return None
         variables = (process / "environ").read_bytes().split(b"\0")
     except OSError:
         return None  # it has ended meanwhile, or is the kernel's
@@ -85,22 +131,19 @@ def _run_of(process: Path) -> str | None:
     run_ids = [
         variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)
     ]
-    return run_ids[0].decode() if run_ids else None
+    return run_ids[0].decode(errors="replace") if run_ids else None
 
 
-def _folders() -> list[Path]:
-    return sorted(RUNS.glob("[!.]*"))
-
-
-def _is_alive(folder: Path) -> bool:
+def _is_alive(entry: Path) -> bool:
+    """Whether this is a run's folder, and the run holds its lock."""
     try:
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        lock = os.open(entry / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
-        os.close(descriptor)
+        os.close(lock)
     return False

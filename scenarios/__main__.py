@@ -1,6 +1,11 @@
 """`python -m scenarios`: the command line, as the `railbed` script starts it."""
 
-from scenarios.cli.commands import main
+import signal
+
+# Until the command listens to signals there is nothing to take down: Ctrl-C ends it at once.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from scenarios.cli.commands import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

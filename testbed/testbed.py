@@ -1,15 +1,19 @@
 """The running testbed: everything of one fabric, brought up in order and taken down in reverse."""
 
 import socket
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from mininet.net import Mininet
+from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.namespaces import namespace_of, private_namespace
 from linux.processes import Watch, wait_for
+from linux.reaper import reaper
 from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
@@ -19,10 +23,15 @@ from testbed.fabric.links import Counters, Links, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
+from testbed.nodes.docker_engine import engine_watched
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
 from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch
 
 DISCARD_PORT = 9  # RFC 863
+# A part's socket may break a moment before the part has ended.
+DEATH_TOLD_S = 0.3
+ROOT = Path(__file__).resolve().parents[1]
+CLEANUP = (sys.executable, "-P", "-m", "testbed.host.cleanup")
 
 
 @dataclass(frozen=True)
@@ -63,32 +72,50 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     """Bring up a fabric; tear it down when the context or this process ends.
 
     Everything is in one unnamed network namespace. Proxies end when their socket closes, other
-    processes when this one dies, and the namespace with its last process.
+    processes when this one dies, and the namespace with its last process. What the Docker Engine
+    has not started yet is left to a reaper.
     """
     watch = Watch()
     names = [gpu.name for gpu in topology.gpus]
     datapath = datapath_of(topology.spec)
     with (
+        reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
         proxies(kind, names, agent, lock) as hosts,
+        engine_watched(watch) if kind is ProxyKind.CONTAINER else nullcontext(),
         private_namespace(),
         open_links(hosts) as links,
         controller_process.controller(topology, links.process_ids, lock, watch) as controller,
         open_vswitch(lock, watch, datapath) as switch,
     ):
+        watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-        with explained_by(switch):
+        with _deaths_told(watch), explained_by(switch):
             network = build_network(topology, hosts, links, switch)
             controller.wait_for_event("listening")
             start_network(network, topology, links)
             controller.wait_for_event("ready")
-        widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
+            widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
-            yield Testbed(topology, hosts, network, links, switch, controller, watch)
+            with _deaths_told(watch):
+                yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:
             watch.close()
             for node in network.hosts + network.switches:
                 node.terminate()
+
+
+@contextmanager
+def _deaths_told(watch: Watch) -> Iterator[None]:
+    """Raise the death of a part instead of the errors that it causes elsewhere."""
+    try:
+        yield
+    except (OSError, NetlinkError, EmulationError):
+        end_s = time.monotonic() + DEATH_TOLD_S
+        while time.monotonic() < end_s:
+            watch.check()
+            time.sleep(0.02)
+        raise
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The benchmarks behind the figures of docs/reference/measurements.md: each yields rows."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from scenarios.benchmarks.agents import agents
@@ -18,6 +19,7 @@ from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.schedules import schedules
 from scenarios.benchmarks.shapers import shapers
+from scenarios.benchmarks.soak import soak
 from scenarios.benchmarks.startup import startup
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -38,6 +40,13 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "mininet": mininet,
 }
 WITHOUT_FABRIC = frozenset({"routing", "schedules"})
-WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity"})
+WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "soak"})
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})
+# Benchmarks of this machine itself.
+REAL_ONLY = WITH_NOISE | {"soak"}
+
+
+def benchmarks(minutes: float, seed: int) -> dict[str, Callable[[Path], Iterator[Row]]]:
+    """All benchmarks by name; `soak` lasts as long as it is told to."""
+    return {**BENCHMARKS, "soak": partial(soak, minutes=minutes, seed=seed)}

@@ -1,7 +1,7 @@
 """The command `bench`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,39 +23,43 @@ def bench(
         str,
         typer.Argument(
             help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
-            "datapaths, shapers, mininet, agents, routing, schedules or blackout"
+            "datapaths, shapers, mininet, agents, routing, schedules, blackout or soak"
         ),
     ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
+    minutes: Annotated[float, typer.Option(help="how long soak lasts")] = 20,
+    seed: Annotated[int, typer.Option(help="of soak's random numbers")] = 1,
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
     """Measure the figures that the documentation states. `routing` and `schedules` need no root."""
-    from scenarios.benchmarks import BENCHMARKS, WITH_NOISE
+    from scenarios.benchmarks import REAL_ONLY, benchmarks
 
-    if name not in BENCHMARKS:
-        what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
+    known = benchmarks(minutes, seed)
+    if name not in known:
+        what = f"must be one of {', '.join(known)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     if not is_virtual(clock, None):
-        _bench(name, as_json, store)
-    elif name in WITH_NOISE:
+        _bench(name, known[name], as_json, store)
+    elif name in REAL_ONLY:
         what = f"must be real for bench {name}, got virtual"
-        hint = "it measures under noise, which does not reach the virtual clock's machine"
+        hint = "what it does to a machine does not reach the virtual clock's"
         raise InputError(Problem("--clock", what, hint))
     else:
         _bench_virtually(name, as_json, store, fresh=fresh)
 
 
-def _bench(name: str, as_json: bool, store: Path) -> None:
+def _bench(
+    name: str, measure: Callable[[Path], Iterator[dict[str, Any]]], as_json: bool, store: Path
+) -> None:
     """Measure, and print each row at once: on standard error if the result is a JSON object."""
-    from scenarios.benchmarks import BENCHMARKS
     from scenarios.benchmarks.common.rows import FAILED, Row
 
     _require_ready(name)
     rows: list[Row] = []
     try:
-        for row in BENCHMARKS[name](store):
+        for row in measure(store):
             rows.append(row)
             _print_row(row, err if as_json else out)
     finally:

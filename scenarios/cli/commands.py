@@ -7,6 +7,7 @@ emulation failed, 130 interrupted.
 import os
 import signal
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -15,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
+from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
 from results.documents.path_check import verify_object
@@ -53,6 +55,8 @@ from scenarios.planning.plan import plan as planned
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
 from scenarios.spec.scenario import Scenario
 
+# Ctrl-C, `kill`, and the end of the terminal.
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -279,7 +283,8 @@ def clean(
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 
-    out.print(f"Removed: {remove()}.")
+    if os.geteuid() == 0 or not cache:  # everyone has a cache
+        out.print(f"Removed: {remove()}.")
     if cache:
         out.print(f"Removed from the cache: {human_bytes(clear())}.")
 
@@ -290,8 +295,7 @@ def all_tests(
 ) -> None:
     """Check style and types, and run all tests; all further arguments go to pytest."""
     # The script does it without this program, which lists the command for `--help` only.
-    what = "is done by the script, not by its Python program"
-    raise InputError(Problem("test", what, "run `sudo ./railbed test`"))
+    raise InputError(Problem("test", "is done by the script", "run `sudo ./railbed test`"))
 
 
 def main() -> NoReturn:
@@ -300,9 +304,10 @@ def main() -> NoReturn:
         if isinstance(stream, TextIOWrapper):
             # Names of files may be no text: what cannot be encoded is escaped.
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _terminated)
-    # A shell starts background jobs with SIGINT ignored; a run must be stoppable all the same.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in ENDINGS:
+        # A shell starts background jobs with SIGINT ignored; what nohup(1) ignores is left so.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupted)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
         exit_code = app(prog_name="railbed", standalone_mode=False) or 0
@@ -319,14 +324,19 @@ def _usage_or_bug(error: Exception) -> str:
     """Message for an error: Click's own if it is wrong usage, else a bug with its report."""
     if hasattr(error, "format_message"):
         return f"{error.format_message()} (`railbed --help` lists the commands)"
+    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+        return str(error)
     return str(reported(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:
-    err.print(f"railbed: {message}", style="red", soft_wrap=True)
+    with suppress(OSError):  # the terminal may be gone
+        err.print(f"railbed: {message}", style="red", soft_wrap=True)
     sys.exit(exit_code)
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM as Ctrl-C, which takes everything down."""
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    """Take everything down, which further signals do not disturb."""
+    for number in ENDINGS:
+        signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt

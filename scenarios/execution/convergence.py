@@ -1,6 +1,6 @@
 """Read the controller's journal: whether it has answered a failure, and how soon."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,24 @@ Events = Sequence[dict[str, Any]]
 
 
 def wait_until_converged(
-    journal: Path, failed: frozenset[str], reached: Sequence[str] = CONVERGED
+    journal: Path,
+    failed: frozenset[str],
+    reached: Sequence[str] = CONVERGED,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    `REROUTED` is earlier than `CONVERGED`. Raises `EmulationError` after `DEADLINE_S`.
+    `REROUTED` is earlier than `CONVERGED`. Raises `EmulationError` after `DEADLINE_S`, or as
+    `check` does, which is called meanwhile.
     """
     links = ", ".join(sorted(failed)) or "none"
     what = f"the controller converges on these failed links: {links}"
-    wait_for(lambda: is_converged(read_journal(journal), failed, reached), what, DEADLINE_S)
+
+    def converged() -> bool:
+        check()
+        return is_converged(read_journal(journal), failed, reached)
+
+    wait_for(converged, what, DEADLINE_S)
 
 
 def is_converged(

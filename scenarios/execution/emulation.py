@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from linux.resources import provide_files
 from linux.run_lock import RunLock, run_lock
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
@@ -111,6 +112,7 @@ class Experiment(PlacedJob):
 @contextmanager
 def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Experiment]:
     """Bring a fabric up, in a run with this id, and connect to its agents."""
+    provide_files(spec.gpus)
     with run_lock(run_id) as lock:
         begun_s = time.monotonic()
         topology = build_topology(spec)

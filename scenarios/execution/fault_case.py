@@ -226,8 +226,9 @@ class FaultCase:
     ) -> Health:
         """Wait until the controller, if it runs, has converged; return the expected health."""
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
-        if self.fabric.bed.controller.is_running:
-            wait_until_converged(self.fabric.bed.journal, health.failed, reached)
+        bed = self.fabric.bed
+        if bed.controller.is_running:
+            wait_until_converged(bed.journal, health.failed, reached, bed.watch.check)
         return health
 
     def _degraded(self, undos: ExitStack) -> CaseResult:

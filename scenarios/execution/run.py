@@ -7,11 +7,13 @@ For each case: schedule, measure idle paths, predict, execute, compare.
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from linux.resources import OF_THE_MACHINE, full
+from linux.run_lock import RUNS, live_run_ids
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
@@ -46,6 +48,7 @@ class Run:
     measuring: Measuring
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
 
     def execute(self) -> tuple[list[CaseResult], list[FaultImpact]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
@@ -70,17 +73,29 @@ class Run:
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         with experiment(spec, self.proxies, f"run-{os.getpid()}-{spec.kind}") as fabric:
+            self._tell_of_others(fabric)
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.impair()
                 yield fabric
+                self._tell_of_others(fabric)
             finally:
                 files, folder = folder_name(name), self.measuring.folder
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
                 folder.keep(f"open-vswitch-{files}.log", log.read_text())
+
+    def _tell_of_others(self, fabric: Experiment) -> None:
+        """Say which other runs are under way; as much to the first of two as to the second."""
+        others = live_run_ids() - {fabric.lock.run_id} - self.others
+        if others:
+            self.others.update(others)
+            names = ", ".join(sorted(others))
+            self.measuring.listener.step(
+                f"other runs disturb this one, and it disturbs them: {names}"
+            )
 
     def _calibrate(self, fabric: Experiment, name: str) -> None:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
@@ -137,15 +152,27 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
 
 @contextmanager
 def _ending_recorded(folder: RunFolder) -> Iterator[None]:
-    """Record an early end in the run's folder; add the folder's path to an `EmulationError`."""
+    """Record an early end in the run's folder; add the folder's path to an `EmulationError`.
+
+    A part of the testbed dies of a full file system, too; the cause is named then.
+    """
     try:
         yield
-    except EmulationError as error:
-        folder.incomplete(str(error))
-        message = f"{error}\nWhat was recorded until then is in {folder.path}."
+    except (EmulationError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in OF_THE_MACHINE:
+            _record(folder, f"{type(error).__name__}: {error}")
+            raise reported(error, folder.path) from error
+        cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
+        _record(folder, cause)
+        message = f"{cause}\nWhat was recorded until then is in {folder.path}."
         raise EmulationError(message) from error
     except BaseException as error:
-        folder.incomplete(f"{type(error).__name__}: {error}")
+        _record(folder, f"{type(error).__name__}: {error}")
         if isinstance(error, Exception) and not isinstance(error, RailbedError):
             raise reported(error, folder.path) from error
         raise
+
+
+def _record(folder: RunFolder, cause: str) -> None:
+    with suppress(OSError):  # where nothing can be written any more, the cause is printed alone
+        folder.incomplete(cause)

@@ -13,12 +13,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from linux.processes import last_words, start
+from linux.processes import end, last_words, start
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
+from scenarios.loader import load
+from scenarios.planning.load_estimate import estimate_of
 
 PROGRAM = Path(__file__).parents[2]
 INTERRUPTED = 130
+# The exit code of a point that was ended as it took too long: as timeout(1) has it.
+HANGING = 124
+END_DEADLINE_S = 60
+# Of a point, beside its executions: a large fabric comes up in minutes on a busy machine.
+PATIENCE, PATIENCE_S = 10, 1800
+# Of a point under the virtual clock, whose seconds are many of ours.
+VIRTUAL, VIRTUAL_S = "virtual", 8 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -79,14 +88,36 @@ class _Started:
         self.log = order.folder / "log.txt"
         self.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
+        self._hangs_s = self._begun_s + at_most_s(order)
+        self._hung = False
         self.process = start(_command(order), self.log, {"PYTHONPATH": str(PROGRAM)})
+
+    @property
+    def left_s(self) -> float:
+        """Seconds after which the run hangs."""
+        return max(0.0, self._hangs_s - time.monotonic())
+
+    def give_up(self) -> None:
+        """End the run, which hangs."""
+        self._hung = True
+        _terminate([self.process])
 
     def outcome(self) -> Outcome:
         """How the run has ended."""
-        exit_code = self.process.wait()
+        exit_code = HANGING if self._hung else self.process.wait()
         run = next(reversed(stored_runs(self.order.folder)), None)
         took_s = time.monotonic() - self._begun_s
         return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log))
+
+
+def at_most_s(order: Order) -> float:
+    """Seconds after which a run hangs: ten times as many as modeled, and more."""
+    if VIRTUAL in order.options:
+        return VIRTUAL_S
+    loaded = load(order.scenario)
+    specs = {spec.kind: spec for spec in loaded.fabrics}
+    longest_s = max(estimate_of(case, specs[case.kind]).completion_s for case in loaded.cases)
+    return PATIENCE_S + PATIENCE * loaded.executions * longest_s
 
 
 def _command(order: Order) -> list[str]:
@@ -95,7 +126,7 @@ def _command(order: Order) -> list[str]:
 
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:
-    """Wait until one of the runs has ended."""
+    """Wait until one of the runs has ended, or hangs and is ended."""
     poll = select.poll()
     with ExitStack() as stack:
         by_descriptor = {}
@@ -104,15 +135,22 @@ def _first_ended(under_way: Sequence[_Started]) -> _Started:
             stack.callback(os.close, descriptor)
             poll.register(descriptor, select.POLLIN)
             by_descriptor[descriptor] = started
-        return by_descriptor[poll.poll()[0][0]]
+        first = min(under_way, key=lambda started: started.left_s)
+        for descriptor, _ in poll.poll(first.left_s * 1000):
+            return by_descriptor[descriptor]
+        first.give_up()
+        return first
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Have runs take themselves down, and wait for their end."""
+    """Have runs take themselves down, and wait for their end; kill those that do not."""
     for process in processes:
         process.terminate()
     for process in processes:
-        process.wait()
+        try:
+            process.wait(END_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            end(process)
 
 
 def cause(exit_code: int, run: Path | None, log: Path) -> str:
@@ -120,6 +158,8 @@ def cause(exit_code: int, run: Path | None, log: Path) -> str:
     state = read_state(run) if run is not None else {"state": "not begun"}
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
+    if exit_code == HANGING:
+        return "its run did not end in ten times its modeled time, and was ended"
     if exit_code < 0:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == INTERRUPTED:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyroute2 import IPRoute
@@ -14,7 +15,8 @@ from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
 from testbed.fabric.shaping import ROOT, TRIAL_NAME, TRIAL_SHAPER, check_shaped, trial_link
-from testbed.nodes.gpu_proxies import ProxyKind, docker_client, proxy_image
+from testbed.nodes.docker_engine import docker_client, packages_date
+from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import TUN, default_datapath
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
@@ -81,15 +83,15 @@ def _tool(name: str) -> Check:
     return Check(f"tool {name}", place is not None, place or "not found", INSTALL)
 
 
-def _attempt(name: str, attempt: Callable[[], None], mend: str) -> Check:
-    """Check a feature by trying it; an error of `attempt` fails the check."""
+def _attempt(name: str, attempt: Callable[[], str | None], mend: str) -> Check:
+    """Check a feature by trying it; an error of `attempt` fails the check; it may say more."""
     try:
-        attempt()
+        said = attempt()
     except NetlinkError as error:
         return Check(name, False, f"the kernel says: {error.args[1]}", mend)
     except (OSError, RailbedError) as error:
         return Check(name, False, str(error), mend)
-    return Check(name, True, "works", mend)
+    return Check(name, True, said or "works", mend)
 
 
 def _feature(name: str, module: str, attempt: Callable[[IPRoute], object]) -> Check:
@@ -136,7 +138,6 @@ def _try_shaping() -> None:
         check_shaped(netlink, index, TRIAL_NAME, TRIAL_SHAPER)
 
 
-def _try_docker() -> None:
-    client = docker_client()
-    proxy_image(client)
-    client.close()
+def _try_docker() -> str:
+    with closing(docker_client()) as client:
+        return f"works; the image's Debian packages are of {packages_date(client)}"

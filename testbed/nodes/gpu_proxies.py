@@ -7,38 +7,37 @@ socket on which the agent listens; a log. A proxy ends when the run's end of its
 import json
 import os
 import select
-import socket
-import sys
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from http import HTTPStatus
+from functools import partial
 from pathlib import Path
 
 import docker
-from docker.errors import APIError, DockerException, NotFound
-from docker.models.containers import Container
 
 from linux import namespaces as namespace
-from linux.processes import last_words, running, wait_for
+from linux.processes import is_stopped, last_words, running, wait_for
 from linux.run_lock import RUN_LABEL, RunLock
-from model.errors import EmulationError, NotReady
+from model.errors import EmulationError
 from model.fabric.shaping import SEGMENT_PACKETS
+from testbed.nodes.docker_engine import answering, docker_client, proxy_image, remove_containers
 
 START_DEADLINE_S = 30
-REMOVE_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
-DOCKER_SOCKET = "unix:///var/run/docker.sock"
 PARALLEL_STARTS = 8
-# Starting sixteen containers at once takes a minute on a machine without KVM.
-ANSWER_DEADLINE_S = 180
 SYSTEM_PYTHON = "/usr/bin/python3"
+# Files in the folder that each GPU has for itself.
+SOCKET, LOG = "agent.sock", "agent.log"
 # Paths of the agent and of its socket's folder inside a container.
 INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
-IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
+# Of a container: the user and group `nobody`; far more than an agent needs of all else.
+NOBODY = 65534
+LIMITS = {"mem_limit": "512m", "memswap_limit": "512m", "pids_limit": 32}
+TMPFS = {"/tmp": "size=1m,noexec,nosuid,nodev"}
 
 SYSCTLS = {
     "net.ipv4.ip_forward": "1",  # rail-only: peers forward cross-rail packets
@@ -78,19 +77,37 @@ def proxies(
 ) -> Iterator[dict[str, Proxy]]:
     """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name."""
     folder = lock.folder / "proxies"
-    folder.mkdir()
+    for gpu in gpus:
+        (folder / gpu).mkdir(parents=True)
     launch = _containers if kind is ProxyKind.CONTAINER else _processes
     with launch(gpus, agent, lock, folder) as process_ids:
         started = {
-            gpu: Proxy(gpu, process_ids[gpu], folder / f"{gpu}.sock", folder / f"{gpu}.log")
+            gpu: Proxy(gpu, process_ids[gpu], folder / gpu / SOCKET, folder / gpu / LOG)
             for gpu in gpus
         }
         for proxy in started.values():
-            wait_for(proxy.socket.exists, f"{proxy.gpu}: its agent starts", START_DEADLINE_S)
-            with namespace.namespace_of(proxy.process_id):
-                for name, value in SYSCTLS.items():
-                    namespace.set_sysctl(name, value)
+            wait_for(partial(_listens, proxy), f"{proxy.gpu}: its agent starts", START_DEADLINE_S)
+            _set_up(proxy)
         yield started
+
+
+def _set_up(proxy: Proxy) -> None:
+    try:
+        with namespace.namespace_of(proxy.process_id):
+            for name, value in SYSCTLS.items():
+                namespace.set_sysctl(name, value)
+    except OSError as error:
+        what = f"its network cannot be set up ({error}); its last words:"
+        raise EmulationError(f"{proxy.gpu}: {what}\n{last_words(proxy.log)}") from error
+
+
+def _listens(proxy: Proxy) -> bool:
+    """Whether an agent listens; raises `EmulationError` if it cannot any more."""
+    if not Path(f"/proc/{proxy.process_id}").exists():
+        raise EmulationError(f"{proxy.gpu}: its agent died; last words:\n{last_words(proxy.log)}")
+    if is_stopped(proxy.process_id):
+        raise EmulationError(f"{proxy.gpu}: its agent is stopped by a signal (SIGSTOP)")
+    return proxy.socket.exists()
 
 
 @contextmanager
@@ -98,7 +115,7 @@ def _processes(
     gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path
 ) -> Iterator[dict[str, int]]:
     """Run agents in their own network namespaces, forked by one launcher; they end with it."""
-    sockets = {gpu: str(folder / f"{gpu}.sock") for gpu in gpus}
+    sockets = {gpu: str(folder / gpu / SOCKET) for gpu in gpus}
     said, log = folder / "process-ids.json", folder / "agents.log"
     command = [SYSTEM_PYTHON, "-IS", str(agent.with_name("launcher.py")), str(said)]
     # The agents' exit is awaited last, after their launcher has ended.
@@ -111,18 +128,21 @@ def _processes(
             raise EmulationError(f"{AGENTS}: died; last words:\n{last_words(log)}")
         by_socket = json.loads(said.read_text())
         process_ids = {gpu: by_socket[socket] for gpu, socket in sockets.items()}
-        for gpu, process_id in process_ids.items():
-            ends.enter_context(_until_it_has_ended(process_id, folder / f"{gpu}.log"))
-        yield process_ids
+        try:
+            yield process_ids
+        finally:
+            for process_id in process_ids.values():
+                ends.enter_context(_until_it_has_ended(process_id))
 
 
 @contextmanager
-def _until_it_has_ended(process_id: int, log: Path) -> Iterator[None]:
+def _until_it_has_ended(process_id: int) -> Iterator[None]:
     """When the context ends, wait for the exit of a process that is not a child of this one."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
-        raise EmulationError(f"{AGENTS}: one died; last words:\n{last_words(log)}") from None
+        yield
+        return
     ended = select.poll()
     ended.register(descriptor, select.POLLIN)
     try:
@@ -139,38 +159,38 @@ def _containers(
     """Run containers without network, capabilities or a writable root; yield process ids."""
     client = docker_client()
     image = proxy_image(client)
+    program = folder / "agent.py"  # a copy that every user may read
+    shutil.copyfile(agent, program)
+    program.chmod(0o644)
+    for gpu in gpus:
+        os.chown(folder / gpu, NOBODY, NOBODY)
     try:
         with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
             started = pool.map(
-                lambda gpu: _start_container(client, image, gpu, agent, lock, folder), gpus
+                lambda gpu: _start_container(client, image, gpu, program, lock), gpus
             )
             with answering():
                 launched = dict(zip(gpus, started, strict=True))
             yield launched
-    finally:
+    except BaseException:
+        with suppress(EmulationError):  # what ended the run is the cause to tell
+            remove_containers(client, lock)
+        raise
+    else:
         remove_containers(client, lock)
+    finally:
         client.close()
 
 
-@contextmanager
-def answering() -> Iterator[None]:
-    """Raise `EmulationError` if the Docker Engine does not answer any more."""
-    try:
-        yield
-    except OSError as error:  # the SDK's timeouts among them
-        raise EmulationError(
-            f"Docker Engine: no answer any more ({error}); is it overloaded, or was it stopped?"
-        ) from error
-
-
 def _start_container(
-    client: docker.DockerClient, image: str, gpu: str, agent: Path, lock: RunLock, folder: Path
+    client: docker.DockerClient, image: str, gpu: str, program: Path, lock: RunLock
 ) -> int:
     """Start one container and return its process id, as seen from outside of it."""
-    program = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{gpu}.sock"
+    agent = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{SOCKET}"
     container = client.containers.create(
         image,
-        ["sh", "-c", f"{program} 2>{INSIDE_FOLDER}/{gpu}.log"],
+        ["sh", "-c", f"{agent} 2>{INSIDE_FOLDER}/{LOG}"],
+        user=f"{NOBODY}:{NOBODY}",
         name=f"railbed-{lock.run_id}-{gpu}",
         hostname=gpu,
         labels={RUN_LABEL: lock.run_id},
@@ -178,68 +198,15 @@ def _start_container(
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         read_only=True,
+        stop_signal="SIGKILL",  # an engine that is stopped does not wait for agents
         auto_remove=True,  # also when the run was killed and its agents end by themselves
-        tmpfs={"/tmp": ""},
+        tmpfs=TMPFS,
         volumes={
-            str(folder): {"bind": INSIDE_FOLDER, "mode": "rw"},
-            str(agent): {"bind": INSIDE_AGENT, "mode": "ro"},
+            str(program.parent / gpu): {"bind": INSIDE_FOLDER, "mode": "rw"},
+            str(program): {"bind": INSIDE_AGENT, "mode": "ro"},
         },
+        **LIMITS,
     )
     container.start()
     container.reload()
     return int(container.attrs["State"]["Pid"])
-
-
-def docker_client() -> docker.DockerClient:
-    """Connect to the Docker Engine; raise `NotReady`, with the remedy, if it does not answer."""
-    try:
-        _require_listener()
-        client = docker.from_env(timeout=ANSWER_DEADLINE_S)
-        client.ping()
-    except (DockerException, OSError) as error:
-        raise NotReady(
-            f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
-            "or use `--proxies process`, which needs none"
-        ) from error
-    return client
-
-
-def _require_listener() -> None:
-    """Raise `OSError` if nothing listens on the engine's socket; the SDK would leak a socket."""
-    scheme, _, path = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
-    if scheme == "unix":
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(path)
-
-
-def proxy_image(client: docker.DockerClient) -> str:
-    """The name of the proxies' image; raises `NotReady` if it is not there."""
-    try:
-        name = IMAGE_FILE.read_text().strip()
-        client.images.get(name)
-    except (FileNotFoundError, NotFound) as error:
-        raise NotReady(
-            f"the proxies' image: not there ({error}); `sudo ./railbed doctor` builds it"
-        ) from error
-    return name
-
-
-def remove_containers(client: docker.DockerClient, lock: RunLock) -> None:
-    """Remove all containers labeled with the run's id."""
-    label = {"label": f"{RUN_LABEL}={lock.run_id}"}
-    with answering(), ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-        found = client.containers.list(all=True, filters=label, ignore_removed=True)
-        list(pool.map(remove_container, found))
-
-
-def remove_container(container: Container) -> None:
-    """Remove a container that may be gone already, or is being removed."""
-    try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return
-    except APIError as error:
-        if error.status_code != HTTPStatus.CONFLICT:
-            raise
-        with suppress(NotFound):
-            container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)

@@ -106,7 +106,8 @@ class OpenVSwitch:
 
     def command(self, *arguments: str) -> str:
         """Run `ovs-vsctl` on this instance and return what it prints."""
-        return output_of("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *arguments)
+        database = f"--db=unix:{self.folder}/db.sock"
+        return output_of("ovs-vsctl", database, *arguments, check=self.watch.check)
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""

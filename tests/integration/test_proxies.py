@@ -1,15 +1,17 @@
 """GPU proxies as processes: forked by one program, and independent of each other."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from linux.processes import kill
+from linux.processes import kill, output_of
 from linux.run_lock import run_lock
 from model.errors import EmulationError
 from scenarios.execution.emulation import AGENT
-from testbed.nodes.gpu_proxies import ProxyKind, answering, proxies
+from testbed.nodes.docker_engine import answering
+from testbed.nodes.gpu_proxies import ProxyKind, proxies
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -66,6 +68,23 @@ def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_pa
         proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock),
     ):
         pytest.fail("there is no such program")
+
+
+def test_a_container_is_bounded_and_sees_its_own_folder_alone() -> None:
+    with (
+        run_lock(run_id("bounded")) as lock,
+        proxies(ProxyKind.CONTAINER, GPUS[:2], AGENT, lock) as started,
+    ):
+        for gpu, proxy in started.items():
+            words = ("docker", "inspect", f"railbed-{lock.run_id}-{gpu}")
+            (container,) = json.loads(output_of(*words))
+            asked = container["HostConfig"]
+            assert (asked["Memory"], asked["PidsLimit"]) == (512 * 2**20, 32)
+            assert "size=1m" in asked["Tmpfs"]["/tmp"]
+            places = {bind.partition(":")[0] for bind in asked["Binds"]}
+            assert places == {str(proxy.socket.parent), str(lock.folder / "proxies/agent.py")}
+            status = Path(f"/proc/{proxy.process_id}/status").read_text().splitlines()
+            assert "Uid:\t65534\t65534\t65534\t65534" in status
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:

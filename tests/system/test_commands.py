@@ -257,7 +257,9 @@ def run_process(name: str, before: frozenset[int]) -> int:
 
 def test_two_runs_at_once(started: Started) -> None:
     other = started("--proxies", "process")
-    printed(railbed("run", "quickstart", "--json", *QUICK, *SMALL))
+    done = railbed("run", "quickstart", "--json", *QUICK, *SMALL)
+    printed(done)
+    assert f"other runs disturb this one, and it disturbs them: run-{other.pid}-" in done.stderr
     assert other.poll() is None
     other.send_signal(signal.SIGINT)
     other.communicate(timeout=30)

@@ -242,6 +242,7 @@ class Agent:
         """Accept a connection from a peer, which sends its rank first."""
         sock, _address = self.listener.accept()
         tune(sock)
+        sock.settimeout(10)
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
         connection = Incoming(sock)
@@ -469,6 +470,7 @@ def serve(path: str) -> None:
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(1)
+    server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
     Agent(control, listener).serve()

@@ -22,6 +22,8 @@ START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
 ANSWER_S = 5
+# An agent that is stopped does not read; a program may be larger than the socket's buffer.
+SEND_DEADLINE_S = 5
 
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
@@ -225,7 +227,7 @@ class AgentClient:
         while time.monotonic() < deadline:
             self._check()
             time.sleep(0.02)
-        raise EmulationError(f"the agent of rank {rank} closed its socket: {what}")
+        raise EmulationError(f"the agent of rank {rank} is lost: {what}")
 
 
 @contextmanager
@@ -234,7 +236,12 @@ def agent_client(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator
     with ExitStack() as stack:
         connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
         for connection, place in zip(connected, sockets, strict=True):
-            connection.connect(str(place))
+            connection.settimeout(SEND_DEADLINE_S)
+            try:
+                connection.connect(str(place))
+            except OSError as error:
+                check()
+                raise EmulationError(f"{place}: its agent does not answer ({error})") from error
         yield AgentClient(connected, check)
 
 

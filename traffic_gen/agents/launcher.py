@@ -1,7 +1,8 @@
 """Fork the agents of all GPU proxies that are processes from one program.
 
-Each agent gets its own network namespace and is named after its GPU. Agents share unmodified
-memory, and none has to load Python again: a hundred start in the time of ten.
+Each agent gets its own network namespace and is named after its GPU, the folder of its socket.
+Agents share unmodified memory, and none has to load Python again: a hundred start in the time of
+ten.
 
     launcher.py PROCESS_IDS SOCKET...
 
@@ -51,7 +52,7 @@ def _fork(agent: ModuleType, path: Path) -> int:
     _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
         raise SystemExit("whoever started this agent has ended")
-    _checked(_libc.prctl(PR_SET_NAME, path.stem.encode(), 0, 0, 0), "prctl")
+    _checked(_libc.prctl(PR_SET_NAME, path.parent.name.encode(), 0, 0, 0), "prctl")
     _checked(_libc.unshare(CLONE_NEWNET), "unshare")
     agent.serve(str(path))
     raise SystemExit

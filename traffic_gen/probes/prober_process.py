@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.files import make_folder
-from linux.processes import last_words, running, wait_for
+from linux.processes import is_stopped, last_words, running, wait_for
 from model.errors import EmulationError
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
@@ -51,6 +51,8 @@ class Probes:
         From then on, `ticks` says how many ticks the prober skipped.
         """
         if self._read is None:
+            if is_stopped(self.process.pid):
+                raise EmulationError(f"{NAME} is stopped by a signal (SIGSTOP)")
             self.end()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOP_DEADLINE_S)

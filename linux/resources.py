@@ -1,0 +1,50 @@
+"""What a machine may run out of: open files of a process, and space of a file system."""
+
+import errno
+import os
+import resource
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from model.errors import NotReady
+
+# Errors of files that are the machine's (errno(3)): full, over quota, broken, read-only.
+OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+LEAST_FREE_BYTES = 64 * 1024
+# Open files of the process of a run: of a GPU, and of all else.
+FILES_OF_A_GPU, FILES_BESIDE = 7, 100
+
+
+def provide_files(gpus: int) -> None:
+    """Raise the soft limit of open files as far as so many GPUs need; children inherit it.
+
+    It stays below the hard one, as `mnexec` of Mininet closes every number up to it. Raises
+    `NotReady` if the hard limit is too low.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = map(_files, limits)
+    needed = gpus * FILES_OF_A_GPU + FILES_BESIDE
+    if needed > hard:
+        raise NotReady(
+            f"open files: {gpus} GPUs need {needed}, and the hard limit of a process is {hard}; "
+            f"raise it with `ulimit -Hn {needed}`, or use at most "
+            f"{max(0, hard - FILES_BESIDE) // FILES_OF_A_GPU} GPUs"
+        )
+    if needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limits[1]))
+
+
+def _files(limit: int) -> int:
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def full(folders: Iterable[Path]) -> str:
+    """The folders, of these, whose file systems have no space left, in words; empty if none."""
+    found = [one for one in folders if one.is_dir() and _free_bytes(one) < LEAST_FREE_BYTES]
+    return ", ".join(f"no space left in {folder}" for folder in found)
+
+
+def _free_bytes(folder: Path) -> int:
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize

@@ -1,0 +1,167 @@
+"""The Docker Engine: a client, the proxies' image, the removal of containers, and its own end."""
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.models.containers import Container
+
+from linux.processes import Watch
+from linux.run_lock import RUN_LABEL, RunLock
+from model.errors import EmulationError, NotReady
+
+REMOVE_DEADLINE_S = 30
+DOCKER_SOCKET = "unix:///var/run/docker.sock"
+PARALLEL_REMOVALS = 8
+# Starting sixteen containers at once takes a minute on a machine without KVM.
+ANSWER_DEADLINE_S = 180
+PING_DEADLINE_S = 5
+# Of a stopped engine, from the end of its containers to its own.
+ENDS_WITHIN_S = 2.0
+GONE = "Docker Engine: it was stopped during the run"
+DATE_LABEL = "org.railbed.packages"
+IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Raise `EmulationError` if the Docker Engine refuses, or does not answer any more."""
+    try:
+        yield
+    except OSError as error:  # the SDK's timeouts among them
+        raise EmulationError(
+            f"Docker Engine: no answer any more ({error}); is it overloaded, or was it stopped?"
+        ) from error
+    except DockerException as error:
+        raise EmulationError(f"Docker Engine: it refuses: {error}") from error
+
+
+def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
+    """Connect to the Docker Engine; raise `NotReady`, with the remedy, if it does not answer."""
+    try:
+        _connection().close()
+        client = docker.from_env(timeout=timeout_s)
+        client.ping()
+    except (DockerException, OSError) as error:
+        raise NotReady(
+            f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
+            "or use `--proxies process`, which needs none"
+        ) from error
+    return client
+
+
+def _connection() -> socket.socket:
+    """Connect to the engine; raises `OSError`, where the SDK would leak a socket."""
+    scheme, _, place = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
+    if scheme != "unix":
+        host, _, port = place.partition(":")
+        return socket.create_connection((host, int(port or 2375)), timeout=PING_DEADLINE_S)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(PING_DEADLINE_S)
+    try:
+        connection.connect(place)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+class EngineWatch:
+    """Notices that the Docker Engine ends, by an idle connection to it, which ends first."""
+
+    def __init__(self) -> None:
+        self._connection = _connection()
+
+    def check(self) -> None:
+        """Raise `EmulationError` if the engine has ended; connect again if it has not."""
+        if self._connection.fileno() < 0 or select.select([self._connection], [], [], 0)[0]:
+            self.close()
+            try:
+                docker_client(PING_DEADLINE_S).close()
+                self._connection = _connection()
+            except (NotReady, OSError) as error:
+                raise EmulationError(f"{GONE} ({error})") from error
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+@contextmanager
+def engine_watched(watch: Watch) -> Iterator[None]:
+    """Let every check of `watch` within the context notice that the engine has ended.
+
+    An engine that is stopped ends all containers first: their deaths are not the cause.
+    """
+    engine = EngineWatch()
+    watch.add_check(engine.check)
+    try:
+        yield
+    except EmulationError:
+        end_s = time.monotonic() + ENDS_WITHIN_S
+        while time.monotonic() < end_s:
+            engine.check()
+            time.sleep(0.05)
+        raise
+    finally:
+        engine.close()
+
+
+def proxy_image(client: docker.DockerClient) -> str:
+    """The name of the proxies' image; raises `NotReady` if it is not there."""
+    try:
+        name = IMAGE_FILE.read_text().strip()
+        client.images.get(name)
+    except (FileNotFoundError, NotFound) as error:
+        raise NotReady(
+            f"the proxies' image: not there ({error}); `sudo ./railbed doctor` builds it"
+        ) from error
+    return name
+
+
+def packages_date(client: docker.DockerClient) -> str:
+    """The date of the Debian packages in the proxies' image."""
+    labels: dict[str, str] = client.images.get(proxy_image(client)).labels
+    return labels.get(DATE_LABEL, "unknown")
+
+
+def containers_of(part: str) -> dict[str, int]:
+    """Railbed's containers with this part in their names, with their processes, 0 if none."""
+    try:
+        client = docker_client()
+    except NotReady:
+        return {}
+    filters = {"label": RUN_LABEL, "name": part}
+    with closing(client):
+        found = client.containers.list(all=True, filters=filters, ignore_removed=True)
+        return {one.name: int(one.attrs["State"]["Pid"]) for one in found}
+
+
+def remove_containers(client: docker.DockerClient, lock: RunLock) -> None:
+    """Remove all containers labeled with the run's id."""
+    label = {"label": f"{RUN_LABEL}={lock.run_id}"}
+    with answering(), ThreadPoolExecutor(PARALLEL_REMOVALS) as pool:
+        found = client.containers.list(all=True, filters=label, ignore_removed=True)
+        list(pool.map(remove_container, found))
+
+
+def remove_container(container: Container) -> None:
+    """Remove a container that may be gone already, or is being removed."""
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        return
+    except APIError as error:
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
+        with suppress(NotFound):
+            container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)

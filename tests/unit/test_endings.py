@@ -1,0 +1,165 @@
+"""Ends of processes: of those that are waited for, and of the one that waits."""
+
+import os
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from linux import processes, resources
+from linux.processes import Watch, dies_with_us, output_of
+from model.errors import EmulationError, NotReady
+from scenarios.benchmarks.soak import SOUGHT, summary
+from scenarios.sweep import executor
+from scenarios.sweep.executor import LocalExecutor, Order
+from testbed.nodes import docker_engine
+from testbed.nodes.docker_engine import engine_watched
+from tests.machine import wait_until
+
+ROOT = Path(__file__).parents[2]
+SLEEP = ["sleep", "60"]
+
+
+def test_a_command_does_not_begin_after_the_end_of_who_started_it(tmp_path: Path) -> None:
+    """The shell stands for another process, which inherits the orphan."""
+    begun = tmp_path / "begun"
+    command = dies_with_us(["touch", str(begun)])
+    subprocess.run(["sh", "-c", f"{shlex.join(command)}; true"], check=True)
+    assert not begun.exists()
+    subprocess.run(command, check=True)
+    assert begun.exists()
+
+
+def test_a_stopped_process_is_noticed_and_named(tmp_path: Path) -> None:
+    watch, sleeping = Watch(), [subprocess.Popen(SLEEP) for _ in range(20)]
+    try:
+        for number, process in enumerate(sleeping):
+            watch.add(f"part {number}", process.pid, tmp_path / "log")
+        for _ in sleeping:
+            watch.check()
+        os.kill(sleeping[13].pid, signal.SIGSTOP)
+
+        def noticed() -> bool:
+            try:
+                watch.check()
+            except EmulationError as error:
+                return f"part 13 (process {sleeping[13].pid}) is stopped" in str(error)
+            return False
+
+        wait_until(noticed, "the stopped process is noticed", 5)
+    finally:
+        watch.close()
+        for process in sleeping:
+            process.kill()
+            process.wait()
+
+
+def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "CHECK_EVERY_S", 0.01)
+    with pytest.raises(EmulationError, match=r"sleep: it did not end within 0\.05 s"):
+        output_of(*SLEEP, timeout_s=0.05)
+
+
+def test_the_cause_why_a_command_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "CHECK_EVERY_S", 0.01)
+
+    def check() -> None:
+        raise EmulationError("Open vSwitch is stopped")
+
+    with pytest.raises(EmulationError, match="Open vSwitch is stopped"):
+        output_of(*SLEEP, check=check)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from linux.reaper import reaper
+with reaper(["touch", sys.argv[1]], Path(sys.argv[2]), {}):
+    if sys.argv[3] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("end", ["in order", "killed"])
+def test_a_reaper_acts_if_the_run_is_killed_and_only_then(tmp_path: Path, end: str) -> None:
+    reaped, log = tmp_path / "reaped", tmp_path / "log"
+    command = [sys.executable, "-P", "-c", KILLED, str(reaped), str(log), end]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=20)
+    assert done.returncode == (-signal.SIGKILL if end == "killed" else 0)
+    if end == "killed":
+        wait_until(reaped.exists, "the reaper has acted")
+    assert reaped.exists() == (end == "killed")
+
+
+def test_a_point_that_hangs_does_not_hold_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_command", lambda _: SLEEP)
+    monkeypatch.setattr(executor, "at_most_s", lambda _: 0.05)
+    order = Order(tmp_path / "scenario.yaml", tmp_path, ())
+    ((_, outcome),) = LocalExecutor().execute(iter([order]))
+    assert (outcome.exit_code, outcome.result) == (124, None)
+    assert "did not end" in outcome.cause
+
+
+def test_the_end_of_the_docker_engine_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, watch = tmp_path / "docker.sock", Watch()
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(place))
+        engine.listen()
+        with engine_watched(watch):
+            accepted, _ = engine.accept()
+            watch.check()
+            accepted.close()
+            engine.close()
+            with pytest.raises(EmulationError, match=docker_engine.GONE):
+                watch.check()
+        watch.close()
+
+
+def test_too_many_gpus_for_the_limit_of_open_files_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    with pytest.raises(NotReady, match="hard limit of a process is 4096; raise it with `ulimit"):
+        resources.provide_files(1024)
+
+
+@pytest.mark.parametrize(("gpus", "soft"), [(16, 1024), (256, 256 * 7 + 100)])
+def test_the_limit_of_open_files_is_raised_as_far_as_a_fabric_needs(
+    gpus: int, soft: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: limits.append(wanted))
+    resources.provide_files(gpus)
+    assert limits[-1] == (soft, 4096)
+
+
+@pytest.mark.parametrize("found", SOUGHT)
+def test_a_soak_that_finds_something_does_not_pass(found: str) -> None:
+    assert summary(Counter(rounds=9), 1.0, 1)["judged_right"] is True
+    assert summary(Counter({"rounds": 9, found: 1}), 1.0, 1)["judged_right"] is False
+
+
+def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
+    program = (
+        "import os, signal, scenarios.__main__; os.kill(os.getpid(), signal.SIGINT); print('late')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
