@@ -148,7 +148,8 @@ class Soak:
         gone_s, left = (0.0, ["all of it"]) if code is None else command.gone_after_s(GONE_S)
         command.end()
         said, last = command.said(), command.last_line()
-        next_code = Command(("clean",), self.folder).wait(END_S)
+        following = self._started("clean")
+        next_code = following.wait(END_S)
         found = {
             "hangs": code is None,
             "tracebacks": "Traceback" in said or "a bug in Railbed" in said,
@@ -160,7 +161,8 @@ class Soak:
         self.counts.update(["rounds", *(name for name, is_so in found.items() if is_so)])
         wrong = [name for name, is_so in found.items() if is_so]
         row = {"did": did, "took_s": took_s, "exit": code, "gone_s": gone_s}
-        return row if not wrong else {**row, "wrong": wrong, "left": left, "said": last}
+        seen = {"wrong": wrong, "left": left, "said": last, "next": following.last_line()}
+        return row | seen if wrong else row
 
 
 def _codes(number: int) -> tuple[int, ...]:

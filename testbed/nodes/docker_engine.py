@@ -7,8 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from http import HTTPStatus
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import docker
@@ -19,7 +18,7 @@ from linux.processes import Watch
 from linux.run_lock import RUN_LABEL, RunLock
 from model.errors import EmulationError, NotReady
 
-REMOVE_DEADLINE_S = 30
+REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1
 DOCKER_SOCKET = "unix:///var/run/docker.sock"
 PARALLEL_REMOVALS = 8
 # Starting sixteen containers at once takes a minute on a machine without KVM.
@@ -155,13 +154,14 @@ def remove_containers(client: docker.DockerClient, lock: RunLock) -> None:
 
 
 def remove_container(container: Container) -> None:
-    """Remove a container that may be gone already, or is being removed."""
-    try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return
-    except APIError as error:
-        if error.status_code != HTTPStatus.CONFLICT:
-            raise
-        with suppress(NotFound):
-            container.wait(condition="removed", timeout=REMOVE_DEADLINE_S)
+    """Remove a container that may be gone, starting, ending, or being removed by someone else."""
+    end_s = time.monotonic() + REMOVE_DEADLINE_S
+    while True:
+        try:
+            return container.remove(force=True, v=True)
+        except NotFound:
+            return None
+        except APIError:
+            if time.monotonic() > end_s:
+                raise
+        time.sleep(REMOVE_AGAIN_S)

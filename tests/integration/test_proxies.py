@@ -3,14 +3,17 @@
 import json
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
+from docker.errors import APIError, NotFound
+from docker.models.containers import Container
 
 from linux.processes import kill, output_of
 from linux.run_lock import run_lock
 from model.errors import EmulationError
 from scenarios.execution.emulation import AGENT
-from testbed.nodes.docker_engine import answering
+from testbed.nodes.docker_engine import answering, remove_container
 from testbed.nodes.gpu_proxies import ProxyKind, proxies
 from tests.machine import wait_until
 
@@ -85,6 +88,23 @@ def test_a_container_is_bounded_and_sees_its_own_folder_alone() -> None:
             assert places == {str(proxy.socket.parent), str(lock.folder / "proxies/agent.py")}
             status = Path(f"/proc/{proxy.process_id}/status").read_text().splitlines()
             assert "Uid:\t65534\t65534\t65534\t65534" in status
+
+
+def test_a_container_is_removed_though_another_removes_it() -> None:
+    class Contested:
+        """A container that the engine removes at the third request, as others are at it."""
+
+        def __init__(self) -> None:
+            self.refusals = [APIError("removal is in progress"), APIError("cannot kill it")]
+
+        def remove(self, **_: bool) -> None:
+            if self.refusals:
+                raise self.refusals.pop()
+            raise NotFound("no such container")
+
+    contested = Contested()
+    remove_container(cast(Container, contested))
+    assert contested.refusals == []
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:
