@@ -28,7 +28,7 @@ from scenarios.benchmarks.common.side_by_side import (
     side_by_side,
 )
 from scenarios.execution.emulation import AGENT, PlacedJob
-from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.gpu_proxies import SYSCTLS, ProxyKind
 from testbed.plain_mininet.agents import plain_agents
 from testbed.plain_mininet.network import PlainFabric, plain_mininet
 from traffic_gen.agents.client import agent_client
@@ -45,6 +45,8 @@ LOADS = (
     (SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
 )
 AGENTS, IPERF3 = "agents", "iperf3"
+# TCP has the same settings on both testbeds.
+TCP = {name: value for name, value in SYSCTLS.items() if name.startswith("net.ipv4.tcp_")}
 REPEATS = 5
 WARMUP = 1
 IDLE_S = 3
@@ -105,7 +107,7 @@ def _row(spec: FabricSpec) -> Row:
 @contextmanager
 def _plain(spec: FabricSpec) -> Iterator[tuple[PlainFabric, RunLock]]:
     topology, run_id = build_topology(spec), f"bench-{os.getpid()}-{MININET}"
-    with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S) as fabric:
+    with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S, TCP) as fabric:
         yield fabric, lock
 
 

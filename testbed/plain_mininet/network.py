@@ -2,8 +2,7 @@
 
 Mininet's hosts with a shell each, `OVSSwitch` in user space for rail switches and `LinuxBridge` for
 HB switches, `TCLink` with the same rates, a learning controller, addresses and static routes by
-commands. TCP has the settings that it has in Railbed's GPU proxies. Everything is in an unnamed
-network namespace and goes with it.
+commands. Everything is in an unnamed network namespace and goes with it.
 """
 
 import logging
@@ -12,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from mininet.link import TCLink
@@ -28,7 +28,6 @@ from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
-from testbed.nodes.gpu_proxies import SYSCTLS
 from testbed.plain_mininet.services import (
     LOOPBACK,
     OPENFLOW_PORT,
@@ -39,6 +38,7 @@ from testbed.plain_mininet.services import (
 
 MBIT = 1_000_000
 CONNECT_DEADLINE_S = 60
+NO_SYSCTLS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class PlainFabric:
 
 class KernelBridge(LinuxBridge):  # type: ignore[misc]
     """Mininet's `LinuxBridge`, made by `ip`: Debian's mininet does not bring `brctl`."""
+
+    @classmethod
+    def setup(cls) -> None:
+        """Do nothing, where Mininet would look for `brctl`."""
 
     def start(self, _controllers: list[Any]) -> None:
         """Make the bridge with its ports; called by Mininet."""
@@ -132,11 +136,13 @@ def _address(link: Link, gpu: Gpu) -> str:
 
 
 @contextmanager
-def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Iterator[PlainFabric]:
+def plain_mininet(
+    topology: Topology, lock: RunLock, deadline_s: float, sysctls: Mapping[str, str] = NO_SYSCTLS
+) -> Iterator[PlainFabric]:
     """Bring up a rail-only fabric; raise `EmulationError` if it is not built in `deadline_s`.
 
-    The clock starts once Open vSwitch and the controller run. Mininet's initialization is
-    skipped: it would raise limits of the whole machine.
+    Hosts get the kernel settings `sysctls`. The clock starts once Open vSwitch and the controller
+    run. Mininet's initialization is skipped: it would raise limits of the whole machine.
     """
     Mininet.inited = True
     with (
@@ -150,7 +156,7 @@ def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Itera
         begun_s = time.monotonic()
         network = PlainNetwork(topology, begun_s, deadline_s)
         try:
-            _start(network, topology)
+            _start(network, topology, sysctls)
             connected_s = _wait_until_connected(network, controller) - begun_s
             up_s = time.monotonic() - begun_s
             process_ids = tuple(host.pid for host in network.hosts)
@@ -160,12 +166,13 @@ def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Itera
                 node.terminate()
 
 
-def _start(network: Mininet, topology: Topology) -> None:
+def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> None:
     try:
         network.build()
         network.addController(RemoteController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
         for gpu in topology.gpus:
-            _set_tcp(network[gpu.name])
+            for name, value in sysctls.items():
+                network[gpu.name].cmd(f"sysctl -w {name}='{value}'")
             _add_routes(network[gpu.name], gpu, topology)
         network.start()
     except SystemExit as error:
@@ -187,13 +194,6 @@ def _wait_until_connected(network: Mininet, controller: LearningController) -> f
             f"the controller's last words:\n{last_words(controller.log)}"
         )
     return connected_s
-
-
-def _set_tcp(host: Host) -> None:
-    """Give a host's TCP the settings of a GPU proxy."""
-    for name, value in SYSCTLS.items():
-        if name.startswith("net.ipv4.tcp_"):
-            host.cmd(f"sysctl -w {name}={value}")
 
 
 def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
