@@ -6,6 +6,7 @@ How controller and hosts react to a fault does not matter here.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -57,15 +58,15 @@ def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
     return next(link for link in fabric.topology.links if link.kind is kind)
 
 
-def test_other_switches_go_on_while_one_is_killed(
-    fabric: Experiment, faults: FaultInjector, tmp_path: Path
-) -> None:
+@UNTOUCHED
+def test_other_switches_go_on_while_one_is_killed(tmp_path: Path) -> None:
     """All switches are one process, which must not wait for the sockets of the lost ports."""
-    pairs = [(Gpu(0, 1), Gpu(1, 1)), (Gpu(1, 1), Gpu(0, 1))]
-    with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
-        undo = faults.break_switch("rail0", FaultMode.KILL)
-        records = probes.stop()
-    undo()
+    pairs = list(permutations([Gpu(domain, 1) for domain in range(4)], 2))
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY, 4, 2), ProxyKind.PROCESS) as running:
+        faults = FaultInjector(running.bed)
+        with probing(running.bed.process_ids, pairs, tmp_path) as probes:
+            faults.break_switch("rail0", FaultMode.KILL)
+            records = probes.stop()
     assert min(len(record.sent_ns) for record in records) > 0
     assert lost(records, ALWAYS_NS) == 0
 
