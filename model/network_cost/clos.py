@@ -47,13 +47,32 @@ def folded_clos(endpoints: int, radix: int) -> Equipment:
     return Equipment(radix, below_the_top + ceil(endpoints / radix), 2 * count * endpoints)
 
 
-def equipment(kind: FabricKind, gpus: int, radix: int, domain_size: int) -> Equipment:
+def oversubscribed_clos(endpoints: int, radix: int, oversubscription: float) -> Equipment:
+    """A Clos network whose lowest switches have fewer ports up than down.
+
+    Every port up leads into a Clos network of its own, which joins all lowest switches.
+    """
+    if endpoints <= radix or oversubscription == 1:
+        return folded_clos(endpoints, radix)
+    up = max(1, int(radix / (1 + oversubscription)))
+    lowest = ceil(endpoints / (radix - up))
+    plane = folded_clos(lowest, radix)
+    switches = lowest + up * plane.switches
+    if plane.switches == 1:
+        switches = lowest + ceil(up / (radix // lowest))
+    return Equipment(radix, switches, 2 * endpoints + up * plane.transceivers)
+
+
+def equipment(
+    kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
+) -> Equipment:
     """The equipment of a fabric: one Clos network for all GPUs, or one for each rail.
 
-    Rails of which several fit on one switch share it, each with ports of its own.
+    Rails of which several fit on one switch share it, each with ports of its own. Only the network
+    for all GPUs may be oversubscribed.
     """
     if kind is FabricKind.RAIL_OPTIMIZED:
-        return folded_clos(gpus, radix)
+        return oversubscribed_clos(gpus, radix, oversubscription)
     sizes = _rail_sizes(gpus, domain_size)
     if max(sizes) <= radix:
         shared = radix // max(sizes)

@@ -21,6 +21,7 @@ from scenarios.benchmarks.schedules import schedules
 from scenarios.benchmarks.shapers import shapers
 from scenarios.benchmarks.soak import soak
 from scenarios.benchmarks.startup import startup
+from scenarios.benchmarks.training import training
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "fidelity": fidelity,
@@ -38,8 +39,9 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "schedules": schedules,
     "blackout": blackout,
     "mininet": mininet,
+    "training": training,
 }
-WITHOUT_FABRIC = frozenset({"routing", "schedules"})
+WITHOUT_FABRIC = frozenset({"routing", "schedules", "training"})
 WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "soak"})
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})

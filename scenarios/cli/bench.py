@@ -23,7 +23,7 @@ def bench(
         str,
         typer.Argument(
             help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
-            "datapaths, shapers, mininet, agents, routing, schedules, blackout or soak"
+            "datapaths, shapers, mininet, agents, routing, schedules, training, blackout or soak"
         ),
     ],
     as_json: AsJson = False,
@@ -33,7 +33,7 @@ def bench(
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
-    """Measure the figures that the documentation states. `routing` and `schedules` need no root."""
+    """Measure the figures that the documentation states; some need no root, such as `routing`."""
     from scenarios.benchmarks import REAL_ONLY, benchmarks
 
     known = benchmarks(minutes, seed)

@@ -30,6 +30,7 @@ from scenarios.cli.check import describe
 from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
 from scenarios.cli.cost import cost
+from scenarios.cli.decide import decide
 from scenarios.cli.failures import failures
 from scenarios.cli.options import (
     CONTAINER,
@@ -42,10 +43,12 @@ from scenarios.cli.options import (
     find,
     on,
 )
+from scenarios.cli.paper import paper
 from scenarios.cli.ready import kind_of, ready
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
 from scenarios.cli.terminal import err, leave, out, print_result, show_run
+from scenarios.cli.training import traffic, train
 from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -269,8 +272,9 @@ def _measured(*, again: bool) -> Machine:
     return machine
 
 
+for analytic in (traffic, train, cost, decide, paper):
+    app.command()(analytic)
 app.command()(bench)
-app.command()(cost)
 
 
 @app.command()

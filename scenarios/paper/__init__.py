@@ -1,6 +1,7 @@
 """The rail-only paper (arXiv 2307.12169): its published numbers, and ours beside them."""
 
 import csv
+import re
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
@@ -10,3 +11,8 @@ def published(name: str) -> list[dict[str, str]]:
     """The rows of a table of published numbers, `data/NAME.csv`."""
     with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The numbers of a published value: `95 and 99`, `38 to 77`."""
+    return tuple(float(number) for number in re.findall(r"[\d.]+", text))

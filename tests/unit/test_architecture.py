@@ -25,9 +25,9 @@ PARTS = {
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads agents probes iperf3",
-    "results": "verdicts store documents tables",
-    "scenarios": "library spec prices training paper planning loader execution virtual_clock sweep "
-    "benchmarks cli __main__",
+    "results": "verdicts store documents tables figures",
+    "scenarios": "library spec prices training paper decision planning loader execution "
+    "virtual_clock sweep benchmarks cli __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

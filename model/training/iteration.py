@@ -1,0 +1,174 @@
+"""The time of an iteration, term by term."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from model.fabric.spec import FabricKind
+from model.training.job import Cluster, Job
+from model.training.memory import gpu_parameters
+from model.training.strategy import Numbers, Strategy
+from model.training.transformer import Recomputation, Transformer
+
+ACTIVATION_BYTES = GRADIENT_BYTES = 2
+# Bytes that a layer's forward pass moves through memory outside matrix products, for each element
+# of b s h: two layer norms (read, write: 8), two dropouts with residual (14), GeLU of 4h (16),
+# the bias of queries, keys and values (12). Operations: arXiv 2205.05198, figure 3.
+ELEMENTWISE_BYTES = 50
+# The same for each element of attention's a s² b scores: written by the first product (2), scaled,
+# masked and normalized (4), dropped out with their mask (5), read by the second product (2).
+SCORE_BYTES = 13
+# An Adam step for each parameter: reads gradient, weight and two moments of 32 bit, writes the
+# last three and the 16-bit weight.
+OPTIMIZER_STEP_BYTES = 30
+# A backward pass computes two products for each one of the forward pass.
+BACKWARD = 2
+# Sequence parallelism: AllGather and ReduceScatter around attention and around the feed-forward
+# block, in the forward and in the backward pass (arXiv 2205.05198, section 4.2.2).
+TENSOR_COLLECTIVES = 8
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of an iteration by cause; their sum is the iteration's time."""
+
+    compute: Numbers
+    tensor: Numbers
+    expert: Numbers
+    bubble: Numbers
+    pipeline: Numbers
+    data: Numbers
+    optimizer: Numbers
+
+    @property
+    def total(self) -> Numbers:
+        """The iteration's time."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def iteration(job: Job, strategy: Strategy) -> Terms:
+    """All terms of an iteration.
+
+    The last stage also computes the logits, and every microbatch waits for it. The pipeline is
+    empty for p-1 stages' time, 1/v of it if interleaved. Transfers between stages, and the sum of
+    the gradients, are not hidden behind compute.
+    """
+    cluster, model = job.cluster, job.transformer
+    microbatches = job.batch / (strategy.data * strategy.microbatch)
+    layers = model.layers / strategy.pipeline
+    compute = layers * layer_s(job, strategy)
+    tensor = layers * _tensor_s(job, strategy)
+    expert = model.expert_layers / strategy.pipeline * _expert_s(cluster, model, strategy)
+    logits = model.head_flops(strategy.microbatch) / strategy.tensor
+    return Terms(
+        compute=microbatches * (compute + logits / cluster.accelerator.product_flops),
+        tensor=microbatches * tensor,
+        expert=microbatches * expert,
+        bubble=(strategy.pipeline - 1) / strategy.interleave * (compute + tensor + expert),
+        pipeline=2 * strategy.interleave * microbatches * _hop_s(cluster, model, strategy),
+        data=_data_s(cluster, model, strategy),
+        optimizer=_optimizer_s(cluster, model, strategy),
+    )
+
+
+def layer_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which a layer's forward and backward pass of a microbatch are computed."""
+    model, accelerator = job.transformer, job.cluster.accelerator
+    flops, moved = model.layer_flops(strategy.microbatch), _moved(model, strategy.microbatch)
+    again_flops, again_moved = {
+        Recomputation.NONE: (0.0, 0.0),
+        Recomputation.SELECTIVE: (
+            model.attention_flops(strategy.microbatch),
+            _scores(model, strategy.microbatch),
+        ),
+        Recomputation.FULL: (flops, moved),
+    }[job.recomputation]
+    products = ((1 + BACKWARD) * flops + again_flops) / accelerator.product_flops
+    streams = ((1 + BACKWARD) * moved + again_moved) / accelerator.streaming_bandwidth
+    return (products + streams) / strategy.tensor
+
+
+def _scores(model: Transformer, sequences: Numbers) -> Numbers:
+    """Bytes that attention's scores move through memory in a layer's forward pass."""
+    return SCORE_BYTES * model.heads * model.sequence**2 * sequences
+
+
+def _moved(model: Transformer, sequences: Numbers) -> Numbers:
+    """Bytes that a layer's forward pass moves through memory outside matrix products."""
+    elements = sequences * model.sequence * model.hidden
+    return ELEMENTWISE_BYTES * elements + _scores(model, sequences)
+
+
+def activation_bytes(model: Transformer, strategy: Strategy) -> Numbers:
+    """A microbatch's activations between two layers, over all tensor-parallel ranks."""
+    return ACTIVATION_BYTES * strategy.microbatch * model.sequence * model.hidden
+
+
+def gather_s(cluster: Cluster, size: Numbers, degree: Numbers, inside: Numbers) -> Numbers:
+    """Seconds of a hierarchical AllGather or ReduceScatter of `size` bytes over `degree` ranks.
+
+    `inside` of them are in a domain: (y-1)D/(xy C_S) + (x-1)D/(x C_F) with x inside, y across.
+    """
+    across = (degree / inside - 1) * size / (degree * cluster.nic)
+    return across + (inside - 1) * size / (inside * cluster.hb)
+
+
+def _tensor_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds of a layer's tensor-parallel collectives, forward and backward, of a microbatch."""
+    size = activation_bytes(job.transformer, strategy)
+    once = gather_s(job.cluster, size, strategy.tensor, strategy.tensor_inside)
+    again = TENSOR_COLLECTIVES / 2 if job.recomputation is Recomputation.FULL else 0
+    return (TENSOR_COLLECTIVES + again) * once
+
+
+def _expert_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+    """Seconds of a layer's all-to-alls: dispatch and combine, forward and backward.
+
+    In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B). Expert
+    parallel ranks are data-parallel ranks.
+    """
+    if model.experts is None:
+        return 0.0
+    ranks = model.experts.parallel
+    x: Any = np.minimum(strategy.data_inside, ranks)
+    y, pair = ranks / x, expert_bytes(model, strategy) / ranks
+    along_rails, within = x * (y - 1) * pair / cluster.nic, (x - 1) * pair / cluster.hb
+    if cluster.kind is FabricKind.RAIL_ONLY:
+        return 4 * (along_rails + y * within)
+    return 4 * np.maximum(cluster.oversubscription * along_rails, within)
+
+
+def expert_bytes(model: Transformer, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU holds for one all-to-all: its tokens, once for each visited expert."""
+    visits = model.experts.visits if model.experts else 0
+    return visits * activation_bytes(model, strategy) / strategy.tensor
+
+
+def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+    """Seconds of a transfer between two stages; each tensor-parallel rank sends its part.
+
+    If the stages of a pipeline lie in several domains, the transfers between domains are slowest.
+    """
+    crosses = strategy.pipeline > strategy.pipeline_inside
+    bandwidth = np.where(crosses, cluster.nic, cluster.hb)
+    size = activation_bytes(model, strategy) / strategy.tensor
+    return (strategy.pipeline > 1) * size / bandwidth
+
+
+def _data_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+    """Seconds of the AllReduce of the gradients; an expert's are summed over its copies."""
+    shards = strategy.tensor * strategy.pipeline
+    shared = GRADIENT_BYTES * model.shared_parameters / shards
+    whole = 2 * gather_s(cluster, shared, strategy.data, strategy.data_inside)
+    if model.experts is None:
+        return whole
+    held = GRADIENT_BYTES * model.expert_parameters / model.experts.parallel / shards
+    copies = np.maximum(strategy.data / model.experts.parallel, 1)
+    inside = np.maximum(strategy.data_inside / model.experts.parallel, 1)
+    return whole + 2 * gather_s(cluster, held, copies, inside)
+
+
+def _optimizer_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+    moved = OPTIMIZER_STEP_BYTES * gpu_parameters(model, strategy) / strategy.data
+    return moved / cluster.accelerator.streaming_bandwidth

@@ -1,0 +1,54 @@
+"""Memory of a GPU: parameters with their optimizer, and stored activations."""
+
+from typing import Any
+
+import numpy as np
+
+from model.training.job import Job
+from model.training.strategy import Numbers, Strategy
+from model.training.transformer import Recomputation, Transformer
+
+# Mixed-precision Adam (ZeRO, arXiv 1910.02054): 16-bit weights, 32-bit gradients; 32-bit weights
+# and two moments, which data-parallel ranks share.
+WEIGHT_BYTES, MAIN_GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
+# Bytes of a layer's activations for each element of b s h, with sequence parallelism
+# (arXiv 2205.05198, equations 4 to 6); attention has 5 a s/h more where it is stored.
+LAYER_ACTIVATIONS, ATTENTION_ACTIVATIONS, INPUT_ACTIVATIONS = 34, 5, 2
+
+
+def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU of the first pipeline stage needs, which stores the most activations."""
+    return _states(job.transformer, strategy) + _activations(job, strategy)
+
+
+def gpu_parameters(transformer: Transformer, strategy: Strategy) -> Numbers:
+    """Parameters that a GPU holds; experts are spread over their ranks."""
+    shards = strategy.tensor * strategy.pipeline
+    parallel = transformer.experts.parallel if transformer.experts else 1
+    return (transformer.shared_parameters + transformer.expert_parameters / parallel) / shards
+
+
+def _states(transformer: Transformer, strategy: Strategy) -> Numbers:
+    held = gpu_parameters(transformer, strategy)
+    return held * (WEIGHT_BYTES + MAIN_GRADIENT_BYTES + OPTIMIZER_BYTES / strategy.data)
+
+
+def _activations(job: Job, strategy: Strategy) -> Numbers:
+    """Activations of the microbatches under way: p of them in 1F1B, p + (p-1)/v interleaved."""
+    transformer = job.transformer
+    elements = strategy.microbatch * transformer.sequence * transformer.hidden / strategy.tensor
+    stage = transformer.layers / strategy.pipeline
+    interleaved = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
+    microbatches = job.batch / (strategy.data * strategy.microbatch)
+    under_way: Any = np.minimum(microbatches, strategy.pipeline + interleaved)
+    return elements * stage * under_way * _bytes_per_element(job)
+
+
+def _bytes_per_element(job: Job) -> float:
+    transformer = job.transformer
+    attention = ATTENTION_ACTIVATIONS * transformer.heads * transformer.sequence
+    return {
+        Recomputation.NONE: LAYER_ACTIVATIONS + attention / transformer.hidden,
+        Recomputation.SELECTIVE: float(LAYER_ACTIVATIONS),
+        Recomputation.FULL: float(INPUT_ACTIVATIONS),
+    }[job.recomputation]

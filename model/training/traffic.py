@@ -1,0 +1,224 @@
+"""The traffic of an iteration: bytes between every pair of GPUs, by parallel dimension.
+
+GPU `d K + r` is rank `r` of HB domain `d`. Rings connect neighbours: inside a domain, and along a
+rail between domains (hierarchical collectives, rail-only paper, section III).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model.training.iteration import (
+    GRADIENT_BYTES,
+    TENSOR_COLLECTIVES,
+    activation_bytes,
+    expert_bytes,
+)
+from model.training.job import Job
+from model.training.strategy import Strategy
+from model.training.transformer import Recomputation
+
+Ranks = npt.NDArray[np.int64]
+
+
+class Dimension(StrEnum):
+    """A parallel dimension, whose ranks communicate."""
+
+    TENSOR = "tensor"
+    DATA = "data"
+    PIPELINE = "pipeline"
+    EXPERT = "expert"
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Ordered pairs of GPUs, and the bytes that each pair's first GPU sends to its second."""
+
+    source: Ranks
+    destination: Ranks
+    bytes: npt.NDArray[np.float64]
+
+    @property
+    def total(self) -> float:
+        """All bytes."""
+        return float(self.bytes.sum())
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The flows of an iteration by dimension, on `gpus` GPUs in HB domains of `domain_size`."""
+
+    gpus: int
+    domain_size: int
+    flows: dict[Dimension, Flows]
+
+    @property
+    def pairs(self) -> int:
+        """The number of ordered pairs of GPUs."""
+        return self.gpus * (self.gpus - 1)
+
+    @property
+    def every(self) -> Flows:
+        """The flows of all dimensions."""
+        return joined(*self.flows.values())
+
+    def pairs_with_traffic(self, *dimensions: Dimension) -> int:
+        """The number of ordered pairs with traffic of any of these dimensions."""
+        flows = joined(*(self.flows[one] for one in dimensions))
+        used = flows.bytes > 0
+        return len(np.unique(flows.source[used] * self.gpus + flows.destination[used]))
+
+    def hb_bytes(self) -> float:
+        """Bytes between GPUs of the same domain."""
+        flows = self.every
+        return float(flows.bytes[self._same_domain(flows)].sum())
+
+    def nic_bytes(self) -> float:
+        """Bytes between GPUs of different domains."""
+        flows = self.every
+        return float(flows.bytes[~self._same_domain(flows)].sum())
+
+    def cross_rail_bytes(self) -> float:
+        """Bytes between GPUs of different domains and different rails."""
+        flows = self.every
+        ends = (flows.source % self.domain_size, flows.destination % self.domain_size)
+        return float(flows.bytes[~self._same_domain(flows) & (ends[0] != ends[1])].sum())
+
+    def _same_domain(self, flows: Flows) -> npt.NDArray[np.bool_]:
+        size = self.domain_size
+        return np.asarray(flows.source // size == flows.destination // size)
+
+    def matrix(self, block: int = 1) -> npt.NDArray[np.float64]:
+        """Bytes from row to column; `block` GPUs that follow one another share a row."""
+        size = -(-self.gpus // block)
+        flows, matrix = self.every, np.zeros((size, size))
+        np.add.at(matrix, (flows.source // block, flows.destination // block), flows.bytes)
+        return matrix
+
+
+def joined(*parts: Flows) -> Flows:
+    """Several flows as one."""
+    return Flows(
+        np.concatenate([part.source for part in parts]),
+        np.concatenate([part.destination for part in parts]),
+        np.concatenate([part.bytes for part in parts]),
+    )
+
+
+def traffic(job: Job, strategy: Strategy) -> Traffic:
+    """The traffic of an iteration."""
+    grid = _Grid(strategy)
+    microbatches = job.batch / (strategy.data * strategy.microbatch)
+    flows = {
+        Dimension.TENSOR: _tensor(job, strategy, grid, microbatches),
+        Dimension.DATA: _data(job, strategy, grid),
+        Dimension.PIPELINE: _pipeline(job, strategy, grid, microbatches),
+        Dimension.EXPERT: _expert(job, strategy, grid, microbatches),
+    }
+    return Traffic(job.cluster.gpus, job.cluster.domain_size, flows)
+
+
+class _Grid:
+    """The GPU of every rank: six coordinates, of each degree the parts inside and across."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        inside = (strategy.tensor_inside, strategy.data_inside, strategy.pipeline_inside)
+        degrees = (strategy.tensor, strategy.data, strategy.pipeline)
+        self.inside = inside
+        self.across = tuple(all_ // part for all_, part in zip(degrees, inside, strict=True))
+        self.gpus = int(np.prod(degrees))
+        # Axes: pipeline, data, tensor across domains; pipeline, data, tensor inside.
+        self._shape = (*self.across[::-1], *inside[::-1])
+
+    def ring(self, dimension: int, *, across: bool) -> tuple[Ranks, Ranks]:
+        """Every GPU, and the next one of a dimension's ring inside or across domains."""
+        gpus = np.arange(self.gpus).reshape(self._shape)
+        axis = 2 - dimension if across else 5 - dimension
+        return gpus.ravel(), np.roll(gpus, -1, axis).ravel()
+
+    def stages(self) -> Ranks:
+        """GPUs by stage, data and tensor rank.
+
+        The order of stages turns at each domain, so that a domain's last stage and the next one's
+        first are on one rail.
+        """
+        gpus = np.arange(self.gpus).reshape(self._shape).copy()
+        gpus[1::2] = np.flip(gpus[1::2], axis=3)
+        by_dimension = gpus.transpose(0, 3, 1, 4, 2, 5)
+        pipeline, data, tensor = (
+            whole * part for whole, part in zip(self.across[::-1], self.inside[::-1], strict=True)
+        )
+        return by_dimension.reshape(pipeline, data, tensor)
+
+
+def _collective(grid: _Grid, dimension: int, size: float) -> Flows:
+    """A hierarchical AllGather or ReduceScatter of `size` bytes, as rings."""
+    inside, across = grid.inside[dimension], grid.across[dimension]
+    volumes = ((inside - 1) / inside * size, (across - 1) / (inside * across) * size)
+    parts = []
+    for volume, outer in zip(volumes, (False, True), strict=True):
+        if volume:
+            source, destination = grid.ring(dimension, across=outer)
+            parts.append(Flows(source, destination, np.full(len(source), volume)))
+    return joined(*parts) if parts else _NOTHING
+
+
+_NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def _tensor(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+    again = TENSOR_COLLECTIVES / 2 if job.recomputation is Recomputation.FULL else 0
+    layers = job.transformer.layers / strategy.pipeline
+    count = (TENSOR_COLLECTIVES + again) * layers * microbatches
+    return _collective(grid, 0, count * float(activation_bytes(job.transformer, strategy)))
+
+
+def _data(job: Job, strategy: Strategy, grid: _Grid) -> Flows:
+    """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
+    model, shards = job.transformer, strategy.tensor * strategy.pipeline
+    shared = _collective(grid, 1, 2 * GRADIENT_BYTES * model.shared_parameters / shards)
+    copies = strategy.data // model.experts.parallel if model.experts else 1
+    if model.experts is None or copies < 2:
+        return shared
+    held = 2 * GRADIENT_BYTES * model.expert_parameters / model.experts.parallel / shards
+    ranks = grid.stages()
+    following = np.roll(ranks, -model.experts.parallel, axis=1)
+    volume = np.full(ranks.size, (copies - 1) / copies * held)
+    return joined(shared, Flows(ranks.ravel(), following.ravel(), volume))
+
+
+def _pipeline(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+    """Activations to the next stage and gradients back; interleaved, from last to first as well."""
+    if strategy.pipeline == 1:
+        return _NOTHING
+    ranks = grid.stages()
+    once = microbatches * float(activation_bytes(job.transformer, strategy)) / strategy.tensor
+    visits = np.full(strategy.pipeline, float(strategy.interleave))
+    visits[-1] -= 1
+    volume = np.broadcast_to((once * visits)[:, None, None], ranks.shape).ravel()
+    here, there = ranks.ravel(), np.roll(ranks, -1, axis=0).ravel()
+    return joined(Flows(here, there, volume), Flows(there, here, volume))
+
+
+def _expert(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+    """All-to-alls of the expert layers between the data-parallel ranks that share experts.
+
+    Dispatch and combine, forward and backward; tokens are spread evenly.
+    """
+    model = job.transformer
+    if model.experts is None:
+        return _NOTHING
+    ranks, shape = model.experts.parallel, grid.stages().shape
+    groups: Any = grid.stages().reshape(shape[0], -1, ranks, shape[2]).swapaxes(2, 3)
+    groups = groups.reshape(-1, ranks)
+    here, there = (
+        np.broadcast_to(one, (len(groups), ranks, ranks)).ravel()
+        for one in (groups[:, :, None], groups[:, None, :])
+    )
+    count = 4 * model.expert_layers / strategy.pipeline * microbatches
+    each = count * float(expert_bytes(model, strategy)) / ranks
+    others = here != there
+    return Flows(here[others], there[others], np.full(int(others.sum()), each))

@@ -1,0 +1,56 @@
+"""The JSON objects of a training iteration: its time, and its traffic."""
+
+from dataclasses import fields
+from typing import Any
+
+from model.training.job import Job
+from model.training.search import Evaluation
+from model.training.traffic import Dimension, Traffic
+
+TRAIN_SCHEMA, TRAFFIC_SCHEMA = "railbed.train/1", "railbed.traffic/1"
+
+
+def train_object(name: str, job: Job, found: Evaluation) -> dict[str, Any]:
+    """Time, utilization in percent, strategy and terms of an iteration."""
+    strategy, memory = found.strategy, found.memory_bytes
+    return {
+        "schema": TRAIN_SCHEMA,
+        "configuration": name,
+        **_cluster(job),
+        "batch": job.batch,
+        "parameters": job.transformer.parameters,
+        "iteration_s": found.iteration_s,
+        "mfu": 100 * found.mfu,
+        "hfu": 100 * found.hfu,
+        "strategy": {
+            key: getattr(strategy, key)
+            for key in ("tensor", "pipeline", "data", "interleave", "microbatch")
+        },
+        "in_domain": {
+            key: getattr(strategy, f"{key}_inside") for key in ("tensor", "pipeline", "data")
+        },
+        "terms_s": {key.name: float(getattr(found.terms, key.name)) for key in fields(found.terms)},
+        "memory_bytes": memory,
+        "fits": memory <= job.cluster.accelerator.memory_bytes,
+    }
+
+
+def traffic_object(name: str, job: Job, found: Traffic) -> dict[str, Any]:
+    """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs."""
+    tensor = found.pairs_with_traffic(Dimension.TENSOR)
+    return {
+        "schema": TRAFFIC_SCHEMA,
+        "configuration": name,
+        **_cluster(job),
+        "bytes": {dimension.value: flows.total for dimension, flows in found.flows.items()},
+        "idle_pairs": 1 - found.pairs_with_traffic(*Dimension) / max(found.pairs, 1),
+        "tensor_pairs": tensor / max(found.pairs, 1),
+        "hb_bytes": found.hb_bytes(),
+        "nic_bytes": found.nic_bytes(),
+        "cross_rail_nic_bytes": found.cross_rail_bytes(),
+        "pairs": found.pairs,
+    }
+
+
+def _cluster(job: Job) -> dict[str, Any]:
+    return {"gpus": job.cluster.gpus, "domain_size": job.cluster.domain_size}

@@ -1,0 +1,68 @@
+"""A figure's canvas: its size, its fonts, its files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# A column of a two-column paper, in inches.
+COLUMN, HEIGHT = 3.5, 2.7
+FORMATS = ("svg", "png")
+STYLE: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "axes.grid": True,
+    "grid.linewidth": 0.3,
+    "grid.color": "0.8",
+    "axes.axisbelow": True,
+    "svg.hashsalt": "railbed",
+    "savefig.dpi": 300,
+}
+# What tells series apart without colour.
+GREYS = ("0.0", "0.45")
+FILLS = ("0.9", "0.7", "1.0", "0.8")
+MARKERS = ("o", "s", "^", "D", "v")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)))
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+
+
+@contextmanager
+def drawing(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[list[Axes]]:
+    """Yield the axes of `panels` side by side; write the figure in every format afterwards.
+
+    `path` is the files' name without its ending.
+    """
+    with mpl.rc_context(STYLE):
+        size = (COLUMN * panels, height)
+        figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False, layout="constrained")
+        try:
+            yield list(axes[0])
+            _save(figure, path)
+        finally:
+            plt.close(figure)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for kind in FORMATS:
+        # Without a date, the same figure is the same file.
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(f"{path}.{kind}", metadata=metadata)
+
+
+def files(path: Path) -> list[Path]:
+    """The files of a figure."""
+    return [Path(f"{path}.{kind}") for kind in FORMATS]

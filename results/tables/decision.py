@@ -1,0 +1,51 @@
+"""The table of a cluster's designs, and the answer."""
+
+from typing import Any
+
+from rich.console import Console
+
+from results.tables.style import figures_table, number_or_dash
+
+
+def print_decision(result: dict[str, Any], out: Console) -> None:
+    """Print each design's cost and power, each model on it, the answer and its sensitivities."""
+    table = figures_table("design", "switches", "transceivers", "million USD", "MW", "")
+    for design in result["designs"]:
+        usd, megawatts = f"{design['usd'] / 1e6:.1f}", f"{design['watts'] / 1e6:.2f}"
+        mark = "efficient" if design["efficient"] else ""
+        counts = (f"{design['switches']}", f"{design['transceivers']}")
+        table.add_row(design["design"], *counts, usd, megawatts, mark)
+    out.print(table)
+    for index, model in enumerate(result["designs"][0]["models"]):
+        out.print(f"\n{model['configuration']}", highlight=False)
+        _print_model(result["designs"], index, out)
+    out.print(f"\n{result['sentence']}", highlight=False, soft_wrap=True)
+    changes = [row for row in result["sensitivities"] if row["changes"]]
+    for row in changes:
+        out.print(f"With {row['input']}: {row['answer']}.", highlight=False, soft_wrap=True)
+    if not changes:
+        out.print(
+            "No price, power, lifetime or tariff a quarter or four times as large changes it."
+        )
+    commands = (f"{what}: {command}" for what, command in result["measured_by"].items())
+    out.print("All figures are modeled. On an emulated twin, these commands measure:")
+    for line in commands:
+        out.print(f"  {line}", highlight=False)
+
+
+def _print_model(designs: list[dict[str, Any]], index: int, out: Console) -> None:
+    headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
+    table = figures_table("design", *headings)
+    for design in designs:
+        model = design["models"][index]
+        losses = model["losses_percent"]
+        table.add_row(
+            design["design"],
+            f"{model['iteration_s']:.3f} s",
+            f"{model['hfu']:.1f} %",
+            number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
+            number_or_dash(losses["nic_link"], "+.2f", " %"),
+            number_or_dash(losses["gpu"], "+.2f", " %"),
+            f"{model['network_usd_per_million_tokens']:.4f}",
+        )
+    out.print(table)

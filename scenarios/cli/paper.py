@@ -1,0 +1,68 @@
+"""The command `paper`: the rail-only paper's claims, figures and tables, beside ours."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from model.errors import InputError, Problem
+from scenarios.cli.options import AsJson
+from scenarios.cli.terminal import print_result
+
+FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
+
+
+def paper(
+    part: Annotated[
+        str | None, typer.Argument(metavar="[PART]", help=f"one of {FIGURES_AND_TABLES}")
+    ] = None,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")
+    ] = Path("figures"),
+    as_json: AsJson = False,
+) -> None:
+    """Hold every claim of the rail-only paper against the model; draw its figures."""
+    if part is None:
+        from results.tables.paper import print_paper
+        from scenarios.paper.claims import paper_object
+
+        print_result(paper_object(), as_json, print_paper)
+    elif part not in FIGURES_AND_TABLES.split(", "):
+        raise InputError(Problem("paper", f"must be one of {FIGURES_AND_TABLES}, got {part!r}"))
+    elif part.startswith("table"):
+        _print_part(part, as_json)
+    else:
+        _draw_part(part, to, as_json)
+
+
+def _print_part(part: str, as_json: bool) -> None:
+    from scenarios.paper.tables import TABLES
+
+    result = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
+    print_result(result, as_json, _print_rows)
+
+
+def _print_rows(result: dict[str, Any], out: Console) -> None:
+    from results.tables.style import figures_table
+
+    first, *others = result["rows"][0]
+    table = figures_table(first, *others)
+    for row in result["rows"]:
+        table.add_row(*(f"{value}" for value in row.values()))
+    out.print(table)
+
+
+def _draw_part(part: str, to: Path, as_json: bool) -> None:
+    from results.figures.canvas import files
+    from scenarios.paper.figures import draw_figure
+
+    draw_figure(part, to / part)
+    drawn = [str(file) for file in files(to / part)]
+    result = {"schema": "railbed.paper-figure/1", "figure": part, "files": drawn}
+    print_result(result, as_json, _print_files)
+
+
+def _print_files(result: dict[str, Any], out: Console) -> None:
+    for file in result["files"]:
+        out.print(file, highlight=False, soft_wrap=True)

@@ -1,0 +1,122 @@
+"""The commands `train` and `traffic`: a training iteration's time, and its bytes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from model.errors import InputError, Problem
+from scenarios.cli.options import AsJson
+from scenarios.cli.terminal import err, print_result
+
+if TYPE_CHECKING:
+    from model.training.search import Evaluation
+    from scenarios.training.configuration import Configuration
+
+# A pair takes about 100 bytes while it is counted.
+MOST_PAIRS = 2 * 10**7
+
+Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="a training configuration: a file, or gpt-146b ...")
+]
+Gpus = Annotated[int | None, typer.Option(metavar="N", help="number of GPUs")]
+Batch = Annotated[int | None, typer.Option(metavar="B", help="sequences of an iteration")]
+DomainSize = Annotated[
+    int | None, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")
+]
+PlatformName = Annotated[str | None, typer.Option("--platform", metavar="P", help="dgx-h100 ...")]
+Search = Annotated[bool, typer.Option("--search", help="ignore the strategy of the file")]
+
+
+def train(
+    config: Config,
+    gpus: Gpus = None,
+    batch: Batch = None,
+    domain_size: DomainSize = None,
+    platform: PlatformName = None,
+    search: Search = False,
+    as_json: AsJson = False,
+) -> None:
+    """Model the time of a training iteration, with the strategy given or the best one found."""
+    from results.documents.training import train_object
+    from results.tables.training import print_train
+
+    name, configuration, found = _evaluated(config, gpus, batch, domain_size, platform, search)
+    print_result(train_object(name, configuration.job, found), as_json, print_train)
+
+
+def _evaluated(
+    config: Path,
+    gpus: int | None,
+    batch: int | None,
+    domain_size: int | None,
+    platform: str | None,
+    search: bool,
+) -> "tuple[str, Configuration, Evaluation]":
+    """The name of a configuration, the configuration with its changes, and its iteration."""
+    from scenarios.training.configuration import load_configuration
+    from scenarios.training.iteration import evaluated
+
+    changes = _changes(gpus, batch, domain_size, platform)
+    configuration = load_configuration(config).model_copy(update=changes)
+    name = config.name.removesuffix(".yaml")
+    return name, configuration, evaluated(name, configuration, search=search)
+
+
+def _changes(
+    gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
+) -> dict[str, int | str]:
+    """The keys that options change; raises `InputError` with every value that is wrong."""
+    from scenarios.training.configuration import known_platform
+
+    sizes = {"gpus": gpus, "batch": batch, "domain_size": domain_size}
+    problems = [
+        Problem(f"--{key.replace('_', '-')}", f"must be at least 1, got {size}")
+        for key, size in sizes.items()
+        if size is not None and size < 1
+    ]
+    try:
+        known_platform(platform or "dgx-h100")
+    except ValueError as error:
+        problems.append(Problem("--platform", str(error)))
+    if problems:
+        raise InputError(*problems)
+    given = {**sizes, "platform": platform}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def traffic(
+    config: Config,
+    gpus: Gpus = None,
+    batch: Batch = None,
+    domain_size: DomainSize = None,
+    platform: PlatformName = None,
+    search: Search = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the bytes of a training iteration by parallel dimension, and the idle pairs."""
+    from model.training.traffic import traffic as traffic_of
+    from results.documents.training import traffic_object
+    from results.tables.training import print_traffic
+
+    name, configuration, found = _evaluated(config, gpus, batch, domain_size, platform, search)
+    _require_few_pairs(name, configuration)
+    flows = traffic_of(configuration.job, found.strategy)
+    print_result(traffic_object(name, configuration.job, flows), as_json, print_traffic)
+    if figure is not None:
+        from results.figures.canvas import files
+        from results.figures.heat_map import draw_heat_map
+
+        draw_heat_map(flows, name, figure)
+        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", highlight=False, soft_wrap=True)
+
+
+def _require_few_pairs(name: str, configuration: "Configuration") -> None:
+    """Raise `InputError` if the pairs of all-to-alls would not fit the memory."""
+    pairs = configuration.gpus * (configuration.moe.expert_parallel if configuration.moe else 1)
+    if pairs > MOST_PAIRS:
+        what = f"has {pairs} pairs of GPUs in all-to-alls, at most {MOST_PAIRS} are counted"
+        raise InputError(Problem(name, what, "fewer GPUs, or fewer for each expert's group"))

@@ -1,0 +1,121 @@
+"""A training configuration: a YAML file with a model, its batch, its machine and its strategy."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from model.errors import InputError, Problem
+from model.fabric.platforms import PLATFORMS
+from model.training.job import Cluster, Job, cluster_of
+from model.training.strategy import Wish
+from model.training.transformer import Experts, Recomputation, Transformer
+from scenarios.spec.issues import nearest
+from scenarios.spec.yaml_files import FileKind, load_as
+
+SHIPPED = Path(__file__).parent / "configurations"
+ENDINGS = (".yaml", ".yml")
+
+Count = Annotated[int, Field(ge=1, le=10**6, strict=True)]
+Gpus = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+
+
+def known_platform(name: str) -> str:
+    """The name of a platform; raises `ValueError` with a message if it is unknown."""
+    if name not in PLATFORMS:
+        known = ", ".join(PLATFORMS)
+        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
+    return name
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GivenStrategy(_Strict):
+    """Degrees that are given; those that are missing are searched."""
+
+    tensor: Count | None = None
+    pipeline: Count | None = None
+    interleave: Count | None = None
+    microbatch: Count | None = None
+
+
+class GivenExperts(_Strict):
+    """Experts in every `every`-th layer, spread over `expert_parallel` GPUs."""
+
+    every: Count
+    experts: Count
+    top_k: Count
+    capacity: float = Field(gt=0)
+    expert_parallel: Count
+
+    @property
+    def experts_of_model(self) -> Experts:
+        """The experts as a part of the model."""
+        sizes = (self.every, self.experts, self.top_k)
+        return Experts(*sizes, self.capacity, self.expert_parallel)
+
+
+class Configuration(_Strict):
+    """A model, the machine that trains it, and how."""
+
+    layers: Count
+    hidden: Count
+    heads: Count
+    sequence: Count
+    vocabulary: Count
+    batch: Count
+    gpus: Gpus
+    platform: Annotated[str, AfterValidator(known_platform)]
+    domain_size: Count | None = None
+    recomputation: Recomputation
+    strategy: GivenStrategy = GivenStrategy()
+    moe: GivenExperts | None = None
+
+    @property
+    def transformer(self) -> Transformer:
+        """The model."""
+        experts = None if self.moe is None else self.moe.experts_of_model
+        sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary)
+        return Transformer(*sizes, experts)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return cluster_of(self.platform, self.gpus, self.domain_size)
+
+    @property
+    def job(self) -> Job:
+        """The iteration."""
+        return Job(self.transformer, self.batch, self.recomputation, self.cluster)
+
+    @property
+    def wish(self) -> Wish:
+        """The given degrees."""
+        given = self.strategy
+        return Wish(given.tensor, given.pipeline, given.interleave, given.microbatch)
+
+
+def names() -> list[str]:
+    """The names of the shipped configurations."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def load_configuration(path: Path) -> Configuration:
+    """Read a file, or a shipped configuration by its name; raises `InputError`."""
+    shipped = SHIPPED / f"{path.name}.yaml"
+    is_name = path.parent == Path() and not path.exists()
+    if is_name and shipped.exists():
+        path = shipped
+    elif is_name and path.suffix not in ENDINGS:
+        meant = get_close_matches(path.name, names(), n=1)
+        hint = f"did you mean {meant[0]!r}?" if meant else f"shipped are {', '.join(names())}"
+        raise InputError(Problem(str(path), "is no file and no shipped configuration", hint))
+    kind = FileKind(
+        "training configuration",
+        f"shipped are {', '.join(names())}",
+        "docs/reference/training.md",
+    )
+    return load_as(path, Configuration, kind)

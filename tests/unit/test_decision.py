@@ -1,0 +1,125 @@
+"""The decision about a cluster's network."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.network_cost.clos import folded_clos, oversubscribed_clos
+from scenarios.cli.decide import decide
+from scenarios.decision.cluster_file import load_cluster
+from scenarios.decision.decide import decide_object
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """The example of the guide."""
+    file = tmp_path / "cluster.yaml"
+    example = re.search(r"```\n(gpus:.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert example is not None
+    file.write_text(example[1])
+    return file
+
+
+@pytest.fixture
+def found(cluster: Path) -> dict[str, Any]:
+    return decide_object(load_cluster(cluster))
+
+
+def design(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in found["designs"] if one["design"] == name)
+
+
+def test_all_networks_are_compared(found: dict[str, Any]) -> None:
+    assert [one["design"] for one in found["designs"]] == [
+        "rail-optimized, K = 8",
+        "rail-optimized, K = 8, spines 2:1",
+        "rail-only, K = 8",
+        "rail-only, K = 64",
+        "rail-only, K = 256",
+    ]
+    assert found["answer"] == "rail-only, K = 8"
+    assert found["sentence"].startswith(found["answer"])
+
+
+def test_dense_models_lose_nothing_on_rails_alone(found: dict[str, Any]) -> None:
+    whole, rails = (design(found, f"{kind}, K = 8") for kind in ("rail-optimized", "rail-only"))
+    assert whole["models"][0]["iteration_s"] == rails["models"][0]["iteration_s"]
+    assert whole["models"][0]["all_to_all_slowdown_percent"] is None
+    assert rails["usd"] < whole["usd"]
+
+
+def test_experts_pay_for_missing_and_for_oversubscribed_spines(found: dict[str, Any]) -> None:
+    names = ("rail-optimized, K = 8", "rail-only, K = 8", "rail-optimized, K = 8, spines 2:1")
+    slower = [design(found, name)["models"][1]["all_to_all_slowdown_percent"] for name in names]
+    assert slower == pytest.approx([0, 8.6, 100], abs=2)
+
+
+def test_no_network_beats_an_efficient_one(found: dict[str, Any]) -> None:
+    efficient = [one for one in found["designs"] if one["efficient"]]
+    assert efficient
+    for one in efficient:
+        assert not any(
+            other["usd"] < one["usd"]
+            and all(
+                a["iteration_s"] < b["iteration_s"]
+                for a, b in zip(other["models"], one["models"], strict=True)
+            )
+            for other in found["designs"]
+        )
+
+
+def test_a_lost_link_costs_less_in_larger_domains(found: dict[str, Any]) -> None:
+    lost = [
+        design(found, f"rail-only, K = {size}")["models"][0]["losses_percent"]["nic_link"]
+        for size in (8, 64, 256)
+    ]
+    assert lost == sorted(lost, reverse=True)
+    assert lost[-1] > 0
+
+
+def test_where_one_switch_joins_all_the_faster_network_wins(cluster: Path) -> None:
+    """Both networks are then one switch, and only rail-only forwards all-to-alls."""
+    text = cluster.read_text().replace("  - {configuration: gpt-146b, batch: 2048}\n", "")
+    small = text.replace("gpus: 4096", "gpus: 128").replace("radix: 64", "radix: 128")
+    cluster.write_text(small.replace("batch: 16384", "batch: 512"))
+    assert decide_object(load_cluster(cluster))["answer"] == "rail-optimized, K = 8"
+
+
+@given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))
+def test_oversubscription_needs_no_more_ports(endpoints: int, radix: int, ratio: int) -> None:
+    full, less = folded_clos(endpoints, radix), oversubscribed_clos(endpoints, radix, ratio)
+    assert less.transceivers <= full.transceivers or ratio == 1
+    assert less.ports >= endpoints
+
+
+def test_the_command_prints_one_object_and_draws(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decide(cluster, figure=tmp_path / "price", as_json=True)
+    assert json.loads(capsys.readouterr().out)["schema"] == "railbed.decide/1"
+    assert (tmp_path / "price.png").exists()
+    decide(cluster)
+    assert "costs the least for a trained token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("radix: 64", "radix: 63", "radix: must be an even number, got 63"),
+        ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
+        ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
+    ],
+)
+def test_a_mistake_is_a_sentence(cluster: Path, old: str, new: str, expected: str) -> None:
+    cluster.write_text(cluster.read_text().replace(old, new))
+    with pytest.raises(InputError) as error:
+        decide_object(load_cluster(cluster))
+    assert expected in str(error.value)

@@ -1,0 +1,108 @@
+"""The paper's claims, figures and tables beside ours."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.errors import InputError
+from results.figures.curves import Curves
+from scenarios.cli.paper import FIGURES_AND_TABLES, paper
+from scenarios.paper import numbers, published
+from scenarios.paper.claims import POINTS, STUDY, paper_object
+from scenarios.paper.figures import HEAT_MAPS, PANELS
+from scenarios.paper.study import DEFAULT, iteration_s
+from scenarios.paper.tables import TABLES
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return paper_object()
+
+
+def claim(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in found["claims"] if one["id"] == name)
+
+
+def test_every_claim_has_a_value(found: dict[str, Any]) -> None:
+    assert [one["id"] for one in found["claims"]] == [row["id"] for row in published("claims")]
+    assert {one["verdict"] for one in found["claims"]} <= {"met", "differs"}
+
+
+def test_what_differs_has_a_reason(found: dict[str, Any]) -> None:
+    assert all(one["why"] for one in found["claims"] if one["verdict"] == "differs")
+
+
+@pytest.mark.parametrize("name", [name for name in STUDY if name != "fig10-k8"])
+def test_figures_8_to_10_agree_within_3_points(found: dict[str, Any], name: str) -> None:
+    one = claim(found, name)
+    ours, theirs = (
+        value if isinstance(value, list) else [value] for value in (one["ours"], one["paper"])
+    )
+    assert ours == pytest.approx(theirs, abs=POINTS)
+    assert one["verdict"] == "met"
+
+
+def test_the_network_saves_what_the_paper_says(found: dict[str, Any]) -> None:
+    assert claim(found, "table2-cost")["ours"] == pytest.approx([38.3, 76.6], abs=0.05)
+    assert claim(found, "table2-cost-usd")["ours"] == pytest.approx([117.0, 234.1], abs=0.1)
+    assert claim(found, "table2-power-mw")["verdict"] == "met"
+
+
+def test_a_value_out_of_its_range_differs(found: dict[str, Any]) -> None:
+    port = claim(found, "table2-power-port")
+    assert (port["verdict"], port["paper"]) == ("differs", [16.5, 17.7])
+    assert port["difference"] == pytest.approx([port["ours"] - 16.5, port["ours"] - 17.7])
+
+
+def test_sensitivities_change_one_assumption(found: dict[str, Any]) -> None:
+    first, *others = found["sensitivities"]
+    assert first["fig8-1t"] == claim(found, "fig8-1t")["ours"]
+    assert all(set(row) == {"setting", *STUDY} for row in others)
+    assert all(row != first | {"setting": row["setting"]} for row in others)
+
+
+def test_larger_domains_are_never_slower() -> None:
+    times = [iteration_s("gpt-1t", DEFAULT, 2**power) for power in range(3, 16)]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == iteration_s("gpt-1t", DEFAULT)
+
+
+def test_numbers_of_a_published_value() -> None:
+    assert numbers("38 to 77") == (38, 77)
+    assert numbers("0.04") == (0.04,)
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_every_series_has_a_value_for_each_place(name: str) -> None:
+    for panel in PANELS[name]():
+        places = panel.x if isinstance(panel, Curves) else panel.groups
+        assert {len(values) for values in panel.series.values()} == {len(places)}
+
+
+def test_every_part_has_a_figure_or_a_table() -> None:
+    assert set(FIGURES_AND_TABLES.split(", ")) == {*PANELS, *HEAT_MAPS, *TABLES}
+
+
+def test_a_figure_is_drawn_in_both_formats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper("fig2b", to=tmp_path, as_json=True)
+    drawn = json.loads(capsys.readouterr().out)["files"]
+    assert drawn == [str(tmp_path / f"fig2b.{kind}") for kind in ("svg", "png")]
+    assert Path(drawn[1]).read_bytes().startswith(PNG)
+    assert Path(drawn[0]).read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("part", TABLES)
+def test_a_table_is_printed(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    paper(part)
+    assert ("dgx-h100" if part == "table1" else "38.3") in capsys.readouterr().out
+
+
+def test_an_unknown_part_is_a_sentence() -> None:
+    with pytest.raises(InputError, match="must be one of fig2a"):
+        paper("fig6")

@@ -1,0 +1,114 @@
+"""The traffic of a training iteration: against closed forms, the paper, and its own command."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.training.job import Job, cluster_of
+from model.training.search import best
+from model.training.strategy import Wish
+from model.training.traffic import Dimension, Traffic, traffic
+from model.training.transformer import Experts, Recomputation, Transformer
+from scenarios.cli.training import traffic as traffic_command
+from scenarios.training.configuration import load_configuration
+from scenarios.training.iteration import evaluated
+
+
+def traffic_of(name: str) -> Traffic:
+    configuration = load_configuration(Path(name))
+    return traffic(configuration.job, evaluated(name, configuration).strategy)
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *, dense: bool = False) -> tuple[Job, Traffic]:
+    """A job with its traffic; a dense one has no experts and no interleaving."""
+    experts = None if dense else draw(st.sampled_from([None, Experts(2, 4, 2, 1.0, 4)]))
+    transformer = Transformer(8, 512, 8, 512, 32000, experts)
+    gpus, domain_size = draw(st.sampled_from([16, 32, 64])), draw(st.sampled_from([2, 4, 8]))
+    cluster = cluster_of("dgx-h100", gpus, domain_size)
+    job = Job(transformer, 64, draw(st.sampled_from(list(Recomputation))), cluster)
+    degrees = st.sampled_from([1, 2]) if experts else st.sampled_from([1, 2, 4])
+    interleave = 1 if dense else None
+    found = best(job, Wish(draw(degrees), draw(degrees), interleave))
+    assert found is not None
+    return job, traffic(job, found.strategy)
+
+
+@given(jobs())
+@settings(max_examples=60, deadline=None)
+def test_bytes_are_conserved(made: tuple[Job, Traffic]) -> None:
+    job, found = made
+    total = sum(flows.total for flows in found.flows.values())
+    assert found.hb_bytes() + found.nic_bytes() == pytest.approx(total)
+    assert found.cross_rail_bytes() <= found.nic_bytes()
+    matrix = found.matrix()
+    assert matrix.shape == (job.cluster.gpus, job.cluster.gpus)
+    assert matrix.sum() == pytest.approx(total)
+    assert not np.diagonal(matrix).any()
+    assert (matrix > 0).sum() == found.pairs_with_traffic(*Dimension)
+
+
+@given(jobs())
+@settings(max_examples=60, deadline=None)
+def test_every_gpu_sends_what_it_receives(made: tuple[Job, Traffic]) -> None:
+    _, found = made
+    matrix = found.matrix()
+    assert matrix.sum(axis=0) == pytest.approx(matrix.sum(axis=1))
+
+
+@given(jobs(dense=True))
+@settings(max_examples=60, deadline=None)
+def test_dense_models_do_not_leave_their_rails(made: tuple[Job, Traffic]) -> None:
+    assert made[1].cross_rail_bytes() == 0
+
+
+def test_gpt_1t_has_the_papers_volumes() -> None:
+    """Figure 3: about 6 GB a GPU of gradients; the pipeline sends 6.6 GB in each direction."""
+    found = traffic_of("gpt-1t")
+    each = {dimension: flows.total / found.gpus for dimension, flows in found.flows.items()}
+    assert each[Dimension.DATA] == pytest.approx(6.56e9, rel=0.001)
+    assert each[Dimension.PIPELINE] / 2 == pytest.approx(63 / 64 * 512 * 2 * 2048 * 25600 / 8)
+    assert found.cross_rail_bytes() == 0
+
+
+@pytest.mark.parametrize("name", ["gpt-146b", "gpt-310b", "gpt-530b", "gpt-1t"])
+def test_almost_all_pairs_are_idle(name: str) -> None:
+    """Figure 2: 99 % of the pairs without traffic, 75 % of the bytes tensor-parallel."""
+    found = traffic_of(name)
+    assert found.pairs_with_traffic(*Dimension) < 0.01 * found.pairs
+    assert found.flows[Dimension.TENSOR].total > 0.75 * found.every.total
+
+
+def test_tensor_parallel_rings_have_one_pair_a_gpu() -> None:
+    found = traffic_of("gpt-1t")
+    assert found.pairs_with_traffic(Dimension.TENSOR) == found.gpus
+
+
+def test_experts_send_to_every_peer() -> None:
+    found = traffic_of("moe-1.3b")
+    assert found.pairs_with_traffic(Dimension.EXPERT) == found.pairs == 128 * 127
+    tokens, once = 512 / 128 * 2048, 2 * 2048
+    expected = 128 * 12 * 4 * tokens * once * 127 / 128
+    assert found.flows[Dimension.EXPERT].total == pytest.approx(expected)
+
+
+def test_the_command_prints_one_object_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traffic_command(Path("moe-1.3b"), figure=tmp_path / "map", as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "railbed.traffic/1"
+    assert set(found["bytes"]) == {"tensor", "data", "pipeline", "expert"}
+    assert (found["pairs"], found["idle_pairs"]) == (128 * 127, 0)
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert "HB domains" in (tmp_path / "map.svg").read_text()
+
+
+def test_too_many_pairs_are_refused_before_they_take_memory() -> None:
+    with pytest.raises(InputError, match="134217728 pairs of GPUs"):
+        traffic_command(Path("moe-1.3b"), gpus=2**20, batch=2**20)
