@@ -158,9 +158,10 @@ def remove_container(container: Container) -> None:
     end_s = time.monotonic() + REMOVE_DEADLINE_S
     while True:
         try:
-            return container.remove(force=True, v=True)
+            container.remove(force=True, v=True)
+            return
         except NotFound:
-            return None
+            return
         except APIError:
             if time.monotonic() > end_s:
                 raise

@@ -104,7 +104,7 @@ def test_a_point_that_hangs_does_not_hold_the_sweep(
     monkeypatch.setattr(executor, "at_most_s", lambda _: 0.05)
     order = Order(tmp_path / "scenario.yaml", tmp_path, ())
     ((_, outcome),) = LocalExecutor().execute(iter([order]))
-    assert (outcome.exit_code, outcome.result) == (124, None)
+    assert (outcome.exit_code, outcome.run) == (124, None)
     assert "did not end" in outcome.cause
 
 

@@ -39,6 +39,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Commands:
     def set_command(script: str) -> None:
         words = ["sh", "-c", f'cd "$0" && {script}']
         monkeypatch.setattr(executor, "_command", lambda order: [*words, str(order.folder)])
+        monkeypatch.setattr(executor, "at_most_s", lambda _: 60.0)
 
     return set_command
 
