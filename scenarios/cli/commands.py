@@ -297,7 +297,7 @@ def clean(
 def all_tests(
     _arguments: Annotated[list[str] | None, typer.Argument(help="for pytest")] = None,
 ) -> None:
-    """Check style and types, and run all tests; all further arguments go to pytest."""
+    """Check style and types, and run all tests; with arguments, run pytest with them."""
     # The script does it without this program, which lists the command for `--help` only.
     raise InputError(Problem("test", "is done by the script", "run `sudo ./railbed test`"))
 
