@@ -1,4 +1,4 @@
-"""Thousands of wrong inputs to the command line: each ends with a sentence and its exit code.
+"""A thousand wrong inputs to the command line: each ends with a sentence and its exit code.
 
 The same inputs each time; `python -m tests.fuzz` tries more.
 """
@@ -19,7 +19,7 @@ def folder() -> Iterator[Path]:
 
 
 @settings(
-    max_examples=2000,
+    max_examples=1000,
     derandomize=True,
     database=None,
     deadline=None,
