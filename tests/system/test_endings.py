@@ -16,7 +16,11 @@ from tests.machine import wait_until
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("untouched_machine")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+]
 
 RUN = ("run", "quickstart", *SMALL)
 
