@@ -35,8 +35,14 @@ def command(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Command]
 
 def part(command: Command, name: str) -> int:
     """Wait until a part of the run is there; return its process id."""
-    wait_until(lambda: name in command.parts().values(), f"{name} is there", 60)
-    return next(one for one, called in command.parts().items() if called == name)
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found.extend(one for one, called in command.parts().items() if called == name)
+        return bool(found)
+
+    wait_until(is_there, f"{name} is there", 60)
+    return found[0]
 
 
 @pytest.mark.parametrize("command", ["container"], indirect=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -18,7 +19,8 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".tools", "runs", "*_cache"
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     # pytest closes its folders to other users
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    depth = len(tmp_path.relative_to(gettempdir()).parts)
+    for folder in (tmp_path, *tmp_path.parents[: depth - 1]):
         folder.chmod(0o755)
     return Path(shutil.copytree(REPOSITORY, tmp_path / "clone", ignore=NOT_COPIED))
 
