@@ -90,15 +90,14 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
         watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
         for proxy in hosts.values():
             watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-        with _deaths_told(watch), explained_by(switch):
+        with deaths_told(watch), explained_by(switch):
             network = build_network(topology, hosts, links, switch)
             controller.wait_for_event("listening")
             start_network(network, topology, links)
             controller.wait_for_event("ready")
             widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
-            with _deaths_told(watch):
-                yield Testbed(topology, hosts, network, links, switch, controller, watch)
+            yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:
             watch.close()
             for node in network.hosts + network.switches:
@@ -106,7 +105,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
 
 
 @contextmanager
-def _deaths_told(watch: Watch) -> Iterator[None]:
+def deaths_told(watch: Watch) -> Iterator[None]:
     """Raise the death of a part instead of the errors that it causes elsewhere."""
     try:
         yield

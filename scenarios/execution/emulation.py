@@ -21,7 +21,7 @@ from model.prediction.network import PathClass
 from model.workload.schedule import Schedule
 from scenarios.execution.chance import BeforeExecution, no_chance
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.testbed import Testbed, testbed
+from testbed.testbed import Testbed, deaths_told, testbed
 from traffic_gen.agents import agent
 from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_ticks
 from traffic_gen.workloads.point_to_point import ping_pong
@@ -119,7 +119,8 @@ def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Exper
         with testbed(topology, kind, AGENT, lock) as bed:
             up_s = time.monotonic() - begun_s
             sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
-            with agent_client(sockets, bed.watch.check) as agents:
+            # Deaths are told before the client goes: agents end with it.
+            with agent_client(sockets, bed.watch.check) as agents, deaths_told(bed.watch):
                 fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
                 fabric.rearrange(fabric.placement)
                 yield fabric

@@ -71,7 +71,8 @@ def test_the_end_of_the_terminal_takes_everything_down(command: Command) -> None
     os.kill(command.process_id, signal.SIGHUP)
     os.kill(command.process_id, signal.SIGINT)  # a second signal changes nothing
     assert command.wait(20) == 130
-    assert command.left() == []
+    _, left = command.gone_after_s(GONE_S)
+    assert left == []
     assert "interrupted; everything was taken down" in command.said()
 
 
