@@ -35,8 +35,9 @@ HELLO_BYTES, SYN_BYTES = 4, 8
 # bytes) of the packets behind it, at most a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
 AGAIN_BYTES = SEGMENT_BYTES + 36 * 15
-# Rounds of link probes that may begin or end within a case beyond its length over their interval.
-MORE_ROUNDS = 4
+# Rounds of link probes that may begin or end within a case beyond its length over their interval:
+# on a busy machine, a link had the bytes of five.
+MORE_ROUNDS = 10
 
 
 @dataclass(frozen=True)
