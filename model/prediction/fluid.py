@@ -19,7 +19,7 @@ from model.prediction.fair_rates import sums
 from model.prediction.network import FIRST_LINK, Network, PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.routing.paths import Routing
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from model.workload.transfers import Transfer, Transfers
 
 # The most that TCP hands down at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
@@ -43,7 +43,7 @@ def path_class(hops: Iterable[Hop]) -> PathClass:
 
 
 def predict(
-    schedule: Schedule,
+    schedule: Steps,
     topology: Topology,
     latency_s: Mapping[PathClass, float],
     health: Health = HEALTHY,
@@ -57,7 +57,7 @@ def predict(
 
 
 def predict_through(
-    schedule: Schedule,
+    schedule: Steps,
     epochs: Sequence[Epoch],
     latency_s: Mapping[PathClass, float],
     gpus: RankGpus | None = None,

@@ -103,11 +103,13 @@ def profile(
     tallies: dict[tuple[HopKind, float], _Tally] = {}
     count = _Tally(completion_s)
     for transfer, hops, span in zip(transfers, paths, spans, strict=True):
+        count.add(1.0, span)
+        if transfer.is_compute:
+            continue
         rate_bps = _rate_bps(hops)
         for kind in crossed(hops or (), topology):
             tally = tallies.setdefault((kind, rate_bps), _Tally(completion_s))
             tally.add(wire_bytes(transfer.size_bytes), span)
-        count.add(1.0, span)
     sizes = {key: tally.slices() for key, tally in tallies.items()}
     return Profile(completion_s, sizes, count.slices(), longest_chain(transfers), exact)
 
@@ -130,10 +132,17 @@ def free_spans(transfers: Sequence[Transfer], paths: Sequence[Path]) -> list[Spa
     spans = []
     for transfer, hops in zip(transfers, paths, strict=True):
         begin_s = _begin_s(transfer, arrival_s)
-        end_s = begin_s + wire_bytes(transfer.size_bytes) * 8 / _rate_bps(hops)
+        end_s = begin_s + _alone_s(transfer, hops)
         arrival_s.append(end_s)
         spans.append((begin_s, end_s))
     return spans
+
+
+def _alone_s(transfer: Transfer, hops: Path) -> float:
+    """Seconds of a transfer that shares no link, or of a step of compute."""
+    if transfer.is_compute:
+        return transfer.compute_ns / 1e9
+    return wire_bytes(transfer.size_bytes) * 8 / _rate_bps(hops)
 
 
 def _spans(transfers: Sequence[Transfer], arrival_s: Sequence[float]) -> list[Span]:

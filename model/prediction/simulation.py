@@ -88,6 +88,7 @@ class Simulation:
     ) -> None:
         self._pair, self._epochs, self._latencies = pair, list(epochs), latency_s
         self._size = np.float64(wire_bytes(1)) * (transfers.size_bytes + HEADER_BYTES)
+        self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
         self._releases = Releases(transfers)
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
@@ -160,10 +161,14 @@ class Simulation:
             return False
         numbers = self._flows.number[ended]
         self._flows = self._flows.kept(~ended)
-        self._moment_s[numbers] = self._now_s + self._latency_s[numbers]
+        self._end(numbers, self._now_s + self._latency_s[numbers])
+        return True
+
+    def _end(self, numbers: Ints, moments_s: Floats) -> None:
+        """Let transfers or steps of compute end at these moments, and release others."""
+        self._moment_s[numbers] = moments_s
         places = self._releases.of(numbers)
         self._release(places, self._moment_s[self._releases.earlier[places]])
-        return True
 
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; the last one lets it begin."""
@@ -177,13 +182,19 @@ class Simulation:
         self._waiting = np.append(self._waiting, np.unique(later[self._missing[later] == 0]))
 
     def _start(self) -> bool:
-        """Start the flows that are due; first bytes use tokens; return whether any started."""
+        """Start the flows that are due; first bytes use tokens; return whether any started.
+
+        Nothing slows a step of compute: when it begins, its end is known.
+        """
         moments_s = self._moment_s[self._waiting]
         due = moments_s <= self._now_s + SAME_TIME_S
         if not due.any():
             return False
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
         self._waiting = self._waiting[~due]
+        computes = numbers[self._computes[numbers]]
+        self._end(computes, self._moment_s[computes] + self._compute_s[computes])
+        numbers = numbers[~self._computes[numbers]]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
         passed = take_tokens(paths, sizes, self._tokens, FIRST_LINK)
         self._flows = self._flows.joined(numbers, sizes - passed, paths)

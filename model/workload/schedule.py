@@ -8,10 +8,51 @@ cannot be built (the idea of a postcondition apart from the algorithm is msccl's
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from model.workload.collective import Collective
 from model.workload.proof import prove
 from model.workload.transfers import Transfers
+
+
+class Steps(Protocol):
+    """Transfers and steps of compute of `gpus` ranks, numbered from 0 in order of dependency.
+
+    All that is executed and predicted: the schedule of a collective, or a training iteration,
+    which has none.
+    """
+
+    @property
+    def collective(self) -> Collective | None:
+        """The collective that all of the steps are for, if there is one."""
+
+    @property
+    def algorithm(self) -> str:
+        """The name of what builds the steps."""
+
+    @property
+    def gpus(self) -> int:
+        """The number of ranks."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the work."""
+
+    @property
+    def transfers(self) -> Transfers:
+        """The steps."""
+
+    @property
+    def digest(self) -> str:
+        """Fingerprint of the contents."""
+
+
+def fingerprint(transfers: Transfers, *names: object) -> str:
+    """Return a digest of transfers and of what names their work."""
+    found = hashlib.sha256(repr(names).encode())
+    for column in transfers.columns():
+        found.update(column.tobytes())
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +80,5 @@ class Schedule:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the schedule's contents."""
-        text = repr((self.collective, self.algorithm, self.gpus, self.chunk_bytes))
-        fingerprint = hashlib.sha256(text.encode())
-        for column in self.transfers.columns():
-            fingerprint.update(column.tobytes())
-        return fingerprint.hexdigest()[:16]
+        names = self.collective, self.algorithm, self.gpus, self.chunk_bytes
+        return fingerprint(self.transfers, *names)

@@ -23,6 +23,9 @@ class Transfer:
     receiver has confirmed it; one that the source received is done when it has arrived. Chunks
     replace what the receiver holds, or are added to it if `reduce` is set. With `ready`, the source
     waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
+
+    A step of compute stands among the transfers as one of no bytes from a rank to itself, which
+    takes `compute_ns` of emulated time.
     """
 
     id: int
@@ -33,6 +36,12 @@ class Transfer:
     after: tuple[int, ...] = ()
     ready: int | None = None
     reduce: bool = False
+    compute_ns: int = 0
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether this is a step of compute."""
+        return self.source == self.destination
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +99,7 @@ class Transfers(Sequence[Transfer]):
     after: Rows
     ready: Ints
     reduce: Bools
+    compute_ns: Ints
 
     @classmethod
     def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
@@ -103,6 +113,7 @@ class Transfers(Sequence[Transfer]):
             after=Rows.of([sorted(t.after) for t in found]),
             ready=np.array([NONE if t.ready is None else t.ready for t in found], np.int64),
             reduce=np.array([t.reduce for t in found], bool),
+            compute_ns=np.array([t.compute_ns for t in found], np.int64),
         )
 
     @classmethod
@@ -116,6 +127,7 @@ class Transfers(Sequence[Transfer]):
             after=Rows.joined([part.after for part in parts]),
             ready=np.concatenate([part.ready for part in parts]),
             reduce=np.concatenate([part.reduce for part in parts]),
+            compute_ns=np.concatenate([part.compute_ns for part in parts]),
         )
 
     def __len__(self) -> int:
@@ -142,15 +154,22 @@ class Transfers(Sequence[Transfer]):
             self.after.lists(),
             self.ready.tolist(),
             self.reduce.tolist(),
+            self.compute_ns.tolist(),
             strict=True,
         )
         return tuple(
-            Transfer(number, source, to, size, chunks, after, None if ready < 0 else ready, add)
-            for number, (source, to, size, chunks, after, ready, add) in enumerate(columns)
+            Transfer(number, source, to, size, chunks, after, None if ready < 0 else ready, *more)
+            for number, (source, to, size, chunks, after, ready, *more) in enumerate(columns)
         )
+
+    @property
+    def is_compute(self) -> Bools:
+        """Whether each is a step of compute."""
+        return np.equal(self.source, self.destination)
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers."""
         yield from (self.source, self.destination, self.size_bytes, self.ready, self.reduce)
+        yield self.compute_ns
         for rows in (self.chunks, self.after):
             yield from (rows.values, rows.starts)

@@ -58,7 +58,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
             "domain_size": fabric.domain_size,
             "platform": fabric.platform,
         },
-        "collective": work.collective.value,
+        "collective": "iteration" if work.collective is None else work.collective.value,
         "algorithm": work.algorithm,
         "gpus": work.gpus,
         "bytes": work.size_bytes,

@@ -61,8 +61,8 @@ def _cells(case: Case) -> Iterator[RenderableType]:
     yield f"{spread:.1%}" if several else "-"
     yield f"{case['modeled_s']:.3f} s"
     yield f"{case['ratio']:.4f}"
-    yield f"{case['algbw_gbyte_per_s']:.1f}"
-    yield f"{case['busbw_gbyte_per_s']:.1f}"
+    for key in ("algbw_gbyte_per_s", "busbw_gbyte_per_s"):
+        yield "-" if case[key] is None else f"{case[key]:.1f}"
     yield styled_verdict(case["verdict"])
 
 

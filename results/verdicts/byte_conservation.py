@@ -19,7 +19,7 @@ from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, TCP_IP_HEADER
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
@@ -62,7 +62,7 @@ class Carried:
         return self.seconds / probe_interval_s(topology) + MORE_ROUNDS
 
 
-def payload_reasons(schedule: Schedule, executions: Iterable[Repeat]) -> Iterator[Reason]:
+def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[Reason]:
     """Yield failures of ranks whose sent or received payload is not exactly the schedule's."""
     sent = Counter[int]()
     received = Counter[int]()
@@ -97,7 +97,7 @@ class Span:
 
 
 def spans(
-    schedule: Schedule, epoch: Epoch, gpus: RankGpus, executions: int, carried: Carried, again: int
+    schedule: Steps, epoch: Epoch, gpus: RankGpus, executions: int, carried: Carried, again: int
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
@@ -138,7 +138,7 @@ class _Pair:
     back_bytes: int = 0
 
 
-def _pairs(schedule: Schedule) -> dict[tuple[int, int], _Pair]:
+def _pairs(schedule: Steps) -> dict[tuple[int, int], _Pair]:
     found: dict[tuple[int, int], _Pair] = {}
     for transfer in schedule.transfers:
         pair = found.setdefault((transfer.source, transfer.destination), _Pair())
@@ -148,7 +148,7 @@ def _pairs(schedule: Schedule) -> dict[tuple[int, int], _Pair]:
 
 
 def link_reasons(
-    schedule: Schedule,
+    schedule: Steps,
     epoch: Epoch,
     gpus: RankGpus,
     executions: Iterable[Repeat],

@@ -9,7 +9,7 @@ from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.collective import Collective
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import Observation, summarized
@@ -37,7 +37,7 @@ class Measured:
     """
 
     topology: Topology
-    schedule: Schedule
+    schedule: Steps
     warmups: tuple[Repeat, ...]
     repeats: tuple[Repeat, ...]
     dropped_packets: int
@@ -69,10 +69,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Work:
-    """What a case executes: a collective of so many bytes, the real ones divided by a scale."""
+    """What a case executes: so many bytes, the real ones divided by a scale.
+
+    A training iteration has no collective.
+    """
 
     fabric: FabricSpec
-    collective: Collective
+    collective: Collective | None
     algorithm: str
     gpus: int
     size_bytes: int
@@ -126,15 +129,23 @@ class CaseResult:
         return self.measured.median / self.time_dilation
 
     @property
-    def algbw_gbyte_per_s(self) -> float:
-        """Algorithm bandwidth: size over time on the real platform (nccl-tests, PERFORMANCE.md)."""
+    def algbw_gbyte_per_s(self) -> float | None:
+        """Algorithm bandwidth: size over time on the real platform (nccl-tests, PERFORMANCE.md).
+
+        `None` without a collective.
+        """
+        if self.work.collective is None:
+            return None
         bytes_per_s = self.work.size_bytes / self.measured.median
         return bytes_per_s * self.work.fabric.bandwidth_scale / 1e9
 
     @property
-    def busbw_gbyte_per_s(self) -> float:
-        """Bus bandwidth: the load of the busiest link in an ideal ring (nccl-tests)."""
-        return self.algbw_gbyte_per_s * busbw_factor(self.work.collective, self.work.gpus)
+    def busbw_gbyte_per_s(self) -> float | None:
+        """Bus bandwidth: the load of the busiest link in an ideal ring; `None` as for algbw."""
+        algbw, work = self.algbw_gbyte_per_s, self.work
+        if algbw is None or work.collective is None:
+            return None
+        return algbw * busbw_factor(work.collective, work.gpus)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -273,7 +284,7 @@ def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> It
 class Slowdown:
     """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
 
-    collective: Collective
+    collective: Collective | None
     case: str
     baseline: str
     measured: float

@@ -9,7 +9,7 @@ from typing import Any
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from results.store.runs import RunFolder
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Reason
@@ -36,7 +36,7 @@ class Measuring:
     known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
 
     def measure(
-        self, name: str, size_scale: float, schedule: Schedule, fabric: Experiment, warmup: int
+        self, name: str, size_scale: float, schedule: Steps, fabric: Experiment, warmup: int
     ) -> CaseResult:
         """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
         self.listener.step(name)
@@ -77,7 +77,7 @@ class Measuring:
     def _execute(
         self,
         name: str,
-        schedule: Schedule,
+        schedule: Steps,
         prediction: Prediction,
         fabric: Experiment,
         done: Executions,

@@ -18,7 +18,7 @@ from model.job.placement import Pair, Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.prediction.network import PathClass
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from scenarios.execution.chance import BeforeExecution, no_chance
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, deaths_told, testbed
@@ -53,13 +53,13 @@ class PlacedJob:
         self.placement = placement
         self.agents.place(placement.gpu_numbers())
 
-    def path_latencies_s(self, schedule: Schedule) -> dict[PathClass, float]:
+    def path_latencies_s(self, schedule: Steps) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
         transfers, placement = schedule.transfers, self.placement
         paths = transfer_paths(transfers, placement.epoch, placement.gpus)
         for transfer, hops in zip(transfers, paths, strict=True):
-            if hops is not None:
+            if hops:
                 pair = transfer.source, transfer.destination
                 representative.setdefault(path_class(hops), pair)
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
@@ -69,14 +69,14 @@ class PlacedJob:
         done = self.agents.execute(exchange, self.placement.addresses(), LATENCY_AT_MOST_S)
         return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
 
-    def predict(self, schedule: Schedule) -> Prediction:
+    def predict(self, schedule: Steps) -> Prediction:
         """Predict the schedule with the present placement, with latencies measured now."""
         placement, latency_s = self.placement, self.path_latencies_s(schedule)
         return predict(schedule, placement.topology, latency_s, placement.health, placement.gpus)
 
     def repeats(
         self,
-        schedule: Schedule,
+        schedule: Steps,
         prediction: Prediction,
         count: int,
         *,

@@ -10,7 +10,7 @@ from model.fabric.topology import Topology
 from model.faults import Component, Fault, FaultMode, nodes
 from model.measurement.records import FaultRecord
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector, Undo
 from traffic_gen.agents.client import Aborted
@@ -141,7 +141,7 @@ def _all(undos: Iterator[Undo]) -> Undo:
     return undo
 
 
-def moment_s(fault: Fault, schedule: Schedule, prediction: Prediction) -> float:
+def moment_s(fault: Fault, schedule: Steps, prediction: Prediction) -> float:
     """Return a fault's begin in seconds from the start; for `at_step`, the step's modeled begin."""
     if fault.at_step is None:
         return fault.at_s

@@ -19,16 +19,17 @@ with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrentl
 import array
 import collections
 import errno
+import functools
+import heapq
 import json
 import operator
 import os
-import resource
+import select
 import selectors
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 PORT = 5100
@@ -51,13 +52,14 @@ TOTAL_RETRANSMITS = struct.Struct("=100xI")
 
 
 class Send:
-    """A transfer that this rank sends; times are nanoseconds of CLOCK_MONOTONIC, 0 if not yet."""
+    """A transfer, or a step of compute: to itself; times in ns of CLOCK_MONOTONIC, 0 if not yet."""
 
     def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.after, needs_ready, self.chunks = entry
+        self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
+        self.chunks, self.compute_ns = more
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
-        self.offset = 0
+        self.offset = self.released_ns = 0
         self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
@@ -184,22 +186,17 @@ class Agent:
 
     def serve(self) -> None:
         """Answer requests until the client closes the control socket."""
-        while True:
-            request = self.next_request()
-            if request["do"] == "load":
-                self.answer(self.load(request))
-            elif request["do"] == "run":
-                self.answer(self.run(request))
-            elif request["do"] == "reset":
-                self.answer(self.reset())
+        answers = {"load": self.load, "run": self.run, "reset": self.reset}
+        while request := self.next_request():
+            if request["do"] in answers:
+                self.answer(answers[request["do"]](request))
 
     def next_request(self) -> Message:
         """Return the next request; serve the sockets until it arrives."""
         while b"\n" not in self.unread:
             self.poll(None)
         line, self.unread = self.unread.split(b"\n", 1)
-        request: Message = json.loads(line)
-        return request
+        return dict(json.loads(line))
 
     def on_control(self, _events: int) -> None:
         """Collect requests; an abort takes effect at once, a closed socket ends the agent."""
@@ -211,7 +208,6 @@ class Agent:
 
     def answer(self, answer: Message) -> None:
         """Send an answer as one line."""
-        self.control.setblocking(True)
         self.control.sendall(json.dumps(answer).encode() + b"\n")
 
     # Connections
@@ -236,7 +232,8 @@ class Agent:
         sock.setblocking(False)
         connection = Outgoing(sock)
         self.outgoing[peer] = connection
-        self.selector.register(sock, selectors.EVENT_READ, self.writer(connection))
+        on_ready = functools.partial(self.on_ready, connection)
+        self.selector.register(sock, selectors.EVENT_READ, on_ready)
 
     def on_connection(self, _events: int) -> None:
         """Accept a connection from a peer, which sends its rank first."""
@@ -249,11 +246,10 @@ class Agent:
         self.incoming[rank] = connection
         self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
 
-    def reset(self) -> Message:
+    def reset(self, _request: Message) -> Message:
         """Close all connections: ranks move to other GPUs, or a transfer was left unfinished."""
         sockets = [connection.sock for connection in self.outgoing.values()]
-        sockets += [connection.sock for connection in self.incoming.values()]
-        for sock in sockets:
+        for sock in sockets + [connection.sock for connection in self.incoming.values()]:
             if sock.fileno() in self.selector.get_map():
                 self.selector.unregister(sock)
             sock.close()
@@ -264,17 +260,20 @@ class Agent:
 
     def run(self, request: Message) -> Message:
         """Execute the program from `start_ns` on, at most until `end_ns`."""
-        cpu_before, retransmits_before = cpu_s(), self.retransmits()
-        wait_until(request["start_ns"])
+        cpu_before_s, retransmits_before = time.process_time(), self.retransmits()
+        # All proxies of a machine share CLOCK_MONOTONIC.
+        while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
         for send in [send for send in self.sends.values() if not send.missing]:
+            send.released_ns = request["start_ns"]
             self.start(send)
         while self.open and not self.aborted and time.monotonic_ns() < request["end_ns"]:
-            self.poll(0.2)
+            self.poll(self.compute(0.2))
         answer = {
             "complete": not self.open,
             "begun_ns": self.begun_ns,
-            "cpu_s": cpu_s() - cpu_before,
+            "cpu_s": time.process_time() - cpu_before_s,
             "retransmits": self.retransmits() - retransmits_before,
             "sent_bytes": sum(send.offset for send in self.sends.values()),
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
@@ -298,38 +297,55 @@ class Agent:
         for receive in self.receives.values():
             self.unready[receive.ready].append(receive)
         self.open = len(self.sends) + len(self.receives)
+        self.computing: list[tuple[int, int]] = []  # when a step ends, its number
         check = program.get("check")
         self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
 
     def start(self, send: Send) -> None:
-        """Queue a transfer on its connection, as everything that it waited for is done."""
+        """Queue a transfer on its connection, or begin a step of compute: all before it is done."""
+        if send.compute_ns:
+            send.started_ns = send.released_ns
+            heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))
+            return
         connection = self.outgoing[send.peer]
         connection.queue.append(send)
         if len(connection.queue) == 1:
             self.write(connection)
 
-    def done(self, transfer_id: int) -> None:
+    def compute(self, most_s: float) -> float:
+        """End steps of compute at their times, even if now is later; return how long to poll.
+
+        `epoll_wait` rounds to milliseconds, `select` does not.
+        """
+        while self.computing and self.computing[0][0] <= time.monotonic_ns():
+            end_ns, number = heapq.heappop(self.computing)
+            self.sends[number].sent_ns = self.sends[number].confirmed_ns = end_ns
+            self.done(number, end_ns)
+        if not self.computing:
+            return most_s
+        left_s = max(0, self.computing[0][0] - time.monotonic_ns()) / 1e9
+        select.select([self.selector], [], [], min(most_s, left_s))
+        return 0
+
+    def done(self, transfer_id: int, moment_ns: int) -> None:
         """Note that a transfer was confirmed or has arrived; release the sends that wait for it."""
         self.open -= 1
         for send in self.waiting.pop(transfer_id, ()):
-            self.release(send)
+            self.release(send, moment_ns)
 
-    def release(self, send: Send) -> None:
+    def release(self, send: Send, moment_ns: int) -> None:
         """Note that one condition of a transfer is met; start the transfer if it was the last."""
         send.missing -= 1
+        send.released_ns = max(send.released_ns, moment_ns)
         if not send.missing:
             self.start(send)
 
-    def writer(self, connection: Outgoing) -> Callable[[int], None]:
-        """Return the event handler of the connection to a peer."""
-
-        def on_ready(events: int) -> None:
-            if events & selectors.EVENT_READ:
-                self.on_reply(connection)
-            if events & selectors.EVENT_WRITE:
-                self.write(connection)
-
-        return on_ready
+    def on_ready(self, connection: Outgoing, events: int) -> None:
+        """Handle events of the connection to a peer."""
+        if events & selectors.EVENT_READ:
+            self.on_reply(connection)
+        if events & selectors.EVENT_WRITE:
+            self.write(connection)
 
     def write(self, connection: Outgoing) -> None:
         """Write as much as the socket takes; poll it for writing while transfers are queued."""
@@ -359,13 +375,13 @@ class Agent:
         """Handle replies of a peer: a transfer is confirmed, or the peer is ready to receive it."""
         connection.unread += received(connection.sock.recv(4096))
         while len(connection.unread) >= REPLY.size:
-            (reply,) = REPLY.unpack_from(connection.unread)
+            (reply,), now_ns = REPLY.unpack_from(connection.unread), time.monotonic_ns()
             connection.unread = connection.unread[REPLY.size :]
             if reply & READY_TO_RECEIVE:
-                self.release(self.sends[reply ^ READY_TO_RECEIVE])
+                self.release(self.sends[reply ^ READY_TO_RECEIVE], now_ns)
             else:
-                self.sends[reply].confirmed_ns = time.monotonic_ns()
-                self.done(reply)
+                self.sends[reply].confirmed_ns = now_ns
+                self.done(reply, now_ns)
 
     def on_data(self, connection: Incoming) -> None:
         """Read from a peer: a header, or payload of the transfer that the last header announced."""
@@ -403,7 +419,7 @@ class Agent:
         for ready in self.unready.pop(receive.id, ()):
             self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
         self.payloads.arrived(receive, connection.payload)
-        self.done(receive.id)
+        self.done(receive.id, receive.arrived_ns)
 
     def poll(self, timeout_s: float | None) -> None:
         """Serve the sockets that are ready. A lost peer ends the execution, not the agent.
@@ -421,7 +437,9 @@ class Agent:
 
     def retransmits(self) -> int:
         """Return the segments that this rank has retransmitted on its open connections."""
-        return sum(total_retransmits(connection.sock) for connection in self.outgoing.values())
+        option = socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size
+        infos = (connection.sock.getsockopt(*option) for connection in self.outgoing.values())
+        return sum(TOTAL_RETRANSMITS.unpack(info)[0] for info in infos)
 
 
 def tune(sock: socket.socket) -> None:
@@ -441,24 +459,6 @@ def received(data: bytes) -> bytes:
     if not data:
         raise ConnectionError("a peer closed its connection")
     return data
-
-
-def total_retransmits(sock: socket.socket) -> int:
-    """Return the number of segments that a connection has retransmitted."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size)
-    return int(TOTAL_RETRANSMITS.unpack(info)[0])
-
-
-def wait_until(moment_ns: int) -> None:
-    """Sleep until a moment of CLOCK_MONOTONIC, which all proxies of a machine share."""
-    while (left_ns := moment_ns - time.monotonic_ns()) > 0:
-        time.sleep(left_ns / 1e9)
-
-
-def cpu_s() -> float:
-    """Return the seconds of processor time that this process has used."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def serve(path: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.measurement.records import Repeat, TransferRecord
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from model.workload.transfers import Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
@@ -78,7 +78,7 @@ class AgentClient:
         self._dead.add(gpu)
 
     def load(
-        self, schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, check_data: bool
+        self, schedule: Steps, addresses: Mapping[tuple[int, int], str], *, check_data: bool
     ) -> None:
         """Send every agent its program, and wait until all connections are open."""
         self._load(programs(schedule, addresses, check_data=check_data))
@@ -90,7 +90,7 @@ class AgentClient:
 
     def run(
         self,
-        schedule: Schedule,
+        schedule: Steps,
         number: int,
         at_most_s: float,
         on_tick: OnTick = no_ticks,
@@ -282,7 +282,9 @@ def _records(
     sends = {s[0]: s[1:] for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
     for transfer in transfers:
-        times = (*sends.get(transfer.id, (0, 0, 0)), arrivals.get(transfer.id, 0))
+        started_ns, sent_ns, confirmed_ns = sends.get(transfer.id, (0, 0, 0))
+        arrived_ns = sent_ns if transfer.is_compute else arrivals.get(transfer.id, 0)
+        times = started_ns, sent_ns, confirmed_ns, arrived_ns
         started, sent, confirmed, arrived = (max(0, t - start_ns) if t else 0 for t in times)
         yield TransferRecord(
             repeat=number,

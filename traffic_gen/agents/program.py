@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from model.workload.collective import EVERYONE, contributor, initial_chunks, sliced, wanted_chunks
-from model.workload.schedule import Schedule
+from model.workload.schedule import Schedule, Steps
 from model.workload.transfers import Transfer
 from traffic_gen.workloads.collectives import ELEMENT_BYTES
 
@@ -12,12 +12,15 @@ Program = dict[str, Any]
 
 
 def programs(
-    schedule: Schedule, addresses: Mapping[tuple[int, int], str], *, check_data: bool
+    schedule: Steps, addresses: Mapping[tuple[int, int], str], *, check_data: bool
 ) -> dict[int, Program]:
     """Return the program of each rank for a schedule (see `programs_of`).
 
-    With `check_data`, ranks send real numbers and check the collective's result.
+    With `check_data`, ranks send real numbers and check the collective's result; other steps have
+    none.
     """
+    if not isinstance(schedule, Schedule):
+        return programs_of(range(schedule.gpus), schedule.transfers, addresses)
     built = programs_of(range(schedule.gpus), schedule.transfers, addresses, real=check_data)
     for rank, program in built.items() if check_data else ():
         program["check"] = _data_check(schedule, rank)
@@ -33,7 +36,8 @@ def programs_of(
 ) -> dict[int, Program]:
     """Return a program per rank; `addresses` maps (source, destination) to the address to use.
 
-    With `real` data, programs also list the chunks that each transfer carries.
+    A step of compute is a send of a rank to itself. With `real` data, programs also list the
+    chunks that each transfer carries.
     """
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
@@ -42,7 +46,6 @@ def programs_of(
     for transfer in transfers:
         source, destination = transfer.source, transfer.destination
         chunks = transfer.chunks if real else ()
-        built[source]["peers"][destination] = addresses[source, destination]
         built[source]["sends"].append(
             (
                 transfer.id,
@@ -51,8 +54,12 @@ def programs_of(
                 transfer.after,
                 transfer.ready is not None,
                 chunks,
+                transfer.compute_ns,
             )
         )
+        if transfer.is_compute:
+            continue
+        built[source]["peers"][destination] = addresses[source, destination]
         built[destination]["receives"].append(
             (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )

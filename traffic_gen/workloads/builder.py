@@ -91,6 +91,7 @@ class Builder:
                 after=_distinct(np.hstack(waits)),
                 ready=np.full(count, NONE) if ready is None else ready,
                 reduce=np.full(count, reduce),
+                compute_ns=np.zeros(count, np.int64),
             )
         )
         self._count += count
