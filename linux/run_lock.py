@@ -44,14 +44,14 @@ class RunLock:
 def run_lock(run_id: str) -> Iterator[RunLock]:
     """Hold a run lock for as long as the context lasts."""
     lock = RunLock(run_id)
-    try:
-        with _guarded():
-            lock.folder.mkdir()
+    with _guarded():
+        lock.folder.mkdir()
+        try:
             descriptor = os.open(lock.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        shutil.rmtree(lock.folder, ignore_errors=True)
-        raise
+        except BaseException:
+            shutil.rmtree(lock.folder, ignore_errors=True)
+            raise
     try:
         yield lock
     finally:

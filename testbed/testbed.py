@@ -13,6 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.namespaces import namespace_of, private_namespace
 from linux.processes import Watch, wait_for
+from linux.program_files import ROOT
 from linux.reaper import reaper
 from linux.run_lock import RunLock
 from model.errors import EmulationError
@@ -30,7 +31,6 @@ from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch
 DISCARD_PORT = 9  # RFC 863
 # A part's socket may break a moment before the part has ended.
 DEATH_TOLD_S = 0.3
-ROOT = Path(__file__).resolve().parents[1]
 CLEANUP = (sys.executable, "-P", "-m", "testbed.host.cleanup")
 
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from scenarios.sweep.ray_executor import RAY
-from scenarios.sweep.ray_worker import UNFINISHED
+from testbed.virtual_machine.work_folder import PREFIX
 from tests.machine import wait_until
 from tests.system.test_sweeps import ENVIRONMENT, SCENARIO
 
@@ -45,7 +45,7 @@ def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
 
 def runs_under_way() -> int:
     """How many runs the cluster's nodes execute now."""
-    return sum(b"\0run\0" in line and UNFINISHED.encode() in line for line in _command_lines())
+    return sum(b"\0run\0" in line and PREFIX.encode() in line for line in _command_lines())
 
 
 def _command_lines() -> Iterator[bytes]:

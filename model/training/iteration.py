@@ -118,8 +118,13 @@ def _tensor_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of a layer's tensor-parallel collectives, forward and backward, of a microbatch."""
     size = activation_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, size, strategy.tensor, strategy.tensor_inside)
+    return tensor_collectives(job) * once
+
+
+def tensor_collectives(job: Job) -> float:
+    """The number of a layer's tensor-parallel collectives of a microbatch, those again counted."""
     again = TENSOR_COLLECTIVES / 2 if job.recomputation is Recomputation.FULL else 0
-    return (TENSOR_COLLECTIVES + again) * once
+    return TENSOR_COLLECTIVES + again
 
 
 def _expert_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:

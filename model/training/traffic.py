@@ -9,19 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from model.arrays import Bools, Floats, Ints
 from model.training.iteration import (
     GRADIENT_BYTES,
-    TENSOR_COLLECTIVES,
     activation_bytes,
     expert_bytes,
+    tensor_collectives,
 )
 from model.training.job import Job
 from model.training.strategy import Strategy
-from model.training.transformer import Recomputation
-
-Ranks = npt.NDArray[np.int64]
 
 
 class Dimension(StrEnum):
@@ -37,9 +34,9 @@ class Dimension(StrEnum):
 class Flows:
     """Ordered pairs of GPUs, and the bytes that each pair's first GPU sends to its second."""
 
-    source: Ranks
-    destination: Ranks
-    bytes: npt.NDArray[np.float64]
+    source: Ints
+    destination: Ints
+    bytes: Floats
 
     @property
     def total(self) -> float:
@@ -87,11 +84,11 @@ class Traffic:
         ends = (flows.source % self.domain_size, flows.destination % self.domain_size)
         return float(flows.bytes[~self._same_domain(flows) & (ends[0] != ends[1])].sum())
 
-    def _same_domain(self, flows: Flows) -> npt.NDArray[np.bool_]:
+    def _same_domain(self, flows: Flows) -> Bools:
         size = self.domain_size
         return np.asarray(flows.source // size == flows.destination // size)
 
-    def matrix(self, block: int = 1) -> npt.NDArray[np.float64]:
+    def matrix(self, block: int = 1) -> Floats:
         """Bytes from row to column; `block` GPUs that follow one another share a row."""
         size = -(-self.gpus // block)
         flows, matrix = self.every, np.zeros((size, size))
@@ -133,13 +130,13 @@ class _Grid:
         # Axes: pipeline, data, tensor across domains; pipeline, data, tensor inside.
         self._shape = (*self.across[::-1], *inside[::-1])
 
-    def ring(self, dimension: int, *, across: bool) -> tuple[Ranks, Ranks]:
+    def ring(self, dimension: int, *, across: bool) -> tuple[Ints, Ints]:
         """Every GPU, and the next one of a dimension's ring inside or across domains."""
         gpus = np.arange(self.gpus).reshape(self._shape)
         axis = 2 - dimension if across else 5 - dimension
         return gpus.ravel(), np.roll(gpus, -1, axis).ravel()
 
-    def stages(self) -> Ranks:
+    def stages(self) -> Ints:
         """GPUs by stage, data and tensor rank.
 
         The order of stages turns at each domain, so that a domain's last stage and the next one's
@@ -170,9 +167,8 @@ _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def _tensor(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
-    again = TENSOR_COLLECTIVES / 2 if job.recomputation is Recomputation.FULL else 0
     layers = job.transformer.layers / strategy.pipeline
-    count = (TENSOR_COLLECTIVES + again) * layers * microbatches
+    count = tensor_collectives(job) * layers * microbatches
     return _collective(grid, 0, count * float(activation_bytes(job.transformer, strategy)))
 
 

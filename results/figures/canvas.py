@@ -13,6 +13,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from linux.files import give, make_folder
+
 # A column of a two-column paper, in inches.
 COLUMN, HEIGHT = 3.5, 2.7
 FORMATS = ("svg", "png")
@@ -56,11 +58,13 @@ def drawing(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[lis
 
 
 def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     for kind in FORMATS:
         # Without a date, the same figure is the same file.
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(f"{path}.{kind}", metadata=metadata)
+    for file in files(path):
+        give(file)
 
 
 def files(path: Path) -> list[Path]:

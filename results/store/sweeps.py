@@ -20,11 +20,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from linux.files import give, make_folder, sync
+from linux.program_files import program_version
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
 from results.store.runs import SWEEPS, read_result
-from results.store.version import program_version
 
 PLAN_FILE, SCENARIO = "sweep.json", "scenario.yaml"
 # The exit codes of a run that was measured completely: all as expected, or not.

@@ -17,12 +17,12 @@ def print_decision(result: dict[str, Any], out: Console) -> None:
         table.add_row(design["design"], *counts, usd, megawatts, mark)
     out.print(table)
     for index, model in enumerate(result["designs"][0]["models"]):
-        out.print(f"\n{model['configuration']}", highlight=False)
+        out.print(f"\n{model['configuration']}")
         _print_model(result["designs"], index, out)
-    out.print(f"\n{result['sentence']}", highlight=False, soft_wrap=True)
+    out.print(f"\n{result['sentence']}", soft_wrap=True)
     changes = [row for row in result["sensitivities"] if row["changes"]]
     for row in changes:
-        out.print(f"With {row['input']}: {row['answer']}.", highlight=False, soft_wrap=True)
+        out.print(f"With {row['input']}: {row['answer']}.", soft_wrap=True)
     if not changes:
         out.print(
             "No price, power, lifetime or tariff a quarter or four times as large changes it."
@@ -30,7 +30,7 @@ def print_decision(result: dict[str, Any], out: Console) -> None:
     commands = (f"{what}: {command}" for what, command in result["measured_by"].items())
     out.print("All figures are modeled. On an emulated twin, these commands measure:")
     for line in commands:
-        out.print(f"  {line}", highlight=False)
+        out.print(f"  {line}")
 
 
 def _print_model(designs: list[dict[str, Any]], index: int, out: Console) -> None:

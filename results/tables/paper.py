@@ -21,13 +21,13 @@ def print_paper(result: dict[str, Any], out: Console) -> None:
     out.print(table)
     differing = [claim for claim in result["claims"] if claim["verdict"] == "differs"]
     met = len(result["claims"]) - len(differing)
-    out.print(f"\n{met} of {len(result['claims'])} claims are met. What differs:", highlight=False)
+    out.print(f"\n{met} of {len(result['claims'])} claims are met. What differs:")
     for claim in differing:
         text = f"  {claim['id']}: {claim['claim']}: {claim['why']}"
-        out.print(text, highlight=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     out.print("\nFigures 8 to 10 with other assumptions, one changed at a time:")
     _print_sensitivities(result["sensitivities"], out)
-    out.print(result["assumptions"], highlight=False, soft_wrap=True)
+    out.print(result["assumptions"], soft_wrap=True)
 
 
 def _print_sensitivities(rows: list[dict[str, Any]], out: Console) -> None:

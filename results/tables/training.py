@@ -18,7 +18,7 @@ def print_train(result: dict[str, Any], out: Console) -> None:
     )
     inside = result["in_domain"]
     degrees = (f"{k} {v}{_inside(inside, k)}" for k, v in result["strategy"].items())
-    out.print(f"strategy: {', '.join(degrees)}", highlight=False, soft_wrap=True)
+    out.print(f"strategy: {', '.join(degrees)}", soft_wrap=True)
     table = figures_table("term", "seconds", "share")
     for term, seconds in result["terms_s"].items():
         table.add_row(term, f"{seconds:.4f}", f"{100 * seconds / result['iteration_s']:.1f} %")
@@ -26,7 +26,7 @@ def print_train(result: dict[str, Any], out: Console) -> None:
     out.print(table)
     memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{'' if result['fits'] else ': too much'}"
     used = f"MFU {result['mfu']:.1f} %, HFU {result['hfu']:.1f} %"
-    out.print(f"{used}, memory {memory}", highlight=False)
+    out.print(f"{used}, memory {memory}")
 
 
 def _inside(inside: dict[str, int], degree: str) -> str:
@@ -50,7 +50,7 @@ def print_traffic(result: dict[str, Any], out: Console) -> None:
         f"{100 * result['idle_pairs']:.2f} % idle",
         f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic",
     )
-    out.print(f"{result['pairs']} ordered pairs: {', '.join(shares)}", highlight=False)
+    out.print(f"{result['pairs']} ordered pairs: {', '.join(shares)}")
 
 
 def _sizes(size: float, gpus: int) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
+from linux.program_files import ROOT
 from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
@@ -62,7 +63,6 @@ from scenarios.spec.scenario import Scenario
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
 
-ROOT = Path(__file__).resolve().parents[2]
 
 app = typer.Typer(
     add_completion=False,

@@ -28,4 +28,4 @@ def decide(
         from results.figures.decision import draw_decision
 
         draw_decision(result, figure)
-        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", highlight=False, soft_wrap=True)
+        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", soft_wrap=True)

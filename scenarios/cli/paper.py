@@ -65,4 +65,4 @@ def _draw_part(part: str, to: Path, as_json: bool) -> None:
 
 def _print_files(result: dict[str, Any], out: Console) -> None:
     for file in result["files"]:
-        out.print(file, highlight=False, soft_wrap=True)
+        out.print(file, soft_wrap=True)

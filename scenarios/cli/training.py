@@ -111,7 +111,7 @@ def traffic(
         from results.figures.heat_map import draw_heat_map
 
         draw_heat_map(flows, name, figure)
-        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", highlight=False, soft_wrap=True)
+        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", soft_wrap=True)
 
 
 def _require_few_pairs(name: str, configuration: "Configuration") -> None:

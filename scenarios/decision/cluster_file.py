@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from scenarios.prices import DEFAULT
+from scenarios.spec.strict import Strict
 from scenarios.spec.yaml_files import FileKind, load_as
 from scenarios.training.configuration import known_platform
 
@@ -20,18 +21,14 @@ def _even(radix: int) -> int:
     return radix
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class TrainedModel(_Strict):
+class TrainedModel(Strict):
     """A model that will be trained: a training configuration, and its batch on this cluster."""
 
     configuration: str
     batch: Size | None = None
 
 
-class ClusterFile(_Strict):
+class ClusterFile(Strict):
     """A cluster to decide about."""
 
     gpus: Size

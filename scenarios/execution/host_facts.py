@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.processes import first_line
-from results.store.version import program_version
+from linux.program_files import program_version
 
 LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
 SETTINGS = (

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from linux.files import write_text
 from linux.processes import first_line
 from model.prediction.machine import Machine, MachineKey
+from model.sweep import VIRTUAL
 from testbed.nodes.openvswitch import default_datapath
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 
@@ -19,7 +20,7 @@ PLACE = Path("/var/lib/railbed/machine.json")
 # Environment variable with another path, for tests.
 VARIABLE = "RAILBED_MACHINE"
 # What `railbed doctor --measure` found in the virtual machine; the guide of it says how.
-VIRTUAL = Path(__file__).parents[2] / "testbed" / "virtual_machine" / "machine.json"
+VIRTUAL_PLACE = Path(__file__).parents[2] / "testbed" / "virtual_machine" / "machine.json"
 SCHEMA = "railbed.machine/2"
 
 
@@ -53,12 +54,12 @@ def _cpu_model() -> str:
 
 def virtual_machine() -> Machine:
     """The costs of the virtual clock's machine: the same everywhere, measured once."""
-    return TypeAdapter(Machine).validate_json(VIRTUAL.read_text())
+    return TypeAdapter(Machine).validate_json(VIRTUAL_PLACE.read_text())
 
 
 def is_virtual_machine() -> bool:
     """Whether this program runs inside of the virtual clock's machine."""
-    return os.environ.get(CLOCK_VARIABLE) == "virtual"
+    return os.environ.get(CLOCK_VARIABLE) == VIRTUAL
 
 
 def known_machine() -> Machine | None:

@@ -8,9 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     model_validator,
 )
@@ -23,6 +21,7 @@ from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.issues import nearest
+from scenarios.spec.strict import Strict
 from scenarios.spec.units import RATES, SIZES, parse
 from traffic_gen.workloads.collectives import ALGORITHMS, DEFAULT_SLICES, algorithms_of
 
@@ -118,12 +117,6 @@ class DatapathChoice(StrEnum):
     AUTO = "auto"
     KERNEL = Datapath.KERNEL
     USER_SPACE = Datapath.USER_SPACE
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors; values are not changed after they are read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Fabric(Strict):

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Protocol
 
 from linux.processes import end, last_words, start
+from linux.program_files import ROOT
+from model.sweep import VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate_of
 
-PROGRAM = Path(__file__).parents[2]
 INTERRUPTED = 130
 # The exit code of a point that was ended as it took too long: as timeout(1) has it.
 HANGING = 124
@@ -27,7 +28,7 @@ END_DEADLINE_S = 60
 # Of a point, beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800
 # Of a point under the virtual clock, whose seconds are many of ours.
-VIRTUAL, VIRTUAL_S = "virtual", 8 * 3600.0
+VIRTUAL_S = 8 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Started:
         self._begun_s = time.monotonic()
         self._hangs_s = self._begun_s + at_most_s(order)
         self._hung = False
-        self.process = start(_command(order), self.log, {"PYTHONPATH": str(PROGRAM)})
+        self.process = start(_command(order), self.log, {"PYTHONPATH": str(ROOT)})
 
     @property
     def left_s(self) -> float:

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from linux import program_files
 from model.errors import EmulationError, NotReady
 from model.sweep import REAL
 from results.store.runs import stored_runs
 from results.store.sweeps import Outcome
 from scenarios.sweep import ray_worker
-from scenarios.sweep.executor import PROGRAM, Ended, Order, cause
+from scenarios.sweep.executor import Ended, Order, cause
 from scenarios.virtual_clock.machines import MACHINE_MIB, fitting
 
 # Where `testbed/install_ray.sh` installs Ray: outside of what the virtual machine gets.
-RAY = PROGRAM / ".venv" / "ray"
+RAY = program_files.ROOT / ".venv" / "ray"
 MIB = 2**20
 # How often a run is begun, if each time its machine is lost.
 ATTEMPTS = 3
@@ -33,7 +34,7 @@ def connected(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        install = f"{PROGRAM}/testbed/install_ray.sh"
+        install = f"{program_files.ROOT}/testbed/install_ray.sh"
         raise NotReady(f"Ray: not installed; install it with `{install}`") from None
     try:
         ray.init(address, log_to_driver=False, logging_level="error")
@@ -41,7 +42,8 @@ def connected(address: str) -> Any:
         what = str(error).partition("\n")[0]
         raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
     # Workers get the functions themselves: Railbed is not in their path.
-    ray.cloudpickle.register_pickle_by_value(ray_worker)
+    for module in (ray_worker, program_files):
+        ray.cloudpickle.register_pickle_by_value(module)
     return ray
 
 
@@ -82,7 +84,7 @@ class RayExecutor:
     ) -> None:
         self._ray = connected(address)
         self._clock, self._most, self._say = clock, most, say
-        self._program = str(PROGRAM), ray_worker.program_digest(PROGRAM)
+        self._program = str(program_files.ROOT), program_files.program_version()
         self._gone: set[str] = set()
 
     @property

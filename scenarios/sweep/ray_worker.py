@@ -3,7 +3,6 @@
 Ray's worker processes get these functions with each task; they need the standard library alone.
 """
 
-import hashlib
 import os
 import subprocess
 import tempfile
@@ -11,19 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+from linux.program_files import program_version
+from testbed.virtual_machine.work_folder import PREFIX
+
 POLL_S = 0.2
-# A folder of a killed process, which the next virtual machine on this host removes.
-UNFINISHED = "railbed-unfinished-"
-
-
-def program_digest(program: Path) -> str:
-    """A digest of a program's files; machines with the same one have the same version."""
-    whole = hashlib.sha256()
-    found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
-    for file in sorted(file for file in found if "__pycache__" not in file.parts):
-        whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes())
-    return whole.hexdigest()[:12]
 
 
 def execute(
@@ -34,10 +24,10 @@ def execute(
     The output is that of standard error, the run folders are a tar archive. On an interruption,
     the run is taken down first.
     """
-    if (found := program_digest(Path(program))) != digest:
+    if (found := program_version(Path(program))) != digest:
         what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
-    with tempfile.TemporaryDirectory(prefix=f"{UNFINISHED}{os.getpid()}-") as place:
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as place:
         file = Path(place, f"{name}.yaml")
         file.write_text(scenario, encoding="utf-8")
         store, log = Path(place, "runs"), Path(place, "log.txt")

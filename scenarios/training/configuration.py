@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
@@ -12,6 +12,7 @@ from model.training.job import Cluster, Job, cluster_of
 from model.training.strategy import Wish
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.spec.issues import nearest
+from scenarios.spec.strict import Strict
 from scenarios.spec.yaml_files import FileKind, load_as
 
 SHIPPED = Path(__file__).parent / "configurations"
@@ -29,11 +30,7 @@ def known_platform(name: str) -> str:
     return name
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class GivenStrategy(_Strict):
+class GivenStrategy(Strict):
     """Degrees that are given; those that are missing are searched."""
 
     tensor: Count | None = None
@@ -42,7 +39,7 @@ class GivenStrategy(_Strict):
     microbatch: Count | None = None
 
 
-class GivenExperts(_Strict):
+class GivenExperts(Strict):
     """Experts in every `every`-th layer, spread over `expert_parallel` GPUs."""
 
     every: Count
@@ -58,7 +55,7 @@ class GivenExperts(_Strict):
         return Experts(*sizes, self.capacity, self.expert_parallel)
 
 
-class Configuration(_Strict):
+class Configuration(Strict):
     """A model, the machine that trains it, and how."""
 
     layers: Count

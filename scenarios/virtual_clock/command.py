@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import RailbedError
+from model.sweep import VIRTUAL
+from results.store.sweeps import WITH_RESULT
 from scenarios.virtual_clock import known_results
 from scenarios.virtual_clock.known_results import KnownResult
 from scenarios.virtual_clock.stored_runs import copied
@@ -21,8 +23,6 @@ from testbed.virtual_machine.program import INSIDE, Program, program
 from testbed.virtual_machine.work_folder import work_folder
 
 INSTRUCTION_NS = 1
-# Exit codes of a command that was executed to its end: all as expected, or not.
-WITH_RESULT = (0, 1)
 
 
 class EndedInside(RailbedError):
@@ -60,7 +60,7 @@ class VirtualCommand:
     def clock(self) -> dict[str, Any]:
         """The clock, as in the result's JSON object."""
         return {
-            "kind": "virtual",
+            "kind": VIRTUAL,
             "instruction_ns": INSTRUCTION_NS,
             "image": self.machine.digest,
             "qemu": version(),

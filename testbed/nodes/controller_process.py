@@ -10,13 +10,13 @@ from pathlib import Path
 
 from linux.borrowed_sockets import closing_together
 from linux.processes import BEFORE_PROXIES, Watch, start, wait_for
+from linux.program_files import ROOT
 from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.topology import Topology
 
 NAME = "the controller"
 READY_DEADLINE_S = 60
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ControllerProcess:

@@ -11,14 +11,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.program_files import ROOMS, ROOT, program_files
 from testbed.virtual_machine.cache import kept
 from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append
 
-ROOT = Path(__file__).resolve().parents[2]
 # The program's folder inside: the same on every machine, as paths are a part of what is executed.
 INSIDE = Path("/railbed")
-ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
 ENVIRONMENT = Path(".venv")
 # What checks the program and does not run it, and what draws figures.
 NOT_NEEDED = (
@@ -59,14 +58,9 @@ def program() -> Program:
 def _sources(system: Image) -> str:
     """A digest of everything that the initrd is made from."""
     whole = hashlib.sha256(system.folder.name.encode())
-    for file in (*_program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
+    for file in (*program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
         whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return whole.hexdigest()[:12]
-
-
-def _program_files() -> list[Path]:
-    found = (file for room in ROOMS for file in (ROOT / room).rglob("*") if file.is_file())
-    return sorted(file for file in found if "__pycache__" not in file.parts)
 
 
 def _make(system: Image, folder: Path) -> None:

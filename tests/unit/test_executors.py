@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.program_files import program_version
 from model.errors import EmulationError, NotReady
 from scenarios.sweep import executor, ray_executor, ray_worker
 from scenarios.sweep.executor import LocalExecutor, Order
@@ -243,7 +244,7 @@ def test_a_missing_ray_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "errors.py").write_text("")
-    digest = ray_worker.program_digest(tmp_path)
+    digest = program_version(tmp_path)
     (tmp_path / "model" / "errors.py").write_text("# changed")
     returned = ray_worker.execute(str(tmp_path), digest, "x", "", ())
     assert returned["exit_code"] == 3

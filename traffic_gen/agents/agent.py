@@ -239,7 +239,7 @@ class Agent:
         """Accept a connection from a peer, which sends its rank first."""
         sock, _address = self.listener.accept()
         tune(sock)
-        sock.settimeout(10)
+        sock.settimeout(10)  # a peer that stops before its rank ends this agent
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
         connection = Incoming(sock)

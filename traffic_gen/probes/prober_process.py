@@ -12,6 +12,7 @@ from typing import Any
 
 from linux.files import make_folder
 from linux.processes import is_stopped, last_words, running, wait_for
+from linux.program_files import ROOT
 from model.errors import EmulationError
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
@@ -25,7 +26,6 @@ from traffic_gen.probes.packet import (
 )
 
 NAME = "the prober"
-ROOT = Path(__file__).resolve().parents[2]
 START_DEADLINE_S = 20
 STOP_DEADLINE_S = 60
 # RFC 6335: a dynamic port, on which no service listens.

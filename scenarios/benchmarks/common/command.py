@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from linux.processes import dies_with_us, kill
+from linux.program_files import ROOT
 from linux.run_lock import RUNS
 from testbed.nodes.docker_engine import containers_of
 
-ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = (sys.executable, "-P", "-m", "scenarios")
 MARK = "RAILBED_SOAK"
 LOOK_AGAIN_S = 0.1

@@ -1,0 +1,21 @@
+"""The program's own files, and its version: a digest of them."""
+
+import hashlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+
+
+def program_files(program: Path = ROOT) -> list[Path]:
+    """Return all files of all rooms, in order, as they are on the disk now."""
+    found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
+    return sorted(file for file in found if "__pycache__" not in file.parts)
+
+
+def program_version(program: Path = ROOT) -> str:
+    """Return 12 hexadecimal digits of a digest of all files: the same ones, the same version."""
+    whole = hashlib.sha256()
+    for file in program_files(program):
+        whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes() + b"\0")
+    return whole.hexdigest()[:12]
