@@ -13,9 +13,10 @@ from model.training.transformer import Recomputation, Transformer
 
 ACTIVATION_BYTES = GRADIENT_BYTES = 2
 # Bytes that a layer's forward pass moves through memory outside matrix products, for each element
-# of b s h: two layer norms (read, write: 8), two dropouts with residual (14), GeLU of 4h (16),
-# the bias of queries, keys and values (12). Operations: arXiv 2205.05198, figure 3.
-ELEMENTWISE_BYTES = 50
+# of b s h: GeLU of 4h (16) and the bias of queries, keys and values (12) inside of tensor
+# parallelism; two layer norms (read, write: 8) and two dropouts with residual (14) outside.
+# Operations: arXiv 2205.05198, figures 3 to 5.
+TENSOR_PARALLEL_BYTES, NORM_AND_DROPOUT_BYTES = 28, 22
 # The same for each element of attention's a s² b scores: written by the first product (2), scaled,
 # masked and normalized (4), dropped out with their mask (5), read by the second product (2).
 SCORE_BYTES = 13
@@ -24,8 +25,9 @@ SCORE_BYTES = 13
 OPTIMIZER_STEP_BYTES = 30
 # A backward pass computes two products for each one of the forward pass.
 BACKWARD = 2
-# Sequence parallelism: AllGather and ReduceScatter around attention and around the feed-forward
-# block, in the forward and in the backward pass (arXiv 2205.05198, section 4.2.2).
+# AllGather and ReduceScatter around attention and around the feed-forward block, in the forward and
+# in the backward pass; without sequence parallelism, an AllReduce is both (arXiv 2205.05198,
+# section 4.2.2).
 TENSOR_COLLECTIVES = 8
 
 
@@ -75,29 +77,32 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
 def layer_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a layer's forward and backward pass of a microbatch are computed."""
     model, accelerator = job.transformer, job.cluster.accelerator
-    flops, moved = model.layer_flops(strategy.microbatch), _moved(model, strategy.microbatch)
+    flops, moved = model.layer_flops(strategy.microbatch), _moved(job, strategy)
     again_flops, again_moved = {
         Recomputation.NONE: (0.0, 0.0),
         Recomputation.SELECTIVE: (
             model.attention_flops(strategy.microbatch),
-            _scores(model, strategy.microbatch),
+            _scores(model, strategy) / strategy.tensor,
         ),
         Recomputation.FULL: (flops, moved),
     }[job.recomputation]
     products = ((1 + BACKWARD) * flops + again_flops) / accelerator.product_flops
     streams = ((1 + BACKWARD) * moved + again_moved) / accelerator.streaming_bandwidth
-    return (products + streams) / strategy.tensor
+    return products / strategy.tensor + streams
 
 
-def _scores(model: Transformer, sequences: Numbers) -> Numbers:
-    """Bytes that attention's scores move through memory in a layer's forward pass."""
-    return SCORE_BYTES * model.heads * model.sequence**2 * sequences
+def _scores(model: Transformer, strategy: Strategy) -> Numbers:
+    """Bytes that attention's scores move in a layer's forward pass, over all tensor ranks."""
+    return SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch
 
 
-def _moved(model: Transformer, sequences: Numbers) -> Numbers:
-    """Bytes that a layer's forward pass moves through memory outside matrix products."""
-    elements = sequences * model.sequence * model.hidden
-    return ELEMENTWISE_BYTES * elements + _scores(model, sequences)
+def _moved(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a layer's forward pass moves through a GPU's memory outside matrix products."""
+    model = job.transformer
+    elements = strategy.microbatch * model.sequence * model.hidden
+    shared = TENSOR_PARALLEL_BYTES * elements + _scores(model, strategy)
+    outside = NORM_AND_DROPOUT_BYTES * elements
+    return shared / strategy.tensor + outside / (strategy.tensor if job.sequence_parallel else 1)
 
 
 def activation_bytes(model: Transformer, strategy: Strategy) -> Numbers:

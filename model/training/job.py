@@ -30,12 +30,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Job:
-    """An iteration over `batch` sequences on a cluster."""
+    """An iteration over `batch` sequences on a cluster.
+
+    Without sequence parallelism, all tensor-parallel ranks repeat layer norms and dropouts.
+    """
 
     transformer: Transformer
     batch: int
     recomputation: Recomputation
     cluster: Cluster
+    sequence_parallel: bool = True
 
 
 def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Cluster:

@@ -11,9 +11,9 @@ from model.training.transformer import Recomputation, Transformer
 # Mixed-precision Adam (ZeRO, arXiv 1910.02054): 16-bit weights, 32-bit gradients; 32-bit weights
 # and two moments, which data-parallel ranks share.
 WEIGHT_BYTES, MAIN_GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
-# Bytes of a layer's activations for each element of b s h, with sequence parallelism
-# (arXiv 2205.05198, equations 4 to 6); attention has 5 a s/h more where it is stored.
-LAYER_ACTIVATIONS, ATTENTION_ACTIVATIONS, INPUT_ACTIVATIONS = 34, 5, 2
+# Bytes of a layer's activations for each element of b s h: inside and outside of tensor
+# parallelism (arXiv 2205.05198, equations 2 to 6); attention has 5 a s/h more where it is stored.
+TENSOR_ACTIVATIONS, OTHER_ACTIVATIONS, ATTENTION_ACTIVATIONS, INPUT_ACTIVATIONS = 24, 10, 5, 2
 
 
 def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
@@ -36,19 +36,22 @@ def _states(transformer: Transformer, strategy: Strategy) -> Numbers:
 def _activations(job: Job, strategy: Strategy) -> Numbers:
     """Activations of the microbatches under way: p of them in 1F1B, p + (p-1)/v interleaved."""
     transformer = job.transformer
-    elements = strategy.microbatch * transformer.sequence * transformer.hidden / strategy.tensor
+    elements = strategy.microbatch * transformer.sequence * transformer.hidden
     stage = transformer.layers / strategy.pipeline
     interleaved = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
     microbatches = job.batch / (strategy.data * strategy.microbatch)
     under_way: Any = np.minimum(microbatches, strategy.pipeline + interleaved)
-    return elements * stage * under_way * _bytes_per_element(job)
+    return elements * stage * under_way * _bytes_per_element(job, strategy)
 
 
-def _bytes_per_element(job: Job) -> float:
+def _bytes_per_element(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes of a layer's activations on a GPU for each element of b s h."""
     transformer = job.transformer
+    others = strategy.tensor if job.sequence_parallel else 1
     attention = ATTENTION_ACTIVATIONS * transformer.heads * transformer.sequence
+    stored = TENSOR_ACTIVATIONS / strategy.tensor + OTHER_ACTIVATIONS / others
     return {
-        Recomputation.NONE: LAYER_ACTIVATIONS + attention / transformer.hidden,
-        Recomputation.SELECTIVE: float(LAYER_ACTIVATIONS),
-        Recomputation.FULL: float(INPUT_ACTIVATIONS),
+        Recomputation.NONE: stored + attention / transformer.hidden / strategy.tensor,
+        Recomputation.SELECTIVE: stored,
+        Recomputation.FULL: INPUT_ACTIVATIONS / others,
     }[job.recomputation]

@@ -86,7 +86,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         oversubscription=design.oversubscription,
     )
     batch = model.batch or configuration.batch
-    job = Job(configuration.transformer, batch, configuration.recomputation, cluster)
+    job = replace(configuration.job, batch=batch, cluster=cluster)
     found = best(job)
     if found is None:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"

@@ -68,6 +68,7 @@ class Configuration(Strict):
     platform: Annotated[str, AfterValidator(known_platform)]
     domain_size: Count | None = None
     recomputation: Recomputation
+    sequence_parallel: bool = True
     strategy: GivenStrategy = GivenStrategy()
     moe: GivenExperts | None = None
 
@@ -86,7 +87,9 @@ class Configuration(Strict):
     @property
     def job(self) -> Job:
         """The iteration."""
-        return Job(self.transformer, self.batch, self.recomputation, self.cluster)
+        return Job(
+            self.transformer, self.batch, self.recomputation, self.cluster, self.sequence_parallel
+        )
 
     @property
     def wish(self) -> Wish:
