@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from model.fabric.spec import FabricKind
+from model.workload.double_tree import rounds
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,24 @@ class HalvingDoubling(Hierarchical):
         return grid.n.bit_length() - 1
 
 
+class DoubleTree(ClosedForm):
+    """An AllReduce within the domains, and along each rail by a double binary tree in slices."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """2(x-1)D/(x C_F), and D/(xk C_S) for each of the trees' rounds, of k slices."""
+        a_round = size / (grid.x * grid.slices * grid.nic)
+        along_rails = len(rounds(grid.y, grid.slices)) * a_round
+        return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+
+    def steps(self, grid: Grid) -> int:
+        """To the other GPUs of the domain, the rounds, and again within the domain."""
+        return 2 * (grid.x - 1) + len(rounds(grid.y, grid.slices))
+
+    def transfers(self, grid: Grid) -> int:
+        """Twice within all domains, and every slice up and down its rail's tree."""
+        return 2 * grid.n * (grid.x - 1) + 2 * grid.x * (grid.y - 1) * grid.slices
+
+
 class TwoStepPipelined(ClosedForm):
     """A two-step all-to-all in slices: while one is on the NICs, the next is on the HB links."""
 
@@ -128,10 +147,12 @@ class Chain(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """The first chunk over all n-1 edges, then the n-1 others over the slowest one."""
-        chunk = size / grid.n
+        return self._chunks_s(grid, size / grid.n, grid.n)
+
+    def _chunks_s(self, grid: Grid, chunk: float, count: int) -> float:
         slowest = grid.nic if grid.y > 1 else grid.hb
         first = (grid.y - 1) / grid.nic + grid.y * (grid.x - 1) / grid.hb
-        return chunk * (first + (grid.n - 1) / slowest)
+        return chunk * (first + (count - 1) / slowest)
 
     def steps(self, grid: Grid) -> int:
         """The last chunk leaves after n-1 others, and has n-1 edges."""
@@ -140,6 +161,22 @@ class Chain(ClosedForm):
     def transfers(self, grid: Grid) -> int:
         """Every chunk over every edge."""
         return grid.n * (grid.n - 1)
+
+
+class Stages(Chain):
+    """A Send/Recv chain of pipeline stages, microbatch after microbatch."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """The first of k microbatches over all n-1 edges, then the others over the slowest one."""
+        return self._chunks_s(grid, size / grid.slices, grid.slices)
+
+    def steps(self, grid: Grid) -> int:
+        """The last microbatch leaves after all others, and has n-1 edges."""
+        return grid.n - 1 + grid.slices - 1
+
+    def transfers(self, grid: Grid) -> int:
+        """Every microbatch over every edge."""
+        return grid.slices * (grid.n - 1)
 
 
 class HierarchicalBroadcast(ClosedForm):
@@ -178,6 +215,19 @@ class Direct(ClosedForm):
     def transfers(self, grid: Grid) -> int:
         """One for each ordered pair."""
         return grid.n * (grid.n - 1)
+
+
+class Pairwise(ClosedForm):
+    """An all-to-all with one partner at a time."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """x(y-1)D/C_S + (x-1)D/C_F, with D bytes for each ordered pair."""
+        pair = size / grid.n
+        return _along_rails_s(grid, pair) + _within_domains_s(grid, pair)
+
+    def steps(self, grid: Grid) -> int:
+        """To each other GPU."""
+        return grid.n - 1
 
 
 def _along_rails_s(grid: Grid, pair: float) -> float:

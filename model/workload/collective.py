@@ -5,9 +5,7 @@ from enum import StrEnum
 import numpy as np
 
 from model.arrays import Ints
-
-# Stands for the sum of the contributions of all ranks, where an array has the number of one.
-EVERYONE = -1
+from model.workload.demand import EVERYONE, Cells, Demand
 
 
 class Collective(StrEnum):
@@ -18,6 +16,7 @@ class Collective(StrEnum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
     BROADCAST = "broadcast"
+    SEND_RECV = "send-recv"
 
 
 def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
@@ -25,47 +24,42 @@ def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
     return source * gpus + destination
 
 
-# The rank whose buffer a broadcast sends to all others.
-ROOT = 0
-
-
 def sliced(chunks: Ints, slices: int) -> Ints:
     """The parts of each chunk, where every chunk is cut into `slices`."""
     return (chunks[..., None] * slices + np.arange(slices)).reshape(*chunks.shape[:-1], -1)
 
 
-def initial_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
-    """The chunks that a rank holds initially, each with its own contribution alone."""
-    match collective:
-        case Collective.ALL_GATHER:
-            return np.array([rank])
-        case Collective.ALL_TO_ALL:
-            return np.arange(rank * gpus, (rank + 1) * gpus)
-        case Collective.BROADCAST:
-            return np.arange(gpus if rank == ROOT else 0)
-        case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
-            return np.arange(gpus)
+# The rank whose buffer a broadcast sends to all others.
+ROOT = 0
 
 
-def wanted_chunks(collective: Collective, gpus: int, rank: int) -> Ints:
-    """The chunks that a rank must hold in the end, with the contribution of `contributor`."""
+def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
+    """What a collective of `gpus` ranks asks, of chunks of these sizes; chunks without bytes count.
+
+    The buffer of AllReduce and Broadcast is cut into any number of chunks. Where each rank has a
+    shard, all shards are cut into equally many chunks, numbered shard by shard; so are the data of
+    each pair of ranks in an all-to-all, numbered by `pair_chunk`. In a Send/Recv chain, each rank
+    but the last has data for the next one.
+    """
+    chunks = np.arange(len(chunk_bytes))
+    everywhere = Cells.all_of(gpus, chunks)
+    shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)
+    for_all = np.full(len(everywhere.chunks), EVERYONE)
     match collective:
-        case Collective.ALL_REDUCE | Collective.ALL_GATHER | Collective.BROADCAST:
-            return np.arange(gpus)
+        case Collective.ALL_REDUCE:
+            return Demand(chunk_bytes, everywhere, everywhere, for_all)
         case Collective.REDUCE_SCATTER:
-            return np.array([rank])
-        case Collective.ALL_TO_ALL:
-            return np.arange(rank, gpus * gpus, gpus)
-
-
-def contributor(collective: Collective, gpus: int, chunks: Ints) -> Ints:
-    """The rank whose contribution each chunk must be in the end, or `EVERYONE`."""
-    match collective:
-        case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
-            return np.full(len(chunks), EVERYONE)
+            return Demand(chunk_bytes, everywhere, shards, for_all[: len(chunks)])
         case Collective.ALL_GATHER:
-            return chunks
-        case Collective.ALL_TO_ALL:
-            return chunks // gpus
+            return Demand(chunk_bytes, shards, everywhere, shards.ranks[everywhere.chunks])
         case Collective.BROADCAST:
-            return np.full(len(chunks), ROOT)
+            root = Cells(np.full(len(chunks), ROOT), chunks)
+            return Demand(chunk_bytes, root, everywhere, np.full(len(for_all), ROOT))
+        case Collective.ALL_TO_ALL:
+            found = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1)
+            received = Cells(shards.ranks, found.ravel())
+            return Demand(chunk_bytes, shards, received, shards.ranks[received.chunks])
+        case Collective.SEND_RECV:
+            sent = shards.ranks < gpus - 1
+            held = Cells(shards.ranks[sent], chunks[sent])
+            return Demand(chunk_bytes, held, Cells(held.ranks + 1, held.chunks), held.ranks)

@@ -1,4 +1,4 @@
-"""Proof that the transfers of a schedule do what its collective asks.
+"""Proof that the transfers of a schedule do what is asked of it.
 
 The transfers are executed symbolically. Shown for each of them: it is well-formed; its sender
 holds the chunks; whatever the order in which real transfers run, the deliveries of these chunks
@@ -10,15 +10,8 @@ from typing import NoReturn
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.workload.collective import (
-    EVERYONE,
-    Collective,
-    contributor,
-    initial_chunks,
-    sliced,
-    wanted_chunks,
-)
 from model.workload.contents import Contents
+from model.workload.demand import EVERYONE, Cells, Demand
 from model.workload.happens_before import first_unordered
 from model.workload.transfers import NONE, Transfers
 from model.workload.versions import History, history_of
@@ -31,34 +24,25 @@ class ScheduleError(ValueError):
     """A schedule does not do what its collective asks; the message says where."""
 
 
-def prove(
-    collective: Collective, gpus: int, chunk_bytes: int, transfers: Transfers, slices: int = 1
-) -> None:
-    """Raise `ScheduleError` unless the transfers do what the collective asks.
-
-    They carry the `slices` of the collective's chunks, of `chunk_bytes` each.
-    """
-    _check_form(gpus, chunk_bytes, transfers)
+def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
+    """Raise `ScheduleError` unless the transfers of these ranks do what is asked."""
+    _check_form(gpus, demand, transfers)
     _check_dependencies(transfers)
-    held = [sliced(initial_chunks(collective, gpus, rank), slices) for rank in range(gpus)]
-    wanted = [sliced(wanted_chunks(collective, gpus, rank), slices) for rank in range(gpus)]
-    named = (transfers.chunks.values, *held, *wanted)
-    chunks = 1 + max(int(part.max(initial=0)) for part in named)
+    chunks = len(demand.chunk_bytes)
     if (gpus * chunks).bit_length() + transfers.chunks.values.size.bit_length() > NUMBER_BITS:
         raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
-    history = history_of(transfers, chunks, _cells(held, chunks))
+    history = history_of(transfers, chunks, _cells(demand.held, chunks))
     _check_order(history)
     contents = Contents(gpus, history, history.cell // chunks)
     if contents.twice != NONE:
         _refuse_move(transfers, contents.twice, "chunk {} is added twice")
-    last = history.last_versions(_cells(wanted, chunks))
-    promised = contributor(collective, gpus, np.concatenate(wanted) // slices)
-    _check_postcondition(collective, wanted, promised, last, contents)
+    last = history.last_versions(_cells(demand.wanted, chunks))
+    _check_postcondition(demand, last, contents)
 
 
-def _cells(chunks_of: list[Ints], chunks: int) -> Ints:
-    """Return the cells of these chunks of every rank."""
-    return np.concatenate([rank * chunks + found for rank, found in enumerate(chunks_of)])
+def _cells(cells: Cells, chunks: int) -> Ints:
+    """Return the numbers of cells."""
+    return cells.ranks * chunks + cells.chunks
 
 
 def _refuse(transfer: int, what: str) -> NoReturn:
@@ -74,14 +58,17 @@ def _first(wrong: Bools) -> int:
     return int(wrong.argmax()) if wrong.any() else NONE
 
 
-def _check_form(gpus: int, chunk_bytes: int, transfers: Transfers) -> None:
+def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
     """Raise `ScheduleError` for a transfer that is none between two ranks, of whole chunks."""
     ends = np.stack([transfers.source, transfers.destination])
     if (place := _first(np.any((ends < 0) | (ends >= gpus), axis=0))) != NONE:
         _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
     if (place := _first(transfers.source == transfers.destination)) != NONE:
         _refuse(place, f"GPU {transfers.source[place]} sends to itself")
-    if (place := _first(transfers.size_bytes != transfers.chunks.lengths * chunk_bytes)) != NONE:
+    carried, known = transfers.chunks, len(demand.chunk_bytes)
+    if (move := _first((carried.values < 0) | (carried.values >= known))) != NONE:
+        _refuse_move(transfers, move, f"there is no chunk {{}}, only those below {known}")
+    if (place := _first(transfers.size_bytes != carried.sums(demand.chunk_bytes))) != NONE:
         _refuse(place, f"{transfers.size_bytes[place]} bytes are not its chunks")
 
 
@@ -113,24 +100,24 @@ def _check_order(history: History) -> None:
         _refuse(unordered[0], f"does not wait for {unordered[1]}, whose data it sends")
 
 
-def _check_postcondition(
-    collective: Collective, wanted: list[Ints], promised: Ints, last: Ints, contents: Contents
-) -> None:
-    """Raise `ScheduleError` unless every rank holds what the collective promises.
+def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None:
+    """Raise `ScheduleError` unless every rank holds what is asked.
 
-    For each wanted chunk of each rank, `promised` has the rank whose contribution it must be, and
-    `last` its last version.
+    `last` has the last version of each wanted cell. A contribution comes from a rank that held the
+    chunk before, so as many contributions as there were holders are those of all of them.
     """
-    gpus, chunks = len(wanted), np.concatenate(wanted)
+    chunks, promised = demand.wanted.chunks, demand.contributor
     found = np.where(last == NONE, NONE, contents.set_of[last])
-    whole = (found != NONE) & (contents.size[found] == gpus)
+    holders = np.bincount(demand.held.chunks, minlength=len(demand.chunk_bytes))
+    whole = (found != NONE) & (contents.size[found] == holders[chunks])
     right = np.where(promised == EVERYONE, whole, found == promised)
     if (place := _first(~right)) != NONE:
-        rank = np.repeat(np.arange(gpus), [len(part) for part in wanted])[place]
         held = 0 if found[place] == NONE else contents.bits(found[place])
-        everyone = (1 << gpus) - 1
-        must = everyone if promised[place] == EVERYONE else 1 << int(promised[place])
+        asked = (
+            demand.holders.at(chunks[place]) if promised[place] == EVERYONE else promised[[place]]
+        )
+        must = sum(1 << rank for rank in asked.tolist())
         raise ScheduleError(
-            f"{collective}: in the end rank {rank} holds chunk {chunks[place]} with the "
+            f"in the end rank {demand.wanted.ranks[place]} holds chunk {chunks[place]} with the "
             f"contributions {held:b}, not {must:b}"
         )

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Protocol
 
 from model.workload.collective import Collective
+from model.workload.demand import Demand
 from model.workload.proof import prove
 from model.workload.transfers import Transfers
 
@@ -61,24 +62,22 @@ class Schedule:
 
     `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
-    all-to-all, the root's buffer for Broadcast. Each chunk of the collective is cut into `slices`
-    of `chunk_bytes`; every transfer carries whole ones. Raises `ScheduleError` if the transfers do
-    not do what the collective asks.
+    all-to-all, the root's buffer for Broadcast, what a rank sends for Send/Recv. Every transfer
+    carries whole chunks. Raises `ScheduleError` if the transfers do not do what is asked.
     """
 
     collective: Collective
     algorithm: str
     gpus: int
     size_bytes: int
-    chunk_bytes: int
+    demand: Demand
     transfers: Transfers
-    slices: int = 1
 
     def __post_init__(self) -> None:
-        prove(self.collective, self.gpus, self.chunk_bytes, self.transfers, self.slices)
+        prove(self.gpus, self.demand, self.transfers)
 
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the schedule's contents."""
-        names = self.collective, self.algorithm, self.gpus, self.chunk_bytes
+        names = self.collective, self.algorithm, self.gpus, self.demand.digest
         return fingerprint(self.transfers, *names)

@@ -73,6 +73,15 @@ class Rows:
         """The row of every value."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
+    def at(self, row: int) -> Ints:
+        """Return the values of a row."""
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    def sums(self, weights: Ints) -> Ints:
+        """Return the sum of the weights of every row's values."""
+        totals = np.append(0, np.cumsum(weights[self.values]))
+        return np.diff(totals[self.starts])
+
     def lists(self) -> Iterator[tuple[int, ...]]:
         """Yield every row as a tuple."""
         values, starts = self.values.tolist(), self.starts.tolist()

@@ -155,7 +155,7 @@ def busbw_factor(collective: Collective, gpus: int) -> float:
             return 2 * (gpus - 1) / gpus
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
             return (gpus - 1) / gpus
-        case Collective.BROADCAST:
+        case Collective.BROADCAST | Collective.SEND_RECV:
             return 1.0
 
 

@@ -100,7 +100,7 @@ def _refused(collective: Collective, algorithm: str, shape: Shape, error: Schedu
 
 def _wrong(collective: Collective, algorithm: str, shape: Shape, error: ScheduleError) -> Words:
     what = f"{_named(collective, algorithm, shape)} has a wrong schedule: {error}"
-    return what, "mend its function in traffic_gen/workloads/collectives.py"
+    return what, "mend its function in traffic_gen/workloads"
 
 
 def _named(collective: Collective, algorithm: str, shape: Shape) -> str:

@@ -23,7 +23,13 @@ from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.issues import nearest
 from scenarios.spec.strict import Strict
 from scenarios.spec.units import RATES, SIZES, parse
-from traffic_gen.workloads.collectives import ALGORITHMS, DEFAULT_SLICES, algorithms_of
+from traffic_gen.workloads.collectives import (
+    ALGORITHMS,
+    DEFAULT_SLICES,
+    MICROBATCHES,
+    TREE_SLICES,
+    algorithms_of,
+)
 
 # Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
@@ -209,8 +215,8 @@ class Workload(Strict):
         ge=1,
         le=MOST_SLICES,
         strict=True,
-        description="pipelined algorithms: into how many slices each chunk is cut; "
-        f"default: {DEFAULT_SLICES}",
+        description="pipelined algorithms: into how many slices each chunk is cut; default: "
+        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
     )
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
@@ -222,7 +228,7 @@ class Workload(Strict):
                 f"{self.collective} has no algorithm {self.algorithm!r}"
                 f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
             )
-        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].pipelined:
+        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
             raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
         return self
 

@@ -29,9 +29,9 @@ from traffic_gen.workloads.collectives import (
     Algorithm,
     build_schedule,
     build_transfers,
-    ring_all_gather,
     slices_of,
 )
+from traffic_gen.workloads.reductions import ring_all_gather
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(FabricKind)

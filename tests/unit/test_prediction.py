@@ -33,7 +33,7 @@ from model.routing.paths import Unreachable
 from model.workload.collective import Collective
 from model.workload.schedule import Schedule
 from tests.unit.fabrics import assume_accepted, fabrics_with_failures, spec, topologies
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule, slices_of
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 LARGE = 40_000_000
@@ -71,7 +71,7 @@ def test_closed_forms_hold_for_large_sizes(
     schedule = build_schedule(*named, y, x, LARGE)
     fabric = topology.spec
     rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
-    grid = Grid(x, y, *rates, schedule.slices)
+    grid = Grid(x, y, *rates, slices_of(*named))
     size = wire_bytes(1) * schedule.size_bytes
     closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, size)
     assert predicted(schedule, topology).completion_s == pytest.approx(closed_s, rel=0.02)

@@ -142,6 +142,7 @@ BUSBW_FACTORS_OF_4 = {
     Collective.REDUCE_SCATTER: 3 / 4,
     Collective.ALL_TO_ALL: 3 / 4,
     Collective.BROADCAST: 1,
+    Collective.SEND_RECV: 1,
 }
 
 

@@ -1,27 +1,31 @@
 """Schedules fulfill their collective, and invalid schedules are refused."""
 
 import itertools
+import math
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.workload.collective import (
-    EVERYONE,
     ROOT,
     Collective,
-    contributor,
-    initial_chunks,
-    sliced,
-    wanted_chunks,
 )
+from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.collectives import ALGORITHMS, ELEMENT_BYTES, build_schedule
+from traffic_gen.workloads.collectives import (
+    ALGORITHMS,
+    ELEMENT_BYTES,
+    build_schedule,
+    require_accepted,
+)
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)
@@ -36,8 +40,9 @@ def test_every_algorithm_reaches_its_postcondition(
     assume_accepted(named, domains, domain_size)
     schedule = build_schedule(*named, domains, domain_size, size)
     assert schedule.size_bytes >= size
-    assert schedule.size_bytes - size < schedule.gpus * schedule.slices * ELEMENT_BYTES
-    assert schedule.chunk_bytes % ELEMENT_BYTES == 0
+    chunk_bytes = schedule.demand.chunk_bytes
+    assert schedule.size_bytes - size < len(chunk_bytes) * ELEMENT_BYTES
+    assert not (chunk_bytes % ELEMENT_BYTES).any()
 
 
 @given(NAMED, st.integers(2, 4), st.integers(2, 4), st.data())
@@ -103,11 +108,10 @@ def test_the_proof_says_what_an_execution_one_by_one_says(
 
 def holds(schedule: Schedule, transfers: list[Transfer]) -> bool:
     """Execute transfers one by one; return whether they do what the schedule's collective asks."""
-    collective, gpus, slices = schedule.collective, schedule.gpus, schedule.slices
-    held = [
-        {chunk: {rank} for chunk in sliced(initial_chunks(collective, gpus, rank), slices).tolist()}
-        for rank in range(gpus)
-    ]
+    asked, held = asked_of(schedule), [dict[int, set[int]]() for _ in range(schedule.gpus)]
+    for chunk, (holders, _) in enumerate(asked):
+        for rank in holders:
+            held[rank][chunk] = {rank}
     delivered: dict[tuple[int, int], set[int]] = {}
     before: list[set[int]] = []
     for transfer in transfers:
@@ -124,29 +128,58 @@ def holds(schedule: Schedule, transfers: list[Transfer]) -> bool:
             destination[chunk] = kept | source[chunk]
             others = delivered.get((transfer.destination, chunk), set()) if transfer.reduce else ()
             delivered[transfer.destination, chunk] = {transfer.id, *others}
-    for rank in range(gpus):
-        chunks = sliced(wanted_chunks(collective, gpus, rank), slices)
-        promised = contributor(collective, gpus, chunks // slices)
-        for chunk, only in zip(chunks, promised, strict=True):
-            everyone = set(range(gpus))
-            if held[rank].get(int(chunk)) != (everyone if only == EVERYONE else {int(only)}):
-                return False
-    return True
+    return all(
+        held[rank].get(chunk) == contributors
+        for chunk, (_, wanted) in enumerate(asked)
+        for rank, contributors in wanted.items()
+    )
+
+
+def asked_of(schedule: Schedule) -> list[tuple[set[int], dict[int, set[int]]]]:
+    """For each chunk the ranks that hold it, and for those that want it its contributors."""
+    n, chunks = schedule.gpus, len(schedule.demand.chunk_bytes)
+    everyone = set(range(n))
+    found: list[tuple[set[int], dict[int, set[int]]]] = []
+    for chunk in range(chunks):
+        # Of an all-to-all, the pairs of source and destination; else one shard for each rank.
+        of, to = divmod(chunk * n * n // chunks, n)
+        shard = chunk * n // chunks
+        match schedule.collective:
+            case Collective.ALL_REDUCE:
+                found.append((everyone, dict.fromkeys(everyone, everyone)))
+            case Collective.REDUCE_SCATTER:
+                found.append((everyone, {shard: everyone}))
+            case Collective.ALL_GATHER:
+                found.append(({shard}, {key: {shard} for key in everyone}))
+            case Collective.BROADCAST:
+                found.append(({ROOT}, {key: {ROOT} for key in everyone}))
+            case Collective.ALL_TO_ALL:
+                found.append(({of}, {to: {of}}))
+            case Collective.SEND_RECV:
+                last = shard == n - 1
+                found.append((set(), {}) if last else ({shard}, {shard + 1: {shard}}))
+    return found
 
 
 def test_a_chunk_that_a_transfer_carries_twice_is_refused() -> None:
     schedule = hierarchical()
     one = schedule.transfers[0]
     chunks = (one.chunks[0], *one.chunks[:-1], one.chunks[0])
-    size = len(chunks) * schedule.chunk_bytes
+    size = one.size_bytes // len(one.chunks) * len(chunks)
     with pytest.raises(ScheduleError, match=f"carries chunk {one.chunks[0]} twice"):
         changed(schedule, 0, chunks=chunks, size_bytes=size)
 
 
 def test_more_chunks_than_can_be_numbered_are_refused() -> None:
     schedule = hierarchical()
+    many = np.broadcast_to(schedule.demand.chunk_bytes[:1], 1 << 58)
     with pytest.raises(ScheduleError, match="are more than can be proved"):
-        changed(schedule, 0, chunks=(1 << 58,), size_bytes=schedule.chunk_bytes)
+        replace(schedule, demand=replace(schedule.demand, chunk_bytes=many))
+
+
+def test_a_chunk_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="transfer 0: there is no chunk 4, only those below 4"):
+        changed(hierarchical(), 0, chunks=(4,))
 
 
 def hierarchical() -> Schedule:
@@ -210,3 +243,38 @@ def test_pairwise_steps_have_one_sender_for_each_receiver() -> None:
     for received in by_receiver.values():
         for earlier, later in itertools.pairwise(received):
             assert later.ready == earlier.id
+
+
+@given(st.integers(1, 40))
+def test_both_trees_reach_every_node_and_one_node_at_most_is_inside_both(nodes: int) -> None:
+    trees = parents(nodes)
+    for tree in trees:
+        assert sum(parent == NOBODY for parent in tree) == 1
+        for node in range(nodes):
+            path = [node]
+            while tree[path[-1]] != NOBODY:
+                path.append(tree[path[-1]])
+            assert len(path) <= nodes.bit_length() + 1
+    assert len(set(trees[0]) & set(trees[1]) - {NOBODY}) <= 1
+
+
+@given(st.integers(2, 40), st.integers(1, 24))
+def test_the_rounds_of_the_trees_keep_every_node_busy(nodes: int, slices: int) -> None:
+    """Not more than a third above 2k + 4 log2 n, the rounds of the best order that is known."""
+    found = rounds(nodes, slices)
+    for moves in found:
+        assert len({move.source for move in moves}) == len(moves)
+        assert len({move.destination for move in moves}) == len(moves)
+    assert sum(map(len, found)) == 2 * (nodes - 1) * slices
+    assert len(found) <= (2 * slices + 4 * math.ceil(math.log2(nodes))) * 4 / 3
+
+
+@pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
+def test_a_grid_is_accepted_before_its_chunks_are_numbered(named: tuple[Collective, str]) -> None:
+    """Each of 4096 GPUs has half of 4096 chunks for its first partner by halving: 64 MiB."""
+    tracemalloc.start()
+    try:
+        require_accepted(*named, 512, 8)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()

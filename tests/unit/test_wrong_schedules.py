@@ -21,9 +21,8 @@ from traffic_gen.workloads.collectives import (
     ALGORITHMS,
     Algorithm,
     algorithms_of,
-    ring_all_gather,
-    ring_reduce_scatter,
 )
+from traffic_gen.workloads.reductions import ring_all_gather, ring_reduce_scatter
 
 SCENARIO = """\
 fabric:
@@ -107,7 +106,7 @@ def test_a_wrong_schedule_is_refused_for_a_fabric_of_any_size(
         "has a wrong schedule: transfer 0: sender does not hold chunk"
     )
     assert said.startswith(start)
-    assert said.endswith("(mend its function in traffic_gen/workloads/collectives.py)")
+    assert said.endswith("(mend its function in traffic_gen/workloads)")
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])

@@ -21,6 +21,7 @@ import collections
 import errno
 import functools
 import heapq
+import itertools
 import json
 import operator
 import os
@@ -129,7 +130,7 @@ class CheckedPayloads(Payloads):
 
     def contribution(self, rank: int, chunk: int) -> "array.array[float]":
         """Return the values that a rank contributes to a chunk."""
-        values = (initial_value(rank, chunk, element) for element in range(self.elements))
+        values = (initial_value(rank, chunk, element) for element in range(self.elements[chunk]))
         return array.array("d", values)
 
     def outgoing(self, send: Send) -> memoryview:
@@ -145,9 +146,9 @@ class CheckedPayloads(Payloads):
 
     def arrived(self, receive: Receive, payload: bytearray) -> None:
         """Store the chunks of a complete transfer, or add them to those held (reduction)."""
-        step = self.elements * 8
-        for index, chunk in enumerate(receive.chunks):
-            values = array.array("d", payload[index * step : (index + 1) * step])
+        numbers = iter(array.array("d", payload))
+        for chunk in receive.chunks:
+            values = array.array("d", itertools.islice(numbers, self.elements[chunk]))
             if receive.reduce:
                 values = array.array("d", map(operator.add, self.chunks[chunk], values))
             self.chunks[chunk] = values
@@ -161,7 +162,7 @@ class CheckedPayloads(Payloads):
         held = self.chunks.get(chunk)
         if held is None:
             return [f"chunk {chunk} never arrived"]
-        parts = [self.contribution(rank, chunk) for rank in ranks]
+        parts = (self.contribution(rank, chunk) for rank in ranks)
         for element, values in enumerate(zip(*parts, strict=True)):
             if held[element] != sum(values):
                 return [f"chunk {chunk}, element {element}: {held[element]}, not {sum(values)}"]
@@ -230,8 +231,7 @@ class Agent:
         tune(sock)
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
-        connection = Outgoing(sock)
-        self.outgoing[peer] = connection
+        connection = self.outgoing[peer] = Outgoing(sock)
         on_ready = functools.partial(self.on_ready, connection)
         self.selector.register(sock, selectors.EVENT_READ, on_ready)
 
@@ -242,8 +242,7 @@ class Agent:
         sock.settimeout(10)  # a peer that stops before its rank ends this agent
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
-        connection = Incoming(sock)
-        self.incoming[rank] = connection
+        connection = self.incoming[rank] = Incoming(sock)
         self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
 
     def reset(self, _request: Message) -> Message:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model.workload.collective import EVERYONE, contributor, initial_chunks, sliced, wanted_chunks
+from model.workload.demand import EVERYONE, Demand
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers import Transfer
 from traffic_gen.workloads.collectives import ELEMENT_BYTES
@@ -23,7 +23,7 @@ def programs(
         return programs_of(range(schedule.gpus), schedule.transfers, addresses)
     built = programs_of(range(schedule.gpus), schedule.transfers, addresses, real=check_data)
     for rank, program in built.items() if check_data else ():
-        program["check"] = _data_check(schedule, rank)
+        program["check"] = _data_check(schedule.demand, rank)
     return built
 
 
@@ -66,17 +66,20 @@ def programs_of(
     return built
 
 
-def _data_check(schedule: Schedule, rank: int) -> dict[str, Any]:
-    """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up."""
-    collective, gpus = schedule.collective, schedule.gpus
-    slices = schedule.slices
-    chunks = sliced(wanted_chunks(collective, gpus, rank), slices)
-    contributors = contributor(collective, gpus, chunks // slices).tolist()
+def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
+    """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up.
+
+    `elements` has the length of every chunk.
+    """
+    held, wanted = demand.held.at(rank), demand.wanted.at(rank)
+    expected = zip(
+        demand.wanted.chunks[wanted].tolist(), demand.contributor[wanted].tolist(), strict=True
+    )
     return {
-        "elements": schedule.chunk_bytes // ELEMENT_BYTES,
-        "initial": sliced(initial_chunks(collective, gpus, rank), slices).tolist(),
+        "elements": (demand.chunk_bytes // ELEMENT_BYTES).tolist(),
+        "initial": demand.held.chunks[held].tolist(),
         "expected": [
-            (chunk, list(range(gpus)) if only == EVERYONE else [only])
-            for chunk, only in zip(chunks.tolist(), contributors, strict=True)
+            (chunk, demand.holders.at(chunk).tolist() if only == EVERYONE else [only])
+            for chunk, only in expected
         ],
     }

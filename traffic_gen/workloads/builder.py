@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Bools, Ints
 from model.workload.transfers import NONE, Rows, Transfers, starts_of
 
 # (sources, destinations) -> the chunks to send, a row for each transfer
@@ -18,12 +18,13 @@ Arrivals = Ints
 class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
-    `slices` is the number of parts that a pipelined algorithm cuts each of its chunks into.
+    `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
+    number of parts that a pipelined algorithm cuts each of its chunks into.
     """
 
     domains: int
     domain_size: int
-    chunk_bytes: int
+    chunk_bytes: Ints
     slices: int = 1
     _parts: list[Transfers] = field(default_factory=list)
     _count: int = 0
@@ -45,6 +46,11 @@ class Builder:
     def transfers(self) -> Transfers:
         """All transfers so far; none is an empty table."""
         return Transfers.joined(self._parts) if self._parts else Transfers.of(())
+
+    @property
+    def rails(self) -> Ints:
+        """All rails."""
+        return np.arange(self.domain_size)
 
     def rank(self, domain: Ints, rail: Ints) -> Ints:
         """Return the ranks at (domain, rail); both coordinates wrap around."""
@@ -71,26 +77,31 @@ class Builder:
         channel: str,
         after: Arrivals | None = None,
         ready: Ints | None = None,
-        reduce: bool = False,
+        reduce: bool | Bools = False,
     ) -> Arrivals:
         """Add one transfer for each of the different `sources`, with a row of `chunks`.
 
         It waits for the last transfer of its source on the channel, for those that `after` has for
         its source, and for its entry of `ready`. Return the transfer that each rank receives.
         """
+        sizes = self.chunk_bytes[chunks]
+        sent = sizes.any(axis=1)
+        sources, destinations, chunks, sizes = (
+            column[sent] for column in (sources, destinations, chunks, sizes)
+        )
         last, received = self._last(self._sent, channel), self._last(self._received, channel)
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
-        numbers = self._count + np.arange(len(sources))
-        count, width = chunks.shape
+        count = len(sources)
+        numbers = self._count + np.arange(count)
         self._parts.append(
             Transfers(
                 source=sources,
                 destination=destinations,
-                size_bytes=np.full(count, width * self.chunk_bytes),
-                chunks=Rows(chunks.ravel(), np.arange(count + 1) * width),
+                size_bytes=sizes.sum(axis=1),
+                chunks=Rows(chunks[sizes > 0], starts_of((sizes > 0).sum(axis=1))),
                 after=_distinct(np.hstack(waits)),
-                ready=np.full(count, NONE) if ready is None else ready,
-                reduce=np.full(count, reduce),
+                ready=np.full(count, NONE) if ready is None else ready[sent],
+                reduce=np.broadcast_to(reduce, sent.shape)[sent],
                 compute_ns=np.zeros(count, np.int64),
             )
         )
@@ -134,14 +145,33 @@ class Builder:
     ) -> Arrivals:
         """Add an exchange in which every GPU sends to its own one of these destinations.
 
+        Return the transfer that each rank receives (see `meet`).
+        """
+        sent = chunks(self.ranks, destinations)
+        return self.meet(
+            self.ranks, destinations, sent, channel=channel, after=after, reduce=reduce
+        )
+
+    def meet(
+        self,
+        sources: Ints,
+        destinations: Ints,
+        chunks: Ints,
+        *,
+        channel: str,
+        after: Arrivals | None = None,
+        reduce: bool | Bools = False,
+    ) -> Arrivals:
+        """Add at most one transfer from each GPU and one to each, as `send` does, by rendezvous.
+
         A transfer waits until both ends have received, and its source has sent, what came before it
         on the channel, so flows do not compete. Return the transfer that each rank receives.
         """
-        sources, received = self.ranks, self._last(self._received, channel).copy()
+        received = self._last(self._received, channel).copy()
         return self.send(
             sources,
             destinations,
-            chunks(sources, destinations),
+            chunks,
             channel=channel,
             after=joined(self.nothing() if after is None else after, received[:, None]),
             ready=received[destinations],

@@ -1,0 +1,61 @@
+"""Demands: the chunks that every rank holds before a schedule, and must hold after it."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.transfers import Rows, starts_of
+
+# Stands for the sum of the contributions of all ranks, where an array has the number of one.
+EVERYONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Chunks at ranks: chunk `chunks[i]` at rank `ranks[i]`, in order of ranks, then of chunks."""
+
+    ranks: Ints
+    chunks: Ints
+
+    @classmethod
+    def all_of(cls, ranks: int, chunks: Ints) -> "Cells":
+        """Return these chunks at every rank."""
+        return cls(np.repeat(np.arange(ranks), len(chunks)), np.tile(chunks, ranks))
+
+    def at(self, rank: int) -> slice:
+        """Return the places of the cells of a rank."""
+        begin, end = np.searchsorted(self.ranks, (rank, rank + 1))
+        return slice(int(begin), int(end))
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What a collective asks: the cells that are `held` before, and those `wanted` after.
+
+    A rank holds its own contribution to a chunk before. For each wanted cell, `contributor` has the
+    rank whose contribution it must be, or `EVERYONE`: the sum of all that were held before.
+    `chunk_bytes` has the size of each chunk.
+    """
+
+    chunk_bytes: Ints
+    held: Cells
+    wanted: Cells
+    contributor: Ints
+
+    @cached_property
+    def holders(self) -> Rows:
+        """The ranks that hold each chunk before."""
+        counts = np.bincount(self.held.chunks, minlength=len(self.chunk_bytes))
+        return Rows(self.held.ranks[np.argsort(self.held.chunks, kind="stable")], starts_of(counts))
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the demand's contents."""
+        found = hashlib.sha256()
+        for cells in (self.held, self.wanted):
+            found.update(cells.ranks.tobytes() + cells.chunks.tobytes())
+        found.update(self.chunk_bytes.tobytes() + self.contributor.tobytes())
+        return found.hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""Double binary trees: two trees over the same nodes, for half of the data each.
+
+A node is inside one tree and a leaf of the other (almost always), so that it sends about as much as
+it receives (Sanders, Speck and Träff, 2009; NCCL since version 2.4).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+# The parent of a tree's root.
+NOBODY = -1
+
+
+@dataclass(frozen=True, order=True)
+class Move:
+    """A slice that a node passes on: up to its parent, to be summed up, or down to a child."""
+
+    down: bool
+    slice: int
+    source: int
+    destination: int
+
+
+def parents(nodes: int) -> tuple[list[int], list[int]]:
+    """Return the parent of each node in both trees (NCCL's `ncclGetDtree`).
+
+    The second tree is the mirror image of the first, or is shifted by one for an odd number.
+    """
+    first = [_parent(node, nodes) for node in range(nodes)]
+    turn = -1 if nodes % 2 == 0 else 1
+    places = [(turn * node - 1) % nodes for node in range(nodes)]
+    second = [NOBODY] * nodes
+    for node, place in enumerate(places):
+        if first[place] != NOBODY:
+            second[node] = places.index(first[place])
+    return first, second
+
+
+def _parent(node: int, nodes: int) -> int:
+    """Return the parent in a tree whose leaves are the odd nodes, and whose root is node 0."""
+    if node == 0:
+        return NOBODY
+    lowest = node & -node
+    above = (node ^ lowest) | (lowest << 1)
+    return above if above < nodes else node ^ lowest
+
+
+@cache
+def rounds(nodes: int, slices: int) -> tuple[tuple[Move, ...], ...]:
+    """Return the moves of an AllReduce in rounds; slices take the two trees in turn.
+
+    In a round, each node sends at most once, and receives at most once. A node passes a slice up
+    when it has those of its children, and down when it has the sum. Of the moves that are possible,
+    those up come first, and then those of earlier slices.
+    """
+    trees = [_Tree(tree) for tree in parents(nodes)]
+    missing = [[len(found) for found in trees[number % 2].children] for number in range(slices)]
+    possible = [
+        move
+        for number in range(slices)
+        for node in range(nodes)
+        if not missing[number][node]
+        for move in trees[number % 2].summed(number, node)
+    ]
+    done = []
+    while possible:
+        taken, possible = _matching(sorted(possible))
+        for move in taken:
+            tree = trees[move.slice % 2]
+            if move.down:
+                possible += tree.handed_down(move.slice, move.destination)
+                continue
+            missing[move.slice][move.destination] -= 1
+            if not missing[move.slice][move.destination]:
+                possible += tree.summed(move.slice, move.destination)
+        done.append(tuple(taken))
+    return tuple(done)
+
+
+class _Tree:
+    """A tree, and the moves that it makes possible."""
+
+    def __init__(self, parent: list[int]) -> None:
+        self._parent = parent
+        self.children: list[list[int]] = [[] for _ in parent]
+        for node, above in enumerate(parent):
+            if above != NOBODY:
+                self.children[above].append(node)
+
+    def summed(self, number: int, node: int) -> list[Move]:
+        """Return the moves of a node that has the sum of its subtree."""
+        if self._parent[node] == NOBODY:
+            return self.handed_down(number, node)
+        return [Move(False, number, node, self._parent[node])]
+
+    def handed_down(self, number: int, node: int) -> list[Move]:
+        """Return the moves of a node that has the sum of all nodes."""
+        return [Move(True, number, node, child) for child in self.children[node]]
+
+
+def _matching(moves: list[Move]) -> tuple[list[Move], list[Move]]:
+    """Divide moves into those of a round, and those that must wait."""
+    taken, left = [], []
+    sends, receives = set[int](), set[int]()
+    for move in moves:
+        if move.source in sends or move.destination in receives:
+            left.append(move)
+            continue
+        sends.add(move.source)
+        receives.add(move.destination)
+        taken.append(move)
+    return taken, left

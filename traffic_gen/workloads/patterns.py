@@ -1,0 +1,71 @@
+"""Patterns of which algorithms are made: rings, chains, and exchanges within HB domains."""
+
+import numpy as np
+
+from model.arrays import Ints
+from traffic_gen.workloads.builder import Arrivals, Builder, Chunks, joined
+
+
+def whole_ring(build: Builder) -> Ints:
+    """Return the one ring of all ranks, in which edges between domains stay on one rail.
+
+    It enters domain d at rail -d, so its last GPU and the first of the next domain share a rail.
+    """
+    domain, position = np.divmod(build.ranks, build.domain_size)
+    return build.rank(domain, position - domain)[None, :]
+
+
+def all_rails(build: Builder) -> Ints:
+    """Return a ring for each rail."""
+    return build.rail_ranks(np.arange(build.domain_size))
+
+
+def around(build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool) -> Arrivals:
+    """Add a ReduceScatter (`reduce`) or AllGather on each ring; a rank's shard is its own chunk.
+
+    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard
+    i + first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or
+    all shards. `ready` has the transfers that each rank must have received before it starts.
+    Return those that it must have received to end.
+    """
+    first_shard = -1 if reduce else 0
+    sources, destinations = rings.ravel(), np.roll(rings, -1, axis=1).ravel()
+    arrived, everything = ready, [ready]
+    for step in range(rings.shape[1] - 1):
+        shards = np.roll(rings, step - first_shard, axis=1).reshape(-1, 1)
+        arrived = build.send(
+            sources, destinations, shards, channel=channel, after=arrived, reduce=reduce
+        )
+        everything.append(arrived)
+    return arrived if reduce else joined(*everything)
+
+
+def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:
+    """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
+
+    `chains` has a row of ranks for each chain, `chunks` a row of what it carries. In a step, each
+    rank sends the chunk after the one that it sent in the step before.
+    """
+    last, count = chains.shape[1] - 1, chunks.shape[1]
+    arrived, everything = ready, [build.nothing()]
+    for step in range(last + count - 1):
+        places = np.arange(max(0, step - count + 1), min(last, step + 1))
+        arrived = build.send(
+            chains[:, places].ravel(),
+            chains[:, places + 1].ravel(),
+            chunks[:, step - places].reshape(-1, 1),
+            channel=channel,
+            after=joined(arrived, ready),
+        )
+        everything.append(arrived)
+    return joined(*everything)
+
+
+def within_domains(
+    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
+) -> Arrivals:
+    """Add pairwise exchanges until every GPU has sent to all others of its domain."""
+    arrived = [ready]
+    for rails in range(1, build.domain_size):
+        arrived.append(build.exchange(0, rails, chunks, channel="hb", after=ready, reduce=reduce))
+    return joined(*arrived)
