@@ -67,17 +67,11 @@ def write_text(place: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
-    _sync_folder(place.parent)
+    sync_file(place.parent)
 
 
 def _not_through_a_link(place: str, flags: int) -> int:
     return os.open(place, flags | os.O_NOFOLLOW, 0o644)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk (fsync(2))."""
-    with _opened(folder) as descriptor:
-        os.fsync(descriptor)
 
 
 def sync(folder: Path) -> None:
@@ -85,8 +79,13 @@ def sync(folder: Path) -> None:
     for found, _, files, descriptor in os.fwalk(folder):
         for place in (Path(found, name) for name in files):
             if not place.is_symlink():
-                with _opened(place) as file:
-                    os.fsync(file)
+                sync_file(place)
+        os.fsync(descriptor)
+
+
+def sync_file(place: Path) -> None:
+    """Let a file, or the names in a folder, reach the disk (fsync(2))."""
+    with _opened(place) as descriptor:
         os.fsync(descriptor)
 
 

@@ -23,12 +23,13 @@ def run_object(
     paths: Mapping[str, Any] | None = None,
     calibration: Sequence[Mapping[str, Any]] = (),
     scales: Sequence[Mapping[str, Any]] = (),
+    scenario_digest: str | None = None,
 ) -> dict[str, Any]:
     """Return the object that `run --json` prints and the run folder stores.
 
     `machine` is the run's environment. `paths`, if they were checked, and `calibration` are the
     objects of `path_check.py` and `link_calibration.py` in this folder. `scales` lists the values
-    chosen for `auto`: key, value, and reason.
+    chosen for `auto`: key, value, and reason. `scenario_digest` is that of the scenario's file.
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
@@ -36,6 +37,7 @@ def run_object(
         "schema": SCHEMA,
         "run_id": run_id,
         "scenario": scenario,
+        **({} if scenario_digest is None else {"scenario_digest": scenario_digest}),
         "verdict": worst(verdicts).value,
         "folder": str(folder),
         "cases": [_case_object(case) for case in cases],

@@ -36,6 +36,7 @@ class Difference(StrEnum):
     LARGER = "larger than the spread"
     WITHIN = "within the spread"
     UNKNOWN = "too few repeats to tell"
+    OTHER_WORK = "not the same work"
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -104,11 +105,13 @@ def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
 
 def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     both = (first, second)
+    other_work = list(differing(first.work, second.work))
+    found = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     return {
         "case": first.name,
-        "difference": difference(first.values, second.values).value,
-        "ratio": _ratio(first.measured_s, second.measured_s),
-        "other_work": list(differing(first.work, second.work)),
+        "difference": found.value,
+        "ratio": None if other_work else _ratio(first.measured_s, second.measured_s),
+        "other_work": other_work,
         "measured_s": [_measured(case) for case in both],
         "modeled_s": [case.modeled_s for case in both],
         "ratio_to_model": [case.ratio for case in both],

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from linux.files import Unreadable, give, make_folder, read_text, write_text
 from model.errors import InputError, Problem
 
@@ -30,7 +32,7 @@ def write_record(place: Path, text: str) -> None:
 def read_json(place: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raise `InputError` if there is none."""
     with reading(place):
-        content = json.loads(read_record(place))
+        content = from_json(read_record(place))
         if not isinstance(content, dict):
             raise TypeError(f"must be an object, got {type(content).__name__}")
     return content

@@ -2,21 +2,22 @@
 
     RUN/scenario.yaml  environment.json  state.json  result.json
     RUN/calibration-FABRIC.json  paths.json
-    RUN/CASE/topology.json  prediction.json  transfers.csv  repeats.json  counters.json
-        vitals.csv  waits.csv  pauses.csv
+    RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
+    RUN/TABLE.parquet  the raw records of all cases, once it is complete (`raw_tables.py`)
 
-`state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
-store; `result.json` exists once the run is complete. Runs of a sweep's points are in the sweep's
-folder (`results/store/sweeps.py`).
+`state.json` says `running`, `complete` or `incomplete` with the cause, the version of the folder,
+and the run's number in its store; `result.json` exists once the run is complete. Runs of a sweep's
+points are in the sweep's folder (`results/store/sweeps.py`).
 """
 
 import csv
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ from results.store.records import read_json, reading, write_json, write_record
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
 SCHEMA = "railbed.run/1"
+# Folders of version 1, which do not say so, keep raw records in the files of their cases.
+FOLDER_VERSION = 2
+# The phases of a case with faults; each has a folder.
+PHASES = ("healthy", "struck", "faulty", "after")
 # The ids that `new_run_id` gives.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -39,6 +44,11 @@ def new_run_id(scenario: str) -> str:
     """Return a unique run id that sorts by time and contains the scenario's name."""
     moment = time.strftime("%Y%m%d-%H%M%S")
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
+
+
+def digest_of(scenario: str) -> str:
+    """Return the digest of a scenario's file, 16 hexadecimal digits."""
+    return hashlib.sha256(scenario.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,8 @@ class RunFolder:
         write_json(self.path / name, content)
 
     def _mark(self, state: str, **more: str) -> None:
-        self._write("state.json", {"state": state, "number": self.number, **more})
+        kept = {"state": state, "number": self.number, "version": FOLDER_VERSION, **more}
+        self._write("state.json", kept)
 
     def begin_case(self, case: str, topology: Topology, prediction: Prediction) -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
@@ -151,6 +162,25 @@ def folder_name(case: str) -> str:
     return case.replace("/", "_")
 
 
+def case_folders(run: Path) -> dict[str, Path]:
+    """Return the folders of a run's cases and phases by their names, in the order of names.
+
+    The names are those of the result; a case that it does not name has the name of its folder.
+    """
+    names = {folder_name(name): name for name in _case_names(run / "result.json")}
+    folders = sorted(place.parent for place in run.glob("*/topology.json"))
+    return {names.get(folder.name, folder.name): folder for folder in folders}
+
+
+def _case_names(result: Path) -> Iterator[str]:
+    if result.is_file():
+        found = read_json(result)
+        with reading(result):
+            yield from (str(case["case"]) for case in found["cases"])
+            cases = [failure["case"] for failure in found["failures"]]
+            yield from (f"{case}/{phase}" for case in cases for phase in PHASES)
+
+
 def stored_runs(store: Path) -> list[Path]:
     """Return the folders of all runs, including those of sweeps' points, oldest first.
 
@@ -162,7 +192,7 @@ def stored_runs(store: Path) -> list[Path]:
         runs = [place for place in found if _is_run(place)]
     except OSError as error:
         raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
-    return sorted(runs, key=lambda run: (_number(run), run.name))
+    return sorted(runs, key=lambda run: (number_of(run), run.name))
 
 
 def _is_run(place: Path) -> bool:
@@ -170,8 +200,8 @@ def _is_run(place: Path) -> bool:
     return (place / "state.json").exists() or bool(RUN_ID.fullmatch(place.name) and place.is_dir())
 
 
-def _number(run: Path) -> int:
-    """The number of a run in its store; 0 if it has none, or is damaged."""
+def number_of(run: Path) -> int:
+    """Return the number of a run in its store; 0 if it has none, or is damaged."""
     try:
         number = read_json(run / "state.json").get("number")
     except InputError:
@@ -183,7 +213,7 @@ def next_number(folder: Path) -> int:
     """Return the number of the next run in a folder of runs, or in the store that it is in."""
     is_point = folder.parent.parent.name == SWEEPS
     runs = stored_runs(folder.parents[2] if is_point else folder)
-    return 1 + max(map(_number, runs), default=0)
+    return 1 + max(map(number_of, runs), default=0)
 
 
 def find_run(store: Path, name: str) -> Path:
@@ -213,6 +243,9 @@ def read_state(run: Path) -> dict[str, str]:
     """Return a run's `state` and, if it is incomplete, the `cause`."""
     kept = read_json(run / "state.json")
     with reading(run / "state.json"):
+        if (version := int(kept.get("version", 1))) > FOLDER_VERSION:
+            what = f"a newer Railbed wrote it: version {version}, this one reads {FOLDER_VERSION}"
+            raise InputError(Problem(str(run), what, "show it with that Railbed"))
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
         return {"state": str(kept["state"]), **cause}
 

@@ -20,8 +20,8 @@ from results.tables.style import (
 NAMES = ("A", "B")
 LEGEND = (
     "Medians, in emulated seconds. Slower, faster: the ranges of the repeats do not overlap; same: "
-    "they do; few repeats: they do not, and there are too few to tell. What a set-up has of its "
-    "own is not in the spread of its repeats."
+    "they do; few repeats: they do not, and there are too few to tell; other work: not compared. "
+    "What a set-up has of its own is not in the spread of its repeats."
 )
 
 
@@ -67,6 +67,8 @@ def in_words(case: Mapping[str, Any]) -> str:
             return "same"
         case Difference.UNKNOWN:
             return "few repeats"
+        case Difference.OTHER_WORK:
+            return "other work"
         case Difference.LARGER:
             return "slower" if case["ratio"] > 1 else "faster"
 
@@ -75,7 +77,8 @@ def _warnings(result: Mapping[str, Any]) -> Iterator[str]:
     yield from result["warnings"]
     for case in result["cases"]:
         if case["other_work"]:
-            yield f"{case['case']} is not the same work: {'; '.join(case['other_work'])}"
+            differences = "; ".join(case["other_work"])
+            yield f"{case['case']} is not the same work, and is not compared: {differences}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
         for case in result[key]:
             yield f"{case} is in {name} only"

@@ -32,6 +32,7 @@ from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
 from scenarios.cli.cost import cost
 from scenarios.cli.decide import decide
+from scenarios.cli.export import export
 from scenarios.cli.failures import failures
 from scenarios.cli.options import (
     CONTAINER,
@@ -39,12 +40,14 @@ from scenarios.cli.options import (
     Datapath,
     Overrides,
     Proxies,
+    RunName,
     ScenarioPath,
     Store,
     find,
     on,
 )
 from scenarios.cli.paper import paper
+from scenarios.cli.query import query_runs
 from scenarios.cli.ready import kind_of, ready
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
@@ -185,7 +188,7 @@ def list_all(store: Store = DEFAULT_STORE) -> None:
 
 @app.command()
 def show(
-    run_name: Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or latest")],
+    run_name: RunName,
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
 ) -> None:
@@ -205,6 +208,10 @@ def compare(
     """Compare two stored runs, case by case, by the spread of their repeats."""
     with printed_whole(out, store):
         print_result(compared(store, first, second), as_json, print_comparison)
+
+
+app.command(name="query")(query_runs)
+app.command()(export)
 
 
 @app.command()

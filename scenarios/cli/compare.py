@@ -11,8 +11,9 @@ from scenarios.spec.yaml_text import value_of
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:
-    """The comparison of two runs; `InputError` if they have no case in common."""
+    """Compare two runs; raise `InputError` if their clocks differ, or no case is in both."""
     runs = [stored_run(find_run(store, name)) for name in (first, second)]
+    _require_one_clock(f"{first} and {second}", runs)
     result = comparison_object(*runs)
     if not result["cases"]:
         found = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
@@ -20,6 +21,14 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
         hint = "compare runs of one scenario, or of scenarios with the same collectives"
         raise InputError(Problem(f"{first} and {second}", what, hint))
     return result
+
+
+def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
+    """Times of this machine's clock and of the virtual clock are of two machines."""
+    clocks = [run.result.get("clock", {}).get("kind", "real") for run in runs]
+    if clocks[0] != clocks[1]:
+        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
+        raise InputError(Problem(names, what, "compare runs with the same --clock"))
 
 
 def stored_run(folder: Path) -> StoredRun:

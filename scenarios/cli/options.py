@@ -16,6 +16,7 @@ Overrides = Annotated[
 Proxies = Annotated[
     str | None, typer.Option(help="what stands in for a GPU: container (the default) or process")
 ]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or latest")]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
 Datapath = Annotated[
     str | None, typer.Option(help="of rail and spine switches: kernel or user-space")

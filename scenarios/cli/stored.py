@@ -11,23 +11,25 @@ from model.errors import InputError
 from results.store.records import reading
 from results.store.runs import read_result, read_state, stored_runs
 from scenarios.library import library
-from scenarios.loader import load
+from scenarios.spec.yaml_text import value_of
 
 
 def print_list(store: Path, out: Console) -> None:
     """Print the scenarios of the library, and the runs of a store with their states."""
     out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
     for path in library():
-        out.print(f"  {path.stem:22} {load(path).description}", soft_wrap=True)
+        out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
     heading = Text("\nRuns", "bold").append(
         f" in {store.absolute()} (railbed show RUN)", "not bold"
     )
     runs = stored_runs(store)
     out.print(heading, soft_wrap=True)
-    for run in runs:
-        out.print(f"  {run.name}  {_state(run)}", soft_wrap=True)
-    if not runs:
-        out.print("  none yet")
+    lines = [f"  {run.name}  {_state(run)}" for run in runs] or ["  none yet"]
+    out.print("\n".join(lines), soft_wrap=True)
+
+
+def _description(scenario: Path) -> str:
+    return str(value_of(scenario.read_text()).get("description", ""))
 
 
 def _state(run: Path) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from linux.processes import first_line
-from linux.program_files import program_version
+from linux.program_files import ROOT, program_version
+from testbed.nodes.docker_engine import IMAGE_FILE
 
 LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
 SETTINGS = (
@@ -22,7 +23,9 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
     return {
         "railbed": program_version(),
+        "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
         "kernel": platform.release(),
+        "cpu": _cpu_model(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -31,9 +34,17 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "datapath": datapath,
         "open_vswitch": first_line("ovs-vswitchd", "--version"),
         "docker": first_line("docker", "--version"),
+        "image": _read(IMAGE_FILE),
         "libraries": {name: version(name) for name in LIBRARIES},
         "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
+
+
+def _cpu_model() -> str:
+    """The name of the machine's processor (proc_cpuinfo(5)); not every architecture has one."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _read(place: Path) -> str:

@@ -21,7 +21,8 @@ from results.documents.link_calibration import calibration_objects
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
 from results.store.crash import reported
-from results.store.runs import RunFolder, folder_name, new_run_id
+from results.store.raw_tables import seal
+from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
@@ -145,8 +146,10 @@ def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener)
             paths=under_way.paths,
             calibration=calibration_objects(under_way.calibrations),
             scales=scenario.scales,
+            scenario_digest=digest_of(scenario.text),
         )
         folder.complete(result)
+    seal(folder.path)
     return result
 
 

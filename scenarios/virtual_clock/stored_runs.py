@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from results.store.raw_tables import seal
 from results.store.records import read_json, write_json
 from results.store.runs import adopt, new_run_id
 
@@ -13,7 +14,10 @@ NOT_RECORDS = ("result.json", "state.json")
 
 
 def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a complete run into the store; return its JSON object, with its clock."""
+    """Copy a complete run into the store; return its JSON object, with its clock.
+
+    The digest of its records is that of the files that the machine wrote.
+    """
     folder = copied(run, store)
     result = read_json(folder / "result.json")
     result |= {
@@ -22,6 +26,7 @@ def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
         "clock": {**clock, "records": records_digest(folder)},
     }
     write_json(folder / "result.json", result)
+    seal(folder)
     return result
 
 

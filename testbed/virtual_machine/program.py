@@ -19,10 +19,11 @@ from testbed.virtual_machine.initrd import append
 # The program's folder inside: the same on every machine, as paths are a part of what is executed.
 INSIDE = Path("/railbed")
 ENVIRONMENT = Path(".venv")
-# What checks the program and does not run it, and what draws figures.
+# What checks the program and does not run it, what draws figures, and what reads stored runs.
 NOT_NEEDED = (
     *("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip"),
     *("matplotlib*", "mpl_toolkits", "PIL", "pillow*", "fontTools", "fonttools*", "contourpy*"),
+    *("duckdb*", "_duckdb*", "adbc_driver_duckdb", "jinja2*", "markupsafe*"),
 )
 EPOCH_S = 0
 

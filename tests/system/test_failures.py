@@ -1,6 +1,5 @@
 """Failure experiments through the command line, on small fabrics."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from results.documents.fault_impact import lost_experiment
+from results.store.raw_tables import EXECUTIONS, read_table
 from tests.results import printed
 from tests.system.test_commands import folder, railbed
 
@@ -73,17 +73,19 @@ def test_a_job_goes_on_elsewhere(folder: Path, name: str, change: str) -> None:
     for row in experiment(name, "--set", change, "--set", "job.restart_time=0.7"):
         assert row["struck_s"] > row["healthy_s"]
         assert row["faulty_s"] > 0
-        assert_restarted(row, next((folder / "runs").glob(f"*-{name}-*/*_struck/repeats.json")))
+        assert_restarted(row, next((folder / "runs").glob(f"*-{name}-*")))
 
 
-def assert_restarted(row: dict[str, Any], repeats: Path) -> None:
+def assert_restarted(row: dict[str, Any], run: Path) -> None:
     """Both executions are recorded; the clock runs from the first start to the second's end."""
-    first, again = json.loads(repeats.read_text())
-    assert (first["complete"], again["complete"]) == (False, True)
-    back_s = (again["start_ns"] - first["start_ns"]) / 1e9
+    executions = read_table(run, EXECUTIONS)
+    of_phase = executions["case_name"] == f"{row['case']}/struck"
+    assert executions["complete"][of_phase].tolist() == [False, True]
+    first_ns, again_ns = executions["start_ns"][of_phase].tolist()
+    back_s = (again_ns - first_ns) / 1e9
     assert row["back_s"] == pytest.approx(back_s)
     assert row["back_s"] >= row["aborted_s"] + 0.7
-    assert row["struck_s"] == pytest.approx(back_s + again["completion_s"])
+    assert row["struck_s"] == pytest.approx(back_s + executions["completion_s"][of_phase][1])
     assert row["modeled_struck_s"] == pytest.approx(
         row["aborted_s"] + 0.7 + row["modeled_faulty_s"]
     )

@@ -107,12 +107,16 @@ def test_other_machines_and_scenarios_are_named() -> None:
     ]
 
 
-def test_other_work_is_named() -> None:
+def test_other_work_is_named_and_not_compared() -> None:
     first, second = stored("a"), stored("b")
     changed = json.loads(json.dumps(second.result))
     changed["cases"][0]["bytes"] *= 2
     found = comparison_object(first, stored("b", result=changed))
     assert found["cases"][0]["other_work"] == ["bytes: 4000000 against 8000000"]
+    assert (found["cases"][0]["difference"], found["cases"][0]["ratio"]) == (
+        "not the same work",
+        None,
+    )
     assert found["cases"][1]["other_work"] == []
 
 
@@ -169,3 +173,13 @@ def test_runs_that_are_not_complete_are_refused(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, "two", "", {}).incomplete("the controller died")
     with pytest.raises(InputError, match="the controller died"):
         compared(tmp_path, "one", "two")
+
+
+def test_times_of_two_clocks_are_not_compared(tmp_path: Path) -> None:
+    keep(tmp_path, "20260101-000000-a-0000", both_fabrics())
+    keep(tmp_path, "20260101-000001-b-0000", both_fabrics())
+    virtual = tmp_path / "20260101-000001-b-0000" / "result.json"
+    found = json.loads(virtual.read_text())
+    virtual.write_text(json.dumps({**found, "clock": {"kind": "virtual"}}))
+    with pytest.raises(InputError, match="two clocks, real and virtual"):
+        compared(tmp_path, "20260101-000000-a-0000", "latest")

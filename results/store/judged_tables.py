@@ -1,0 +1,49 @@
+"""The cases and failure experiments of a run's JSON object as rows of tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from results.store.raw_tables import CASE, REAL, TEXT, WHOLE
+
+CASES = {
+    **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
+    **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
+    **dict.fromkeys(("bandwidth_scale", "size_scale", "time_dilation", "median_s"), REAL),
+    **dict.fromkeys(("modeled_s", "lower_bound_s", "real_s", "ratio"), REAL),
+    **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
+    "values_s": f"{REAL}[]",
+    "reasons": f"{TEXT}[]",
+}
+FAILURES = {
+    **dict.fromkeys((CASE, "fault", "component", "fabric", "reaction", "verdict"), TEXT),
+    **dict.fromkeys(("blackout_ms", "healthy_s", "modeled_healthy_s", "struck_s"), REAL),
+    **dict.fromkeys(("faulty_s", "modeled_faulty_s", "ratio", "after_s"), REAL),
+    **dict.fromkeys(("probed_pairs", "untouched_pairs", "lost_probes_untouched"), WHOLE),
+    "reasons": f"{TEXT}[]",
+}
+JUDGED_TABLES = {"cases": CASES, "failures": FAILURES}
+
+
+def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table."""
+    return {
+        "cases": [_case(case) for case in result["cases"]],
+        "failures": [_failure(failure) for failure in result["failures"]],
+    }
+
+
+def _case(case: Mapping[str, Any]) -> dict[str, Any]:
+    measured, fabric = case["measured_s"], case["fabric"]
+    named = {CASE: case["case"], "fabric": fabric["kind"]}
+    values = {"median_s": measured["median"], "values_s": measured["values"]}
+    return _known({**case, **fabric, **named, **values}, CASES)
+
+
+def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
+    # `where` is a word of SQL, too.
+    named = {CASE: failure["case"], "component": failure["where"]}
+    return _known({**failure, **named}, FAILURES)
+
+
+def _known(found: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    return {column: found.get(column) for column in columns}

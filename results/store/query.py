@@ -1,0 +1,177 @@
+"""SQL over all complete runs of a store, read-only, by DuckDB.
+
+A query sees the tables of `TABLES` and, by DuckDB's own functions, files of the store. It cannot
+write, and opens no other file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.errors import InputError, Problem
+from results.store.judged_tables import JUDGED_TABLES, judged_rows
+from results.store.raw_tables import (
+    RAW_TABLES,
+    TEXT,
+    WHOLE,
+    RawTable,
+    create,
+    first_line,
+    in_memory,
+    insert,
+    load_loose,
+    quoted,
+    sealed,
+)
+from results.store.records import reading
+from results.store.runs import number_of, read_result, read_state, stored_runs
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+RUNS = {
+    **dict.fromkeys(("run", "state", "scenario", "verdict", "clock", "railbed", "kernel"), TEXT),
+    **dict.fromkeys(("proxies", "datapath", "folder"), TEXT),
+    "number": WHOLE,
+}
+OF_RAW = {table.name: {"run": TEXT, **table.all_columns} for table in RAW_TABLES}
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "runs": RUNS,
+    **{name: {"run": TEXT, **columns} for name, columns in JUDGED_TABLES.items()},
+    **OF_RAW,
+}
+HINT = "`railbed query` without SQL lists all tables and their columns"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query with the names of their columns, and what is wrong with which runs."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Rows of the tables `runs`, `cases` and `failures`; the folders of complete runs."""
+
+    rows: Mapping[str, list[dict[str, Any]]]
+    complete: list[Path]
+    unread: list[str]
+
+
+def query(store: Path, sql: str) -> Answer:
+    """Answer one SELECT statement; raise `InputError` if it is none, or fails."""
+    import duckdb
+
+    store = store.resolve()
+    try:
+        _require_select(sql)
+        runs = _read(store)
+        with in_memory() as memory:
+            for name, columns in TABLES.items():
+                create(memory, name, columns)
+                # Only what the query may mean is read: there may be thousands of runs.
+                if name in sql.lower():
+                    _fill(memory, name, runs)
+            _confine(memory, store)
+            answer = memory.execute(sql)
+            names = tuple(column[0] for column in answer.description or ())
+            return Answer(names, answer.fetchall(), tuple(runs.unread))
+    except duckdb.Error as error:
+        raise InputError(Problem("query", first_line(error), HINT)) from None
+
+
+def _require_select(sql: str) -> None:
+    import duckdb
+
+    kinds = [statement.type for statement in duckdb.extract_statements(sql)]
+    if kinds != [duckdb.StatementType.SELECT]:
+        found = ", ".join(kind.name for kind in kinds) or "none"
+        raise InputError(Problem("query", f"must be one SELECT statement, got {found}", HINT))
+
+
+def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
+    """Let the query open files of the store alone, and change no setting."""
+    memory.execute(f"SET allowed_directories = [{quoted(store)}]")
+    memory.execute("SET enable_external_access = false")
+    memory.execute("SET lock_configuration = true")
+
+
+def _read(store: Path) -> _Runs:
+    """Read the states of all runs, and the results of the complete ones."""
+    runs = _Runs({"runs": [], "cases": [], "failures": []}, [], [])
+    for run in stored_runs(store):
+        row = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
+        try:
+            row |= read_state(run)
+            if row["state"] == "complete":
+                _add(runs, run, row)
+        except InputError as error:
+            row["state"] = "damaged"
+            runs.unread.append(str(error))
+        runs.rows["runs"].append(row)
+    return runs
+
+
+def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
+    """Add the rows of a complete run, all or none."""
+    result = read_result(run)
+    with reading(run):
+        machine = result.get("machine", {})
+        row |= {**_scalars(machine), **_scalars(result), "run": run.name, "folder": str(run)}
+        row["clock"] = result.get("clock", {}).get("kind", "real")
+        judged = judged_rows(result)
+    for name, rows in judged.items():
+        runs.rows[name].extend({**found, "run": run.name} for found in rows)
+    runs.complete.append(run)
+
+
+def _scalars(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if not isinstance(value, dict | list)}
+
+
+def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
+    """Fill a table with the rows of all complete runs."""
+    if name in runs.rows:
+        insert(memory, name, TABLES[name], runs.rows[name])
+        return
+    table = next(table for table in RAW_TABLES if table.name == name)
+    files = [sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)]
+    if files:
+        _view(memory, name, files)
+
+
+def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _Runs) -> bool:
+    """Whether a run's table is a whole Parquet file; if there is none, insert the run's rows.
+
+    Notes a run whose records are damaged, of which no row is inserted.
+    """
+    from duckdb import Error
+
+    memory.begin()
+    try:
+        if whole := sealed(run, table).is_file():
+            memory.execute("FROM parquet_schema(?)", [str(sealed(run, table))])
+        else:
+            memory.execute(f"ALTER TABLE {table.name} ALTER run SET DEFAULT {quoted(run.name)}")
+            load_loose(memory, run, table)
+        memory.commit()
+        return whole
+    except (InputError, Error) as error:
+        memory.rollback()
+        runs.unread.append(f"{run}: {first_line(error)}")
+    return False
+
+
+def _view(memory: "DuckDBPyConnection", name: str, files: list[Path]) -> None:
+    """Let a table have the rows of Parquet files, too, which are read when they are asked for."""
+    listed = ", ".join(map(quoted, files))
+    memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
+    memory.execute(
+        f"CREATE VIEW {name} AS FROM loose_{name} UNION ALL BY NAME "
+        "SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
+        f"FROM read_parquet([{listed}], filename = true, union_by_name = true)"
+    )

@@ -1,0 +1,239 @@
+"""The raw records of a run as tables: files of each case first, then one Parquet file a table.
+
+A run under way appends to CSV files and writes JSON files, of which a killed run keeps what it had.
+`seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the first column.
+Runs of folder version 1, and runs that could not be sealed, are read from the files of their cases.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from linux.files import give, sync_file
+from model.errors import InputError, Problem
+from model.measurement.cpu_windows import Window
+from model.measurement.pauses import Pause
+from model.measurement.records import TransferRecord
+from results.store.records import HINT, read_record, reading
+from results.store.runs import case_folders
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+WHOLE, REAL, TEXT, FLAG = "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN"
+# `case` alone is a word of SQL.
+CASE = "case_name"
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table, the file of each case that it is made of, and its columns behind the case's name."""
+
+    name: str
+    file: str
+    columns: Mapping[str, str]
+
+    @property
+    def all_columns(self) -> dict[str, str]:
+        """All columns with their SQL types."""
+        return {CASE: TEXT, **self.columns}
+
+
+def _names(record: type, kind: str) -> dict[str, str]:
+    return {field.name: kind for field in fields(record)}
+
+
+TRANSFERS = RawTable("transfers", "transfers.csv", _names(TransferRecord, WHOLE))
+EXECUTIONS = RawTable(
+    "executions",
+    "repeats.json",
+    {
+        "number": WHOLE,
+        "warmup": FLAG,
+        "disturbed": FLAG,
+        "complete": FLAG,
+        "start_ns": WHOLE,
+        "completion_s": REAL,
+        "start_skew_s": REAL,
+        "agents_cpu_s": REAL,
+        "retransmits": WHOLE,
+        "errors": f"{TEXT}[]",
+        "sent_bytes": f"{WHOLE}[]",
+        "received_bytes": f"{WHOLE}[]",
+    },
+)
+COUNTERS = RawTable(
+    "counters",
+    "counters.json",
+    {
+        "link": TEXT,
+        "moment": TEXT,
+        "sent_bytes": WHOLE,
+        "sent_packets": WHOLE,
+        "received_bytes": WHOLE,
+        "received_packets": WHOLE,
+        "dropped_packets": WHOLE,
+    },
+)
+CPU = RawTable(
+    "cpu",
+    "vitals.csv",
+    {"execution": WHOLE, **_names(Window, REAL), "begin_ns": WHOLE, "end_ns": WHOLE},
+)
+WAITS = RawTable("waits", "waits.csv", {"execution": WHOLE, "agent": WHOLE, "waited_s": REAL})
+PAUSES = RawTable("pauses", "pauses.csv", {"execution": WHOLE, **_names(Pause, WHOLE)})
+RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, CPU, WAITS, PAUSES)
+
+
+def seal(run: Path) -> None:
+    """Turn the records of a complete run into Parquet files; the files of its cases then go.
+
+    They stay as they are without DuckDB, as in the virtual machine, without room on the disk, and
+    if they are damaged.
+    """
+    if find_spec("duckdb") is None:
+        return
+    from duckdb import Error
+
+    with suppress(OSError, Error, InputError), in_memory() as memory:
+        for table in RAW_TABLES:
+            _seal(memory, run, table)
+
+
+def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
+    sources = [folder / table.file for folder in case_folders(run).values()]
+    if not any(source.exists() for source in sources):
+        return
+    create(memory, table.name, table.all_columns)
+    load_loose(memory, run, table)
+    draft, place = run / f"{table.name}.parquet.draft", sealed(run, table)
+    try:
+        memory.execute(f"COPY {table.name} TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd)")
+        sync_file(draft)
+        draft.rename(place)
+    finally:
+        draft.unlink(missing_ok=True)
+    give(place)
+    for source in sources:
+        source.unlink(missing_ok=True)
+
+
+def sealed(run: Path, table: RawTable) -> Path:
+    """The Parquet file of a table."""
+    return run / f"{table.name}.parquet"
+
+
+def in_memory() -> "DuckDBPyConnection":
+    """Open an empty data base in memory; the same records make the same files."""
+    import duckdb
+
+    memory = duckdb.connect()
+    memory.execute("SET threads = 1")
+    return memory
+
+
+def quoted(text: object) -> str:
+    """Quote a text for SQL (ISO 9075, character string literal)."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def create(memory: "DuckDBPyConnection", name: str, columns: Mapping[str, str]) -> None:
+    """Create an empty table."""
+    listed = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
+    memory.execute(f"CREATE TABLE {name} ({listed})")
+
+
+def insert(
+    memory: "DuckDBPyConnection", name: str, columns: Mapping[str, str], rows: list[dict[str, Any]]
+) -> None:
+    """Insert rows of plain values; columns that a row lacks are NULL."""
+    form = json.dumps([{column: _form(kind) for column, kind in columns.items()}])
+    memory.execute(
+        f"INSERT INTO {name} BY NAME SELECT unnest(from_json(?, ?), recursive := true)",
+        [json.dumps(rows, default=str), form],
+    )
+
+
+def _form(kind: str) -> str | list[str]:
+    """The type of a column, in the form that `from_json` wants."""
+    return [kind.removesuffix("[]")] if kind.endswith("[]") else kind
+
+
+def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
+    """Insert the rows of a run that is not sealed, from the files of its cases."""
+    for case, folder in case_folders(run).items():
+        source = folder / table.file
+        if source.exists():
+            load = _load_csv if source.suffix == ".csv" else _load_json
+            load(memory, case, source, table)
+
+
+def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
+    with reading(source):
+        rows = list(JSON_ROWS[table.name](json.loads(read_record(source))))
+    insert(memory, table.name, table.all_columns, [{CASE: case, **row} for row in rows])
+
+
+def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
+    """Insert the columns of a CSV file that are known; older versions had fewer."""
+    with source.open(newline="") as file:
+        found = next(csv.reader(file), [])
+    if known := [f'"{name}"' for name in found if name in table.columns]:
+        columns = ", ".join(f"{quoted(name)}: {quoted(TEXT)}" for name in found)
+        memory.execute(
+            f"INSERT INTO {table.name} BY NAME SELECT ? AS {CASE}, {', '.join(known)} "
+            f"FROM read_csv(?, header = true, auto_detect = false, columns = {{{columns}}})",
+            [case, str(source)],
+        )
+
+
+def _execution_rows(content: Any) -> Iterator[dict[str, Any]]:
+    return iter(content)
+
+
+def _counter_rows(content: Any) -> Iterator[dict[str, Any]]:
+    for link, moments in content.items():
+        for moment in ("before", "after"):
+            yield {"link": link, "moment": moment, **moments[moment]}
+
+
+JSON_ROWS = {EXECUTIONS.name: _execution_rows, COUNTERS.name: _counter_rows}
+
+
+def read_table(run: Path, table: RawTable) -> dict[str, Any]:
+    """Return the columns of a run's table as NumPy arrays, masked where values are missing."""
+    with reading_sql(run), in_memory() as memory:
+        load(memory, run, table)
+        return memory.execute(f"FROM {table.name}").fetchnumpy()
+
+
+def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
+    """Create a table with all rows of a run."""
+    create(memory, table.name, table.all_columns)
+    if sealed(run, table).is_file():
+        whole = "SELECT * FROM read_parquet(?)"
+        memory.execute(f"INSERT INTO {table.name} BY NAME {whole}", [str(sealed(run, table))])
+    else:
+        load_loose(memory, run, table)
+
+
+@contextmanager
+def reading_sql(run: Path) -> Iterator[None]:
+    """Turn what damaged records make DuckDB raise into an `InputError` that names the run."""
+    from duckdb import Error
+
+    try:
+        yield
+    except (Error, OSError) as error:
+        what = f"its records cannot be read: {first_line(error)}"
+        raise InputError(Problem(str(run), what, HINT)) from None
+
+
+def first_line(error: Exception) -> str:
+    """Return what DuckDB says first: what was wrong; an excerpt of the query may follow."""
+    return str(error).partition("\n")[0]

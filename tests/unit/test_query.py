@@ -1,0 +1,122 @@
+"""Queries over all runs of a store: right, read-only, and undisturbed by damaged runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from results.store.query import TABLES, query
+from results.store.raw_tables import TRANSFERS, quoted, seal, sealed
+from results.store.runs import RunFolder
+from tests.unit.test_raw_tables import CASES, run_folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of a sealed run, one that is not, one that ended early, and two damaged ones."""
+    folder = tmp_path_factory.mktemp("runs") / "it's a store"
+    seal(run_folder(folder, "sealed"))
+    run_folder(folder, "loose")
+    seal(run_folder(folder, "broken"))
+    sealed(folder / "broken", TRANSFERS).write_bytes(b"PAR1")
+    lost = run_folder(folder, "lost")
+    (lost / "result.json").write_text("{")
+    RunFolder.create(folder, "early", "", {}).incomplete("a part died")
+    return folder
+
+
+def answered(store: Path, sql: str) -> list[tuple[object, ...]]:
+    return sorted(query(store, sql).rows)
+
+
+def test_sealed_and_loose_runs_have_the_same_rows(store: Path) -> None:
+    columns = ", ".join(TRANSFERS.all_columns)
+    of = [
+        answered(store, f"SELECT {columns} FROM transfers WHERE run = '{run}'")
+        for run in ("sealed", "loose")
+    ]
+    assert of[0] == of[1]
+    assert len(of[0]) == 4
+
+
+def test_all_runs_are_there_with_their_states(store: Path) -> None:
+    assert answered(store, "SELECT run, state FROM runs") == [
+        ("broken", "complete"),
+        ("early", "incomplete"),
+        ("loose", "complete"),
+        ("lost", "damaged"),
+        ("sealed", "complete"),
+    ]
+
+
+def test_what_cannot_be_read_is_said(store: Path) -> None:
+    unread = query(store, "SELECT DISTINCT run FROM transfers").unread
+    assert len(unread) == 2
+    assert "lost" in unread[0]
+    assert "too small to be a Parquet file" in unread[1]
+
+
+def test_cases_have_their_figures(store: Path) -> None:
+    sql = "SELECT median_s, modeled_s, fabric, verdict FROM cases WHERE run = 'sealed'"
+    known = [(c.measured.median, c.modeled_s, c.work.fabric.kind, c.verdict) for c in CASES]
+    assert answered(store, sql) == sorted(known)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_its_columns_even_without_runs(tmp_path: Path, table: str) -> None:
+    assert set(query(tmp_path, f"FROM {table}").columns) == set(TABLES[table])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{store}/written'",
+        "COPY (SELECT 1) TO '/tmp/written'",
+        "ATTACH '{store}/written'",
+        "CREATE TABLE a AS SELECT 1",
+        "INSERT INTO runs (run) VALUES ('made up')",
+        "SELECT 1; DROP TABLE runs",
+        "SET enable_external_access = true",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{store}/written'",
+        "EXPORT DATABASE '{store}/written'",
+        "INSTALL httpfs",
+        "",
+        "SELEC",
+    ],
+)
+def test_a_query_is_one_select_statement(store: Path, sql: str) -> None:
+    before = sorted(store.rglob("*"))
+    with pytest.raises(InputError, match="query: "):
+        query(store, sql.format(store=quoted(store)[1:-1]))
+    assert sorted(store.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "read_text('/etc/hostname')",
+        "read_csv('{store}/../../../../../../etc/passwd')",
+        "read_blob('/proc/self/environ')",
+        "'/etc/passwd.csv'",
+        "read_csv('https://example.org/a.csv')",
+    ],
+)
+def test_a_query_opens_files_of_the_store_alone(store: Path, source: str) -> None:
+    inside = query(
+        store, f"SELECT content FROM read_text({quoted(store / 'early' / 'state.json')})"
+    ).rows
+    assert json.loads(str(inside[0][0]))["state"] == "incomplete"
+    with pytest.raises(InputError):
+        query(
+            store, f"SELECT * FROM {source.format(store=str(store).replace(chr(39), chr(39) * 2))}"
+        )
+
+
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8")))
+def test_no_text_ends_a_quoted_one(text: str) -> None:
+    import duckdb
+
+    assert duckdb.execute(f"SELECT {quoted(text)}").fetchall() == [(text,)]

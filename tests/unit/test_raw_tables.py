@@ -1,0 +1,197 @@
+"""Raw records of runs: sealed as Parquet files with all their values, read from every version."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Prediction
+from results.documents.run import run_object
+from results.store import raw_tables
+from results.store.export import export_tables
+from results.store.raw_tables import (
+    COUNTERS,
+    EXECUTIONS,
+    PAUSES,
+    RAW_TABLES,
+    TRANSFERS,
+    read_table,
+    seal,
+    sealed,
+)
+from results.store.runs import RunFolder, read_state
+from tests.unit.fabrics import spec
+from tests.unit.test_results import both_fabrics, repeat
+
+CASES = both_fabrics()
+BEFORE = {"a--b": dict.fromkeys(list(COUNTERS.columns)[2:], 1)}
+AFTER = {"a--b": dict.fromkeys(list(COUNTERS.columns)[2:], 2**62)}
+TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+RECORDS = (TransferRecord(0, 0, 1, 2, 3, 4, 5, 6, 7), TransferRecord(0, 1, 2, 1, 2**40, 0, 0, 0, 0))
+
+
+def complete(store: Path, executions: tuple[Repeat, ...], run_id: str = "run-a") -> Path:
+    """A complete run of two cases that is not sealed."""
+    folder = RunFolder.create(store, run_id, "", {})
+    for case in CASES:
+        folder.begin_case(case.name, TOPOLOGY, Prediction("", "", 1.0, 1.0, ()))
+        for execution in executions:
+            folder.add_repeat(case.name, execution)
+        folder.end_case(case.name, 1, executions, frozenset({1}), BEFORE, AFTER)
+    folder.complete(run_object(run_id, "quick", folder.path, CASES))
+    return folder.path
+
+
+def run_folder(store: Path, run_id: str = "run-a") -> Path:
+    return complete(store, (repeat(0, 1.0, records=RECORDS),), run_id)
+
+
+def plain(run: Path) -> dict[str, Any]:
+    """All tables of a run; NumPy's masks and values as text."""
+    return {
+        table.name: {name: str(column.tolist()) for name, column in read_table(run, table).items()}
+        for table in RAW_TABLES
+    }
+
+
+NUMBERS = st.integers(0, 2**62)
+TRANSFER = st.builds(TransferRecord, *[NUMBERS] * 9)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5)
+@given(st.lists(TRANSFER, max_size=4))
+def test_sealing_keeps_every_value(
+    tmp_path_factory: pytest.TempPathFactory, records: list[TransferRecord]
+) -> None:
+    run = complete(tmp_path_factory.mktemp("store"), (repeat(0, 1.0, records=tuple(records)),))
+    before = plain(run)
+    assert len(read_table(run, TRANSFERS)["size_bytes"]) == 2 * len(records)
+    seal(run)
+    assert plain(run) == before
+    assert [place.name for place in run.glob("*/*.csv")] == []
+    assert not list(run.glob("*/counters.json"))
+    assert not list(run.glob("*.draft"))
+
+
+def test_tables_name_the_case_and_have_all_columns(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    seal(run)
+    transfers = read_table(run, TRANSFERS)
+    assert sorted(set(transfers["case_name"])) == sorted(case.name for case in CASES)
+    assert list(transfers) == list(TRANSFERS.all_columns)
+    executions = read_table(run, EXECUTIONS)
+    assert executions["warmup"].tolist() == [True, True]
+    assert read_table(run, COUNTERS)["sent_bytes"].tolist() == [1, 2**62] * 2
+    assert len(read_table(run, PAUSES)["core"]) == 0
+
+
+def test_the_same_records_make_the_same_files(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / name) for name in ("one", "other")]
+    for run in runs:
+        seal(run)
+    files = [sealed(run, TRANSFERS).read_bytes() for run in runs]
+    assert files[0] == files[1]
+
+
+def test_without_duckdb_a_run_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_folder(tmp_path)
+    monkeypatch.setattr(raw_tables, "find_spec", lambda _: None)
+    seal(run)
+    assert len(list(run.glob("*/transfers.csv"))) == 2
+
+
+def test_where_no_parquet_file_can_be_written_the_records_stay(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    before = plain(run)
+    (run / "transfers.parquet.draft").mkdir()
+    seal(run)
+    assert plain(run) == before
+    assert len(list(run.glob("*/transfers.csv"))) == 2
+
+
+def test_older_folders_with_fewer_columns_are_read(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    state = run / "state.json"
+    state.write_text(json.dumps({"state": "complete"}))
+    for place in run.glob("*/transfers.csv"):
+        place.write_text("repeat,transfer,of_old\n7,8,9\n")
+    assert read_state(run) == {"state": "complete"}
+    transfers = read_table(run, TRANSFERS)
+    assert transfers["repeat"].tolist() == [7, 7]
+    assert transfers["size_bytes"].mask.all()
+
+
+def test_a_future_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    (run / "state.json").write_text(json.dumps({"state": "complete", "version": 3}))
+    with pytest.raises(InputError, match="a newer Railbed wrote it: version 3, this one reads 2"):
+        read_state(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"PA", b"PAR1", b"PAR1xxPAR1", b"x" * 100])
+def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path, content: bytes) -> None:
+    run = run_folder(tmp_path)
+    seal(run)
+    sealed(run, TRANSFERS).write_bytes(content)
+    with pytest.raises(InputError, match=r"run-a.*its records cannot be read"):
+        read_table(run, TRANSFERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("transfers.csv", "repeat,transfer\nmany,1\n"),
+        ("transfers.csv", "repeat,transfer\n1\n"),
+        ("counters.json", "[]"),
+        ("counters.json", '{"a--b": {}}'),
+        ("repeats.json", '{"number"'),
+    ],
+)
+def test_damaged_records_are_a_sentence(tmp_path: Path, name: str, content: str) -> None:
+    run = run_folder(tmp_path)
+    for place in run.glob(f"*/{name}"):
+        place.write_text(content)
+    with pytest.raises(InputError, match="cannot be"):
+        plain(run)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "json"])
+def test_an_export_has_all_tables(tmp_path: Path, form: str) -> None:
+    run = run_folder(tmp_path)
+    seal(run)
+    files = export_tables(run, tmp_path / "it's here", form)
+    names = ["cases", "failures", *(table.name for table in RAW_TABLES)]
+    assert [file.name for file in files] == [f"{name}.{form}" for name in names]
+    assert all(file.stat().st_size for file in files)
+
+
+def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    export_tables(run_folder(tmp_path), folder, "csv")
+    with (folder / "transfers.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = [{name: str(value) for name, value in vars(record).items()} for record in RECORDS]
+    of_one = [_without_case(row) for row in rows if row["case_name"] == CASES[0].name]
+    assert of_one == known
+    (case, _) = json.loads((_exported(folder, tmp_path) / "cases.json").read_text())
+    assert case["median_s"] == CASES[0].measured.median
+
+
+def _without_case(row: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in row.items() if name != "case_name"}
+
+
+def _exported(folder: Path, store: Path) -> Path:
+    export_tables(store / "run-a", folder, "json")
+    return folder
