@@ -1,6 +1,7 @@
 """The program's own files, and its version: a digest of them."""
 
 import hashlib
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,3 +20,9 @@ def program_version(program: Path = ROOT) -> str:
     for file in program_files(program):
         whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes() + b"\0")
     return whole.hexdigest()[:12]
+
+
+def release() -> str:
+    """Return the number of the release, as CHANGELOG.md lists it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project["version"])

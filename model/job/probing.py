@@ -23,12 +23,15 @@ def probed_pairs(
 ) -> tuple[Sequence[Pair], Sequence[Pair]]:
     """Return affected pairs that have another path, and all unaffected pairs.
 
+    Affected are pairs whose paths in the placement's health cross a link that fails with `faults`.
+
     At most `most` affected pairs, evenly spread over all such pairs. A pair on links that an
     optical switch moves, for the placement `later`, is not unaffected.
     """
     health = health_under(placement.topology, faults)
     moved = _moved(placement.topology, (later or placement).topology)
-    before, after = Routing(placement.topology), Routing(placement.topology, health)
+    before = Routing(placement.topology, placement.health)
+    after = Routing(placement.topology, health)
     affected, unaffected = [], []
     for pair in permutations(placement.gpus, 2):
         links = {hop.link.name for hop in before.path_if_any(*pair) or ()}

@@ -208,6 +208,16 @@ class Routing:
         return peers or [gpu for gpus in at_switch.values() for gpu in gpus]
 
 
+def require_connected(topology: Topology, health: Health) -> None:
+    """Raise `Unreachable` if a GPU of the job has no path to another one.
+
+    Links fail in both directions, so a path from each GPU to the next one is enough.
+    """
+    routing, gpus = Routing(topology, health), topology.job_gpus
+    for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
+        routing.path(*pair)
+
+
 def _add(found: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
     """Add domains to the entry with the same ports, or as a new entry."""
     for place, (known, others) in enumerate(found):

@@ -72,7 +72,7 @@ def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
     return {
         "scenario": scenario,
         "case": None,
-        "fault": scenario,
+        "fault": None,
         "where": None,
         "fabric": None,
         "reaction": None,

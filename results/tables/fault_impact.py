@@ -29,7 +29,10 @@ COLUMNS = (
 
 
 def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print a row for each fabric, grouped by fault and recovery strategy, then the reasons."""
+    """Print a row for each fabric, grouped by experiment, then the reasons.
+
+    The heading of a group has the experiment's name, its fault and its recovery strategy.
+    """
     for heading, together in groupby(rows, _heading):
         console.print(Text(heading, "bold"))
         shown = list(together)
@@ -53,8 +56,10 @@ def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
 
 
 def _heading(row: dict[str, Any]) -> str:
+    """Name the experiment; then what broke, where, and what the job did."""
     known = (row[key] for key in ("fault", "where", "reaction"))
-    return " · ".join(word for word in known if word)
+    details = " · ".join(word for word in known if word)
+    return ": ".join(filter(None, (row.get("scenario"), details)))  # earlier versions had none
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:

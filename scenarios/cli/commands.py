@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.text import Text
 
-from linux.program_files import ROOT
+from linux.program_files import ROOT, program_version, release
 from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
 from model.prediction.machine import Machine
@@ -32,6 +32,7 @@ from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.compare import compared
 from scenarios.cli.cost import cost
 from scenarios.cli.decide import decide
+from scenarios.cli.examples import add_examples
 from scenarios.cli.export import export
 from scenarios.cli.failures import failures
 from scenarios.cli.options import (
@@ -53,6 +54,7 @@ from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
 from scenarios.cli.terminal import err, leave, out, print_result, show_run
 from scenarios.cli.training import traffic, train
+from scenarios.cli.up import up
 from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -68,11 +70,24 @@ EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
 
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics.",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        out.print(f"railbed {release()}, modules {program_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def railbed(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and leave")
+    ] = False,
+) -> None:
+    """An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics."""
 
 
 @app.command()
@@ -200,8 +215,8 @@ def show(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or a folder")],
-    second: Annotated[str, typer.Argument(metavar="RUN", help="the run to hold against it")],
+    first: RunName,
+    second: RunName,
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
 ) -> None:
@@ -212,25 +227,7 @@ def compare(
 
 app.command(name="query")(query_runs)
 app.command()(export)
-
-
-@app.command()
-def up(
-    scenario: ScenarioPath,
-    proxies: Proxies = None,
-    overrides: Overrides = [],  # noqa: B006
-    datapath: Datapath = None,
-) -> None:
-    """Bring a scenario's first fabric up and open Mininet's command line."""
-    loaded = load(find(scenario), [*overrides, *on(datapath)], known_machine())
-    kind = ready(proxies or CONTAINER)
-    from scenarios.execution.emulation import experiment
-    from testbed.fabric.mininet_network import open_command_line
-
-    run_id = f"up-{loaded.name}-{os.getpid()}"
-    with experiment(loaded.fabrics[0], kind, run_id) as fabric:
-        fabric.bed.impair()
-        open_command_line(fabric.bed.network)
+app.command()(up)
 
 
 @app.command()
@@ -307,6 +304,9 @@ def all_tests(
     """Check style and types, and run all tests; with arguments, run pytest with them."""
     # The script does it without this program, which lists the command for `--help` only.
     raise InputError(Problem("test", "is done by the script", "run `sudo ./railbed test`"))
+
+
+add_examples(app.registered_commands)
 
 
 def main() -> NoReturn:

@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
+from scenarios.cli.completion import run_names, scenario_names
 from scenarios.library import LIBRARY, OLD_NAMES, library
 
-ScenarioPath = Annotated[Path, typer.Argument(help="a scenario file, or a name from `list`")]
+ScenarioPath = Annotated[
+    Path,
+    typer.Argument(help="a scenario file, or a name from `list`", autocompletion=scenario_names),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Overrides = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="change a key of the scenario")
@@ -16,7 +20,12 @@ Overrides = Annotated[
 Proxies = Annotated[
     str | None, typer.Option(help="what stands in for a GPU: container (the default) or process")
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="an id, its beginning, or latest")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="an id, its beginning, a folder or latest", autocompletion=run_names
+    ),
+]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
 Datapath = Annotated[
     str | None, typer.Option(help="of rail and spine switches: kernel or user-space")

@@ -13,6 +13,7 @@ from results.store.runs import DEFAULT_STORE
 from results.store.sweeps import SweepFolder
 from results.tables.sweep import print_sweep
 from scenarios.cli.clock import NEEDS_NO_ROOT, Fresh, is_virtual
+from scenarios.cli.completion import scenario_names
 from scenarios.cli.options import AsJson, Overrides, Proxies, Store, find
 from scenarios.cli.ready import kind_of, ready
 from scenarios.cli.terminal import err, leave, print_result
@@ -27,7 +28,10 @@ EXECUTORS = ("local", "ray")
 
 
 def sweep(
-    scenario: Annotated[Path | None, typer.Argument(help="a scenario file, or a name")] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="a scenario file, or a name", autocompletion=scenario_names),
+    ] = None,
     over: Annotated[
         list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
     ] = [],  # noqa: B006  (typer wants a plain default)

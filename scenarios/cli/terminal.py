@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 
 from results.tables.run import print_run
-from results.tables.style import plain_console
+from results.tables.style import plain_console, table_console
 
 EXIT_FAILED = 1
 
-out = plain_console()
+out = table_console()
 err = plain_console(stderr=True)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import InputError, Problem
+from scenarios.cli.completion import configuration_names
 from scenarios.cli.options import AsJson
 from scenarios.cli.terminal import err, print_result
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 MOST_PAIRS = 2 * 10**7
 
 Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="a training configuration: a file, or gpt-146b ...")
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="a training configuration: a file, or gpt-146b ...",
+        autocompletion=configuration_names,
+    ),
 ]
 Gpus = Annotated[int | None, typer.Option(metavar="N", help="number of GPUs")]
 Batch = Annotated[int | None, typer.Option(metavar="B", help="sequences of an iteration")]

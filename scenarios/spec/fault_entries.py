@@ -6,7 +6,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, components, health_under
 from model.job.recovery import RecoveryStrategy
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import Unreachable, require_connected
 from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
 
@@ -69,19 +69,12 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
 
 
 def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
-    """Yield an issue if the faults leave a GPU of the job unreachable.
-
-    Links fail in both directions, so a path from each GPU to the next one is enough.
-    """
-    routing = Routing(topology, health_under(topology, faults))
-    gpus = topology.job_gpus
-    for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
-        try:
-            routing.path(*pair)
-        except Unreachable as error:
-            what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
-            yield Issue(("faults",), what, "break less, or let the job move to spares")
-            return
+    """Yield an issue if the faults leave a GPU of the job unreachable."""
+    try:
+        require_connected(topology, health_under(topology, faults))
+    except Unreachable as error:
+        what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
+        yield Issue(("faults",), what, "break less, or let the job move to spares")
 
 
 def _missing(

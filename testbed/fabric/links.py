@@ -122,6 +122,10 @@ class Links:
         """The key of a port's namespace: the GPU's name, or "" for the switches' namespace."""
         return port.node if port.node in self.proxies else ""
 
+    def key_of(self, port: Port) -> tuple[str, int]:
+        """A port's namespace, as `sockets` names it, and its interface's index there."""
+        return self._place(port), self.index_of(port)
+
     def lose_proxy(self, gpu: str) -> None:
         """Close the sockets of a dead proxy's namespace; its links keep their last counters."""
         netlink = self.proxies.pop(gpu, None)
@@ -167,6 +171,13 @@ class Links:
         """Wait until all links are operationally up; new links have carrier before that."""
         wanted = {link.upper.interface for link in links}
         wait_for(lambda: wanted <= self._interfaces_up(), "all links come up", UP_DEADLINE_S)
+
+    def is_up(self, port: Port) -> bool:
+        """Whether an interface is operationally up (RFC 2863); false if it went with its GPU."""
+        if port.node in self.lost:
+            return False
+        (message,) = self.netlink_of(port).get_links(self.index_of(port))
+        return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
 
     def _interfaces_up(self) -> set[str]:
         """Names of the switches' interfaces whose operational state (RFC 2863) is up."""
@@ -236,7 +247,7 @@ class Links:
     def _dropped(self, port: Port, drops: Mapping[tuple[str, int], int]) -> int:
         if port.node in self.lost:
             return 0
-        return drops.get((self._place(port), self.index_of(port)), 0)
+        return drops.get(self.key_of(port), 0)
 
 
 def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:

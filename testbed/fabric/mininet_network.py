@@ -5,10 +5,11 @@ classes do the same over netlink, and start a shell only when Mininet's command 
 """
 
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.link import Intf, Link
+from mininet.log import output
 from mininet.net import Mininet
 from mininet.node import Node, Switch
 from mininet.topo import Topo
@@ -62,12 +63,26 @@ class ShellOnDemand(Node):  # type: ignore[misc]
 
     def sendCmd(self, *command: Any, **options: Any) -> None:
         """Start the shell if there is none, and send it a command."""
+        self._start_shell_once()
+        super().sendCmd(*command, **options)
+
+    def cmd(self, *command: Any, **options: Any) -> Any:
+        """Start the shell if there is none, send it a command, and return what it prints."""
+        self._start_shell_once()
+        return super().cmd(*command, **options)
+
+    def _start_shell_once(self) -> None:
+        """Start the shell; it joins the process `pid`, or stays in the run's own namespace."""
         if self.shell is None:
             place, pid = self.inNamespace, self.pid
             self.inNamespace = False
             super().startShell(f"-cda{pid}" if pid else None)
             self.inNamespace = place
-        super().sendCmd(*command, **options)
+
+    def popen(self, *command: Any, **options: Any) -> Any:
+        """Start a program beside the shell, where the shell would be."""
+        here = ["mnexec", "-da", str(self.pid)] if self.pid else ["mnexec", "-d"]
+        return super().popen(*command, **{"mncmd": here, **options})
 
 
 class GpuProxyNode(ShellOnDemand):
@@ -80,6 +95,15 @@ class GpuProxyNode(ShellOnDemand):
         self.gpu = gpu
         self.domain = domain
         self.pid = pid
+
+    def IP(self, intf: Any = None) -> str:
+        """The address of the NIC, which every GPU reaches; of `intf`, if one is given."""
+        return str(self.address(intf if intf in ("hb0", "nic0") else "nic0"))
+
+    def address(self, interface: str) -> IPv4Address:
+        """The address of the proxy's interface, `hb0` or `nic0`."""
+        of = addressing.hb_address if interface == "hb0" else addressing.nic_address
+        return of(self.gpu)
 
     def configDefault(self, **params: Any) -> None:
         """Give the proxy its addresses."""
@@ -108,6 +132,10 @@ class HbSwitch(FabricSwitch):
         ports = {link.link.upper: addressing.hb_mac(link.intf1.node.gpu) for link in links}
         self.links.make_bridge(self.name, ports)
 
+    def dpctl(self, *arguments: str) -> str:
+        """Say why there is nothing to show."""
+        return "a kernel bridge, which knows no OpenFlow\n"
+
 
 class OpenFlowSwitch(FabricSwitch):
     """A rail or spine switch in the run's own Open vSwitch."""
@@ -125,6 +153,12 @@ class OpenFlowSwitch(FabricSwitch):
         switches[0].open_vswitch.add_bridges([switch.bridge() for switch in switches])
         return switches
 
+    def dpctl(self, *arguments: str) -> str:
+        """Execute ovs-ofctl(8) for this switch: a command and its further arguments."""
+        command, *further = arguments
+        management = f"unix:{self.open_vswitch.folder}/{self.name}.mgmt"
+        return str(self.cmd("ovs-ofctl", "-OOpenFlow13", command, management, *further))
+
     def bridge(self) -> Bridge:
         """Return the switch's name, datapath id and ports for Open vSwitch."""
         ports = {number: i.name for number, i in self.intfs.items() if i.link is not None}
@@ -137,6 +171,16 @@ class FabricIntf(Intf):  # type: ignore[misc]
     def config(self, **params: Any) -> dict[str, Any]:
         """Do nothing: `Links` configures interfaces."""
         return {}
+
+    def updateIP(self) -> str | None:
+        """The address of a GPU proxy's interface; a switch's interfaces have none."""
+        node = self.node
+        self.ip = str(node.address(self.name)) if isinstance(node, GpuProxyNode) else None
+        return self.ip
+
+    def IP(self) -> str | None:
+        """The interface's address, or `None`."""
+        return self.updateIP()
 
 
 class FabricLink(Link):  # type: ignore[misc]
@@ -163,6 +207,51 @@ class FabricLink(Link):  # type: ignore[misc]
     def makeIntfPair(cls, *names: Any, **params: Any) -> None:
         """Do nothing: `Links` makes the veth pair."""
 
+    def __str__(self) -> str:
+        return self.link.name
+
+    def status(self) -> str:
+        """Say whether the link is up, or at which end it is not."""
+        ends = (self.link.lower, self.link.upper)
+        down = [port.node for port in ends if not self.links.is_up(port)]
+        return f"(down at {' and '.join(down)})" if down else "(up)"
+
+
+class FabricNetwork(Mininet):  # type: ignore[misc]
+    """Mininet's network, whose pings ask for the address at which the sender reaches a GPU."""
+
+    def ping(
+        self, hosts: Sequence[GpuProxyNode] | None = None, timeout: str | None = None
+    ) -> float:
+        """Ping between all hosts, print who is reached, and return the lost packets in percent."""
+        found = self._pings(hosts or self.hosts, timeout)
+        lost = sum(sent - received for _, _, (sent, received, *_) in found)
+        output(f"*** Results: {lost}/{len(found)} lost\n")
+        return 100 * lost / len(found) if found else 0.0
+
+    def pingFull(
+        self, hosts: Sequence[GpuProxyNode] | None = None, timeout: str | None = None
+    ) -> list[Any]:
+        """Ping between all hosts, print the round-trip times, and return everything parsed."""
+        found = self._pings(hosts or self.hosts, timeout)
+        for source, destination, (sent, received, _, average_ms, *_) in found:
+            output(f" {source}->{destination}: {received}/{sent}, {average_ms:.3f} ms\n")
+        return found
+
+    def _pings(self, hosts: Sequence[GpuProxyNode], timeout: str | None) -> list[Any]:
+        """Ping each pair once; return source, destination, and what Mininet parses of ping(8)."""
+        wait = f"-W {timeout}" if timeout else "-W 1"
+        found = []
+        for source in hosts:
+            output(f"{source} -> ")
+            for destination in (host for host in hosts if host is not source):
+                target = addressing.address_of(destination.gpu, source.gpu)
+                parsed = self._parsePingFull(source.cmd(f"ping -c1 {wait} {target}"))
+                found.append((source, destination, parsed))
+                output(f"{destination if parsed[1] else 'X'} ")
+            output("\n")
+        return found
+
 
 def build_network(
     topology: fabric.Topology, proxies: dict[str, Proxy], links: Links, switch: OpenVSwitch
@@ -173,7 +262,7 @@ def build_network(
     """
     Mininet.inited = True
     topo = FabricTopo(topology, proxies, links, switch)
-    network = Mininet(topo, controller=None, link=FabricLink)
+    network = FabricNetwork(topo, controller=None, link=FabricLink)
     links.flush()
     return network
 
@@ -191,8 +280,3 @@ def start_network(network: Mininet, topology: fabric.Topology, links: Links) -> 
     links.flush()
     for link in topology.links:
         links.check_shaped(link)
-
-
-def open_command_line(network: Mininet) -> None:
-    """Serve Mininet's command line until its user leaves it."""
-    CLI(network)

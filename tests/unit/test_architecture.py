@@ -27,7 +27,7 @@ PARTS = {
     "traffic_gen": "workloads agents probes iperf3",
     "results": "verdicts store documents tables figures",
     "scenarios": "library spec prices training paper decision planning loader execution "
-    "virtual_clock sweep benchmarks cli __main__",
+    "interactive virtual_clock sweep benchmarks cli __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

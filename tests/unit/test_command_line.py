@@ -1,10 +1,17 @@
 """The command line: its name and commands, what it prints of a scenario, and its exit codes."""
 
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from results.tables.style import figures_table, table_console
 from scenarios.cli.commands import app, main
+from scenarios.cli.examples import EXAMPLES, command_name
 from scenarios.library import LIBRARY
 
 ROOT = Path(__file__).parents[2]
@@ -145,3 +152,69 @@ def test_clocks_and_executors_that_are_none(
 ) -> None:
     assert exit_code(monkeypatch, *command) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [command_name(command) for command in app.registered_commands])
+def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
+    *_, words = EXAMPLES[name].partition("./railbed ")
+    called, *arguments = words.split()
+    program = get_command(app)
+    assert called == name
+    assert isinstance(program, TyperGroup)
+    program.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_help_ends_with_the_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, "cost", "--help") == 0
+    assert f"Example: {EXAMPLES['cost']}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_version_is_the_projects(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch, "--version") == 0
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert capsys.readouterr().out.startswith(f"railbed {version}, modules ")
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("railbed ve", {"verify"}),
+        ("railbed run quick", {"quickstart"}),
+        ("railbed sweep nic-link-f", {"nic-link-flaps"}),
+        ("railbed train gpt-1t", {"gpt-1t"}),
+        ("railbed show la", {"latest"}),
+    ],
+)
+def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) -> None:
+    typed = words.split()
+    environment = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(typed) - 1),
+        "_RAILBED_COMPLETE": "complete_bash",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-P", "-m", "scenarios"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) == expected
+
+
+def test_a_narrow_terminal_loses_no_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    table = figures_table("network", "switches", "transceivers", "million USD")
+    table.add_row("rail-optimized", "48", "4096", "2.9")
+    table_console().print(table)
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "rail-optimized",
+        "48",
+        "4096",
+        "2.9",
+    ]

@@ -128,7 +128,7 @@ def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
     text = io.StringIO()
     print_failures(rows, Console(file=text, width=80))
     lines = text.getvalue().splitlines()
-    assert lines[0] == "nic-link down · d0g0--rail0 · reroute"
+    assert lines[0] == "nic-link-down: nic-link down · d0g0--rail0 · reroute"
     assert sum("blackout" in line for line in lines) == 2 + 0
     assert any(line.startswith("rail-only") and "14 ms" in line for line in lines)
     assert any("fail: hb-link-down" in line and "no rules today" in line for line in lines)

@@ -39,6 +39,11 @@ class PathProbes:
         for first in range(0, len(others), DESTINATIONS_AT_ONCE):
             yield from self._traces(source, others[first : first + DESTINATIONS_AT_ONCE])
 
+    def trace(self, source: Gpu, destination: Gpu) -> tuple[Trace, ...]:
+        """The traces of all probes of one pair."""
+        ((_, traces),) = self._traces(source, [destination])
+        return traces
+
     def _traces(
         self, source: Gpu, destinations: Sequence[Gpu]
     ) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:

@@ -1,0 +1,27 @@
+"""The command `up`."""
+
+import os
+
+from scenarios.cli.options import CONTAINER, Datapath, Overrides, Proxies, ScenarioPath, find, on
+from scenarios.cli.ready import ready
+from scenarios.cli.terminal import out
+from scenarios.loader import load
+from scenarios.planning.machine_profile import known_machine
+
+
+def up(
+    scenario: ScenarioPath,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+) -> None:
+    """Bring a scenario's first fabric up and open Mininet's command line."""
+    loaded = load(find(scenario), [*overrides, *on(datapath)], known_machine())
+    kind = ready(proxies or CONTAINER)
+    from scenarios.execution.emulation import experiment
+    from scenarios.interactive.command_line import serve
+
+    run_id = f"up-{loaded.name}-{os.getpid()}"
+    with experiment(loaded.fabrics[0], kind, run_id) as fabric:
+        fabric.bed.impair()
+        serve(fabric, loaded, out)

@@ -1,0 +1,1 @@
+"""A fabric that is up and waits for its user's commands."""

@@ -1,0 +1,50 @@
+"""The command line of a fabric that is up: Mininet's, with Railbed's commands beside it."""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from rich.console import Console
+
+from model.fabric.topology import LinkKind, Topology
+from scenarios.execution.emulation import Experiment
+from scenarios.interactive.commands import Commands
+from scenarios.interactive.session import Session
+from scenarios.spec.scenario import Scenario
+from testbed.fabric.command_line import open_command_line
+
+
+def serve(fabric: Experiment, scenario: Scenario, out: Console) -> None:
+    """Serve the command line until its user leaves; faults that last go with the fabric."""
+    cases = scenario.cases_on(fabric.topology.spec.kind)
+    with closing(Session(fabric, fabric.lock.folder / "probes")) as session:
+        commands = Commands(session, cases, out)
+        welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
+        try:
+            open_command_line(fabric.bed.network, welcome, commands.all())
+        finally:
+            commands.stop()
+
+
+def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
+    """What is up, how its nodes are named, and what to try first."""
+    spec, gpus = topology.spec, topology.gpus
+    near, far = gpus[0], topology.gpu(1, spec.domain_size - 1)
+    nic = topology.link_of(near, LinkKind.NIC).name
+    return f"""
+The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} GPUs, \
+{len(topology.rail_switches)} rail switches, {len(topology.spine_switches)} spine switches.
+  {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
+  {_span(topology.hb_switches):24} HB switches, one for each domain
+  {_span(topology.openflow_switches):24} rail and spine switches
+  {nic:24} a link: both its ends, the one nearer to the GPU first
+
+Try:
+  {near.name} ping -c 3 {far.name}
+  fault {nic}      then: paths {near.name} {topology.gpu(1, 0).name}, heal
+  run {workloads[0]}
+
+help lists all commands, Mininet's too; exit takes the fabric down."""
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"

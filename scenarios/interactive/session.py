@@ -1,0 +1,258 @@
+"""A fabric under a user's hands: faults, workloads, paths and loads, one after another.
+
+Everything is done by the parts that experiments use: their injector, their agents, their prober,
+their model. Faults and readings belong to one thread, as a restarted process dies with its own.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from threading import Lock
+from typing import Concatenate, ParamSpec, TypeVar
+
+from model.errors import InputError, Problem
+from model.fabric.health import Health
+from model.fabric.topology import Gpu, Hop, Topology
+from model.faults import Component, Fault, health_under
+from model.job.placement import Placement
+from model.job.probing import probed_pairs
+from model.measurement.records import FaultRecord, Repeat, Trace
+from model.prediction.fluid import Prediction
+from model.routing.paths import Routing, Unreachable, require_connected
+from results.verdicts.fault_impact import FaultTimes
+from scenarios.execution.convergence import fault_times, wait_until_converged
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.fault_timeline import break_component
+from scenarios.interactive.link_loads import LinkLoad, link_loads
+from scenarios.planning.schedules import case_schedule
+from scenarios.spec.scenario import Case
+from testbed.faults.injector import FaultInjector, Undo
+from testbed.nodes.controller_process import read_journal
+from traffic_gen.agents.client import Aborted
+from traffic_gen.probes.blackout import longest
+from traffic_gen.probes.path_tracer import path_probes
+from traffic_gen.probes.prober_process import probing
+from traffic_gen.workloads.point_to_point import streams
+
+# Affected pairs that are probed while a fault begins: each takes 1000 probes a second.
+MOST_PROBED = 8
+# How often an execution looks whether it shall end.
+LOOK_EVERY_S = 0.1
+# What `throughput_bps` sends lasts so long at the rate of the slowest link, and at most so long.
+STREAMED_S, STREAM_AT_MOST_S = 1.0, 30.0
+
+
+@dataclass(frozen=True)
+class FaultSeen:
+    """What happened when a fault began: the controller's times, and the longest blackout.
+
+    `blackout_ms` is of the affected pairs that have another path; `None` if there are none.
+    """
+
+    fault: Fault
+    health: Health
+    times: FaultTimes
+    probed_pairs: int
+    blackout_ms: float | None
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An execution of a workload, and its prediction for the fabric's health at its begin."""
+
+    case: Case
+    repeat: Repeat
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class PathSeen:
+    """The path that packets of a pair shall take (`None` if cut off), and traces of probes."""
+
+    intended: tuple[Hop, ...] | None
+    traces: tuple[Trace, ...]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _by_operator(
+    method: Callable[Concatenate["Session", P], T],
+) -> Callable[Concatenate["Session", P], T]:
+    """Let the session's operator thread execute a method, and wait for its result."""
+
+    @wraps(method)
+    def handed_over(session: "Session", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return session.operator.submit(method, session, *args, **kwargs).result()
+
+    return handed_over
+
+
+class Session:
+    """Faults, executions and readings on a fabric that is up; one execution at a time.
+
+    `folder` is for records of probes. Close it before the fabric goes down.
+    """
+
+    def __init__(self, fabric: Experiment, folder: Path) -> None:
+        self.fabric, self._folder = fabric, folder
+        self.home = fabric.placement
+        self._injector = FaultInjector(fabric.bed)
+        self._undos: dict[str, tuple[Fault, Undo]] = {}
+        self._executing = Lock()
+        self.operator = ThreadPoolExecutor(1, "operator")
+
+    def close(self) -> None:
+        """End the operator's thread."""
+        self.operator.shutdown()
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric's nodes and links."""
+        return self.fabric.topology
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults that last, in the order in which they began."""
+        return tuple(fault for fault, _ in self._undos.values())
+
+    @property
+    def health(self) -> Health:
+        """The health of the fabric under the faults that last."""
+        return health_under(self.topology, self.faults)
+
+    @_by_operator
+    def inject(self, fault: Fault) -> FaultSeen:
+        """Begin a fault while affected pairs are probed; wait until the controller has converged.
+
+        Raises `InputError` if the component is broken already.
+        """
+        if fault.target in self._undos:
+            broken = self._undos[fault.target][0].mode
+            raise InputError(Problem(fault.target, f"is {broken} already", "heal it first"))
+        before = replace(self.home, health=self.health)
+        pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
+        if not pairs:
+            record = self._begin(fault)
+            return self._seen(fault, record, 0, None)
+        with probing(self.fabric.bed.process_ids, pairs, self._folder) as probes:
+            record = self._begin(fault)
+            found = longest(probes.stop(), record.begun_ns)
+        return self._seen(fault, record, len(pairs), found.duration_ms if found else 0.0)
+
+    def _begin(self, fault: Fault) -> FaultRecord:
+        record = FaultRecord(fault.name, time.monotonic_ns(), None)
+        undo = break_component(self._injector, self.topology, fault)
+        self._undos[fault.target] = fault, undo
+        self._wait_until_converged()
+        return record
+
+    def _seen(
+        self, fault: Fault, record: FaultRecord, pairs: int, blackout_ms: float | None
+    ) -> FaultSeen:
+        events = read_journal(self.fabric.bed.journal)
+        times = fault_times(record, record.begun_ns, events)
+        return FaultSeen(fault, self.health, times, pairs, blackout_ms)
+
+    @_by_operator
+    def heal(self, target: str) -> Fault:
+        """Undo the fault of a component; wait until the controller has converged."""
+        if target not in self._undos:
+            broken = ", ".join(self._undos) or "nothing"
+            raise InputError(Problem(target, f"is not broken; broken: {broken}"))
+        fault, undo = self._undos.pop(target)
+        undo()
+        self._wait_until_converged()
+        return fault
+
+    def _wait_until_converged(self) -> None:
+        """Wait until the controller, if it runs, has answered all faults that last."""
+        bed = self.fabric.bed
+        if not any(fault.component is Component.CONTROLLER for fault in self.faults):
+            wait_until_converged(bed.journal, self.health.failed, check=bed.watch.check)
+
+    def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
+        """Execute a workload once; `None` if it ended early because `ends()` became true.
+
+        Raises `InputError` if another one is being executed, or if GPUs have no path.
+        """
+        with self._only_one("run"):
+            return self._execute(case, ends)
+
+    @contextmanager
+    def _only_one(self, command: str) -> Iterator[None]:
+        """Use the agents; raises `InputError` if they are in use."""
+        if not self._executing.acquire(blocking=False):
+            raise InputError(Problem(command, "a workload is running", "`stop` ends it"))
+        try:
+            yield
+        finally:
+            self._executing.release()
+
+    def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
+        """The payload in bit/s that the agents of two GPUs carry, in about a second."""
+        placement = replace(self.home, health=self.health)
+        hops = _require_path(placement, source, destination)
+        size_bytes = round(min(placement.health.rate_bps(hop) for hop in hops) / 8 * STREAMED_S)
+        ranks = placement.gpus.index(source), placement.gpus.index(destination)
+        with self._only_one("iperf"):
+            self.fabric.rearrange(placement)
+            transfers = streams([(*ranks, size_bytes)])
+            done = self.fabric.agents.execute(transfers, placement.addresses(), STREAM_AT_MOST_S)
+        (record,) = done.records
+        return size_bytes * 8e9 / (record.arrived_ns - record.started_ns)
+
+    def _execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
+        placement = replace(self.home, health=self.health)
+        _require_paths(placement.topology, placement.health)
+        schedule = case_schedule(case, self.topology.spec)
+        self.fabric.rearrange(placement)
+        prediction = self.fabric.predict(schedule)
+        aborted = False
+
+        def look(_since_start_s: float) -> float:
+            nonlocal aborted
+            if ends():
+                aborted = True
+                raise Aborted
+            return LOOK_EVERY_S
+
+        (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
+        return None if aborted else Executed(case, repeat, prediction)
+
+    @_by_operator
+    def path(self, source: Gpu, destination: Gpu) -> PathSeen:
+        """The path between two GPUs: the intended one, and those that probes take."""
+        intended = Routing(self.topology, self.health).path_if_any(source, destination)
+        with path_probes(self.topology, self.fabric.bed.process_ids) as probes:
+            return PathSeen(intended, probes.trace(source, destination))
+
+    @_by_operator
+    def load(self, seconds: float) -> list[LinkLoad]:
+        """What each direction of each link carries in the next `seconds`."""
+        return link_loads(self.fabric.bed, self.health, seconds)
+
+
+def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
+    """The path between two GPUs of the job; raises `InputError` if there is none."""
+    spare = [gpu.name for gpu in (source, destination) if gpu not in placement.gpus]
+    if spare:
+        raise InputError(Problem("iperf", f"{spare[0]} is a spare GPU, which no job uses"))
+    try:
+        return Routing(placement.topology, placement.health).path(source, destination)
+    except Unreachable as error:
+        raise InputError(Problem("iperf", str(error), "heal something")) from error
+
+
+def _require_paths(topology: Topology, health: Health) -> None:
+    """Raise `InputError` if a GPU of the job is cut off from others."""
+    try:
+        require_connected(topology, health)
+    except Unreachable as error:
+        what = f"{error}: no execution would complete"
+        raise InputError(Problem("run", what, "heal something")) from error

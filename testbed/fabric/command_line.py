@@ -1,0 +1,227 @@
+"""Mininet's command line on a fabric: its own commands made right, and further ones beside them.
+
+Mininet asks each node for one address; here, the address of a GPU depends on who sends to it. Its
+commands for links and switches would bypass shapers and rules: further commands replace them.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.log import lg, output
+from mininet.net import Mininet
+from mininet.node import Node
+
+from model.errors import RailbedError
+from model.fabric.addressing import address_of, nic_address
+from testbed.fabric.mininet_network import GpuProxyNode
+
+# Mininet's commands that open windows.
+WINDOWS = ("xterm", "gterm", "x")
+
+
+def no_words(_before: Sequence[str]) -> Sequence[str]:
+    """Complete nothing."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A further command: its `help`, the function for its words, and the words that may follow.
+
+    `run` raises `RailbedError` with a message for its user. `complete` gets the words before the
+    one that is being typed. A command with the name of one of Mininet's replaces it.
+    """
+
+    name: str
+    help: str
+    run: Callable[[Sequence[str]], None]
+    complete: Callable[[Sequence[str]], Sequence[str]] = no_words
+
+
+class Ended(BaseException):
+    """A signal has asked the command line to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class FabricCommandLine(CLI):  # type: ignore[misc]
+    """Mininet's command line; no error of a command ends it."""
+
+    prompt = "railbed> "
+    doc_header = "Commands (help COMMAND says more):"
+    helpStr = (  # noqa: N815  (Mininet's name)
+        "A node executes a command: NODE COMMAND. Names of GPUs become the addresses at which the\n"
+        "node reaches them:\n"
+        "  d0g0 ping -c 3 d1g1\n"
+        "A program that reads keys itself needs no echo: noecho NODE COMMAND.\n"
+    )
+
+    def __init__(self, network: Mininet, greeting: str, commands: Sequence[Command]) -> None:
+        self._commands = {command.name: command for command in commands}
+        for command in commands:
+            self._add(command)
+        output(f"{greeting}\n")
+        super().__init__(network)
+
+    def _add(self, command: Command) -> None:
+        """Make a command known under the names that `cmd.Cmd` looks for."""
+
+        def do(line: str) -> None:
+            command.run(line.split())
+
+        def complete(text: str, line: str, begin: int, _end: int) -> list[str]:
+            return _beginning(command.complete(line[:begin].split()[1:]), text)
+
+        do.__doc__ = command.help
+        setattr(self, f"do_{command.name}", do)
+        setattr(self, f"complete_{command.name}", complete)
+
+    def get_names(self) -> list[str]:
+        """The attributes in which `cmd.Cmd` looks for commands: also those of this object."""
+        return dir(self)
+
+    def initReadline(self) -> None:  # noqa: N802  (Mininet's name)
+        """Read and keep a history where somebody types."""
+        if self.isatty():
+            # A link's name is one word.
+            import readline
+
+            readline.set_completer_delims(" \t\n")
+            super().initReadline()
+
+    def onecmd(self, line: str) -> Any:
+        """Execute a line; print what goes wrong."""
+        try:
+            return super().onecmd(line)
+        except RailbedError as error:
+            output(f"{error}\n")
+        except SystemExit:  # `py exit()`, which closes standard input, too
+            return self.do_exit(line)
+        except Exception as error:
+            output(f"{line.split()[0]}: {type(error).__name__}: {error}\n")
+        return None
+
+    def default(self, line: str) -> Any:
+        """Execute a command in a node, with addresses for the names of GPUs."""
+        first, *words = line.split(" ")
+        if first not in self.mn:
+            output(f"Unknown command: {first}. `help` lists commands, `nodes` lists nodes.\n")
+            return None
+        return super().default(" ".join([first, *(self._address(first, word) for word in words)]))
+
+    def _address(self, sender: str, word: str) -> str:
+        """The address at which a node reaches a GPU of this name; any other word as it is."""
+        source, node = self.mn[sender], self.mn.nameToNode.get(word)
+        if not isinstance(node, GpuProxyNode):
+            return word
+        if not isinstance(source, GpuProxyNode):
+            return str(nic_address(node.gpu))
+        return str(address_of(node.gpu, source.gpu))
+
+    def waitForNode(self, node: Node) -> None:  # noqa: N802  (Mininet's name)
+        """Print a node's output until its command ends; keys typed meanwhile are for the node.
+
+        A script's next lines are not.
+        """
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            output(node.monitor())
+
+    def do_net(self, _line: str) -> None:
+        """List each node's interfaces, with the node at the other end of the link."""
+        for node in self.mn.values():
+            ends = (f"{i.name}:{_other_end(node, i)}" for i in node.intfList() if i.link)
+            output(f"{node.name} {' '.join(ends)}\n")
+
+    def do_source(self, line: str) -> None:
+        """Execute the commands of a file: source FILE."""
+        try:
+            commands = Path(line).read_text().splitlines()
+        except (OSError, ValueError) as error:
+            output(f"source: {line or 'no file'}: cannot be read: {error}\n")
+            return
+        for command in commands:
+            self.onecmd(self.precmd(command))
+
+    def do_xterm(self, line: str, term: str = "xterm") -> None:
+        """Open a terminal for each node: xterm node1 node2 ... Needs an X display."""
+        if self._has_display(term):
+            super().do_xterm(line, term)
+
+    def do_x(self, line: str) -> None:
+        """Start an X program in a node: x node command. Needs an X display."""
+        node = line.partition(" ")[0]
+        if node not in self.mn:
+            output("Usage: x NODE COMMAND, with a node from `nodes`.\n")
+        elif self._has_display("x"):
+            super().do_x(line)
+
+    def _has_display(self, command: str) -> bool:
+        if "DISPLAY" not in os.environ:
+            output(f"{command}: there is no X display (DISPLAY is not set); use NODE COMMAND\n")
+        return "DISPLAY" in os.environ
+
+    def completenames(self, text: str, *_ignored: Any) -> list[str]:
+        """Complete the first word: commands, and nodes that execute one."""
+        return _beginning([*super().completenames(text), *self.mn], text)
+
+    def completedefault(self, text: str, *_ignored: Any) -> list[str]:
+        """Complete any other word: the names of nodes."""
+        return _beginning(list(self.mn), text)
+
+
+def _beginning(words: Sequence[str], text: str) -> list[str]:
+    return sorted({word for word in words if word.startswith(text)})
+
+
+def _other_end(node: Node, interface: Any) -> str:
+    link = interface.link
+    return str((link.intf2 if link.intf1.node is node else link.intf1).node.name)
+
+
+def open_command_line(network: Mininet, greeting: str, commands: Sequence[Command]) -> None:
+    """Serve the command line on standard input and output until its user leaves it.
+
+    Ctrl-C ends a command; other signals end the command line, and then do what they did before.
+    """
+    try:
+        with _own_signals():
+            FabricCommandLine(network, greeting, commands)
+    except Ended as ended:
+        signal.raise_signal(ended.number)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Let Ctrl-C interrupt a command, and other signals end the command line; print to stdout.
+
+    What nohup(1) ignores is left so.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _end}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handlers[signal.SIGHUP] = _end
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    (printer,) = lg.handlers
+    stream = printer.stream
+    printer.setStream(sys.stdout)
+    try:
+        yield
+    finally:
+        printer.setStream(stream)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise Ended(number)

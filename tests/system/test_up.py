@@ -1,0 +1,81 @@
+"""The command line of a fabric that is up: Mininet's commands, and Railbed's own."""
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.machine import wait_until
+
+RAILBED = str(Path(__file__).parents[2] / "railbed")
+SMALL = (
+    *("--set", "fabric.kinds=rail-only", "--set", "fabric.domains=2"),
+    *("--set", "fabric.domain_size=2", "--set", "workloads.0.size_scale=4000"),
+)
+# Each with what it must print; `.` does not match ends of lines.
+COMMANDS = (
+    ("d0g0 ping -c 1 d1g1", r"from 10\.0\.128\.2: icmp_seq=1"),
+    ("d0g0 ping -c 1 d0g1", r"from 172\.16\.0\.2: icmp_seq=1"),
+    ("pingpair", r"0/2 lost"),
+    ("links", r"d1g1--rail1 \(up\)"),
+    ("net", r"rail0 to-d0g0:d0g0 to-d1g0:d1g0"),
+    ("py d0g0.cmd('ping -c 1 ' + d1g1.IP())", r"1 packets transmitted, 1 received"),
+    ("dpctl dump-flows", r"actions=.*"),
+    ("iperfudp", r"agents send TCP"),
+    ("iperf d0g0 d1g1", r"d0g0 to d1g1: 1\d\.\d+ Mbit/s"),
+    ("source /nowhere", r"source: /nowhere: cannot be read"),
+    ("pingpair too many", r"0/2 lost"),
+    ("wibble", r"Unknown command: wibble"),
+    ("run nothing", r"unknown workload 'nothing'"),
+    ("fault d0g0--rail0 down", r"detected after \d+ ms, new paths confirmed after \d+ ms"),
+    ("faults", r"nic-link d0g0--rail0: down"),
+    ("links", r"d0g0--rail0 \(down at "),
+    ("paths d0g0 d1g0", r"taken by 16 of 16 probes: d0g0 > hb0 > d0g1 > rail1 > d1g1 > hb1 > d1g0"),
+    ("run all-reduce/hierarchical", r"all-reduce/hierarchical: measured .* s, modeled .* s"),
+    ("heal", r"d0g0--rail0 works again"),
+    ("paths d0g0 d1g0", r"taken by 16 of 16 probes: d0g0 > rail0 > d1g0"),
+    ("switch rail0 stop", r"rail-switch rail0: kill: detected after"),
+    ("switch rail0 start", r"rail0 works again"),
+    ("run all-to-all/direct &", r"executed again and again"),
+    ("load", r"d\dg\d > rail\d .*%"),
+    ("stop", r"Ended early"),
+)
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.integration,
+    pytest.mark.usefixtures("untouched_machine"),
+]
+
+
+def test_every_command_works_and_only_signals_end_the_session(tmp_path: Path) -> None:
+    pipe = subprocess.PIPE
+    command = [RAILBED, "up", "quickstart", "--proxies", "process", *SMALL]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as session:
+        try:
+            executed(session, tmp_path / "all", *(line for line, _ in COMMANDS))
+            session.send_signal(signal.SIGINT)
+            executed(session, tmp_path / "after-ctrl-c", "nodes")
+            session.send_signal(signal.SIGTERM)
+            said, complaints = session.communicate(timeout=30)
+        finally:
+            session.kill()
+    assert session.returncode == 130
+    assert "Traceback" not in complaints
+    assert "The rail-only fabric of quickstart is up" in said
+    assert "available nodes are" in said
+    begin = 0
+    for line, expected in COMMANDS:
+        found = re.compile(expected).search(said, begin)
+        assert found is not None, f"{line}: {expected} is not in\n{said[begin:]}"
+        begin = found.end()
+
+
+def executed(session: subprocess.Popen[str], mark: Path, *lines: str) -> None:
+    """Type these lines, and wait until they are done."""
+    assert session.stdin is not None
+    session.stdin.write("\n".join([*lines, f"sh touch {mark}", ""]))
+    session.stdin.flush()
+    wait_until(mark.exists, f"the session comes to {mark.name}", 60)

@@ -1,0 +1,141 @@
+"""What the commands of `up` understand and say; nothing is brought up."""
+
+import re
+from math import inf
+
+import pytest
+
+from model.errors import InputError
+from model.fabric.health import HEALTHY, Health
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Topology, build_topology
+from model.faults import Component, Fault, FaultMode, health_under
+from model.job.placement import job_placement
+from model.job.probing import probed_pairs
+from model.measurement.records import Trace
+from model.routing.paths import Routing
+from results.verdicts.fault_impact import FaultTimes
+from scenarios.interactive.command_line import greeting
+from scenarios.interactive.commands import fault_lines, load_lines, path_lines
+from scenarios.interactive.fault_words import modes, parse_fault, targets
+from scenarios.interactive.link_loads import LinkLoad
+from scenarios.interactive.session import FaultSeen, PathSeen
+from tests.unit.fabrics import spec
+
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+TIMES = FaultTimes("d0g0--rail0 down", 0.0, None, 2.1, 3.0, 4.0, 7.4)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return build_topology(spec(RAIL_OPTIMIZED, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "component", "mode", "rate_bps"),
+    [
+        ("d0g0--rail0", Component.NIC_LINK, FaultMode.DOWN, None),
+        ("d1g1--hb1 blackhole", Component.HB_LINK, FaultMode.BLACKHOLE, None),
+        ("rail1--spine0 degrade 100 Gbit/s", Component.UPLINK, FaultMode.DEGRADE, 5_000_000),
+        ("spine0 kill", Component.SPINE_SWITCH, FaultMode.KILL, None),
+        ("d1 down", Component.DOMAIN, FaultMode.DOWN, None),
+        ("controller", Component.CONTROLLER, FaultMode.KILL, None),
+    ],
+)
+def test_a_fault_is_what_a_scenario_would_call_it(
+    topology: Topology, words: str, component: Component, mode: FaultMode, rate_bps: int | None
+) -> None:
+    expected = Fault(component, mode, words.split()[0], rate_bps=rate_bps)
+    assert parse_fault(topology, words.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "what shall break?"),
+        ("d0g0--rail1", "no 'd0g0--rail1'; did you mean 'd0g1--rail1'?"),
+        ("d0g0 kill", "a gpu can be down, blackhole here, not 'kill' (a scenario has the others)"),
+        ("rail0 bent", "a rail-switch can be down, blackhole, kill here, not 'bent'"),
+        ("rail0 down now", "down takes no 'now'"),
+        ("d0g0--rail0 degrade", "must be a number with a unit"),
+        ("d0g0--rail0 degrade 1 kbit/s", "leaves 0.05 bit/s"),
+    ],
+)
+def test_a_wrong_fault_gets_a_sentence(topology: Topology, words: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        parse_fault(topology, words.split())
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_every_component_can_break_in_some_mode(kind: FabricKind) -> None:
+    known = targets(build_topology(spec(kind, 2, 2)))
+    assert {*known.values()} <= {*Component}
+    assert all(modes(component) for component in known.values())
+
+
+def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:
+    text = greeting("quickstart", topology, ["all-reduce/hierarchical"])
+    assert "rail-optimized fabric of quickstart is up: 2 HB domains of 2 GPUs" in text
+    assert "d0g0 ... d1g1" in text
+    assert "rail0 ... spine0" in text
+    tried = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert ["d0g0", "ping", "-c", "3", "d1g1"] in tried
+    assert ["run", "all-reduce/hierarchical"] in tried
+    (fault,) = (words for words in tried if words[0] == "fault")
+    assert parse_fault(topology, [fault[1]]).target in topology.link_by_name
+
+
+@pytest.mark.parametrize(
+    ("blackout_ms", "said"),
+    [(13.6, "Blackout: 14 ms"), (inf, "Blackout: inf ms"), (None, "")],
+)
+def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str) -> None:
+    fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
+    lines = fault_lines(FaultSeen(fault, HEALTHY, TIMES, 8, blackout_ms))
+    told = "detected after 2 ms, new paths confirmed after 7 ms"
+    assert lines[0] == f"nic-link d0g0--rail0: down: {told}"
+    assert lines[1:] == ([] if not said else [lines[1]])
+    assert said in "".join(lines)
+
+
+def test_a_drained_link_is_named() -> None:
+    fault = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d0g0--rail0", rate_bps=1_000_000)
+    drained = Health(frozenset({"d0g0--rail0"}), {}, frozenset({"d0g0--rail0"}))
+    lines = fault_lines(FaultSeen(fault, drained, TIMES, 0, None))
+    assert "degrade to 1 Mbit/s" in lines[0]
+    assert lines[1].endswith("d0g0--rail0")
+
+
+def test_paths_intended_and_taken_are_told_node_by_node(topology: Topology) -> None:
+    near, far = topology.gpu(0, 0), topology.gpu(1, 1)
+    hops = Routing(topology).path(near, far)
+    lines = path_lines(PathSeen(hops, (Trace(hops, True), Trace(hops, True), Trace((), False))))
+    assert lines == [
+        "intended: d0g0 > rail0 > spine0 > rail1 > d1g1",
+        "taken by 2 of 3 probes: d0g0 > rail0 > spine0 > rail1 > d1g1",
+        "lost: 1 of 3 probes",
+    ]
+    assert path_lines(PathSeen(None, ())) == ["intended: none, it is cut off"]
+
+
+def test_loads_are_sorted_by_use(topology: Topology) -> None:
+    slow, fast = (Hop(topology.links[n], topology.links[n].lower.node) for n in (0, 4))
+    loads = [LinkLoad(slow, 1e6, 0.1, 0), LinkLoad(fast, 5e5, 0.5, 1500)]
+    first, second = load_lines(loads)
+    assert first.split()[:4] == [fast.sender, ">", fast.receiver, "50.0%"]
+    assert "1500 B queued" in first
+    assert second.split()[3] == "10.0%"
+    assert load_lines([LinkLoad(slow, 0, 0, 0)]) == ["No link carries data."]
+
+
+def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
+    """A second fault affects the pairs that cross its link now, after the first one."""
+    home = job_placement(spec(RAIL_ONLY, 2, 2))
+    first = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
+    second = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d1g1--rail1", rate_bps=10_000)
+    health = health_under(home.topology, [first])
+    struck = type(home)(home.spec, home.cross_connects, home.gpus, health)
+    affected, _ = probed_pairs(struck, [first], 100)
+    assert affected == []
+    assert probed_pairs(home, [first], 100)[0] != []
+    assert probed_pairs(struck, [first, second], 100)[1] != []
