@@ -51,19 +51,24 @@ pytestmark = [
 
 
 def test_every_command_works_and_only_signals_end_the_session(tmp_path: Path) -> None:
-    pipe = subprocess.PIPE
+    printed = tmp_path / "printed"
     command = [RAILBED, "up", "quickstart", "--proxies", "process", *SMALL]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as session:
+    with (
+        printed.open("w") as file,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, text=True) as up,
+    ):
         try:
-            executed(session, tmp_path / "all", *(line for line, _ in COMMANDS))
-            session.send_signal(signal.SIGINT)
-            executed(session, tmp_path / "after-ctrl-c", "nodes")
-            session.send_signal(signal.SIGTERM)
-            said, complaints = session.communicate(timeout=30)
+            type_lines(up, tmp_path / "all", *(line for line, _ in COMMANDS))
+            up.send_signal(signal.SIGINT)
+            type_lines(up, tmp_path / "after-ctrl-c", "nodes")
+            up.send_signal(signal.SIGTERM)
+            up.wait(30)
         finally:
-            session.kill()
-    assert session.returncode == 130
-    assert "Traceback" not in complaints
+            up.kill()
+            print(printed.read_text())
+    said = printed.read_text()
+    assert up.returncode == 130
+    assert "Traceback" not in said
     assert "The rail-only fabric of quickstart is up" in said
     assert "available nodes are" in said
     begin = 0
@@ -73,7 +78,7 @@ def test_every_command_works_and_only_signals_end_the_session(tmp_path: Path) ->
         begin = found.end()
 
 
-def executed(session: subprocess.Popen[str], mark: Path, *lines: str) -> None:
+def type_lines(session: subprocess.Popen[str], mark: Path, *lines: str) -> None:
     """Type these lines, and wait until they are done."""
     assert session.stdin is not None
     session.stdin.write("\n".join([*lines, f"sh touch {mark}", ""]))
