@@ -1,5 +1,6 @@
 """The command line: its name and commands, what it prints of a scenario, and its exit codes."""
 
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -157,7 +158,7 @@ def test_clocks_and_executors_that_are_none(
 @pytest.mark.parametrize("name", [command_name(command) for command in app.registered_commands])
 def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
     *_, words = EXAMPLES[name].partition("./railbed ")
-    called, *arguments = words.split()
+    called, *arguments = shlex.split(words)
     program = get_command(app)
     assert called == name
     assert isinstance(program, TyperGroup)
