@@ -10,7 +10,12 @@ from math import inf
 from typing import Any
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
-from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
+from results.verdicts.machine_headroom import (
+    SATURATED_SHARE,
+    MachineHeadroom,
+    Observation,
+    summarized,
+)
 from results.verdicts.verdict import Reason, Verdict, worst
 
 # Less than this in a queue is no leftover data: the controller's link probes are always there.
@@ -42,11 +47,14 @@ class FidelityLimits:
     It polls all its ports at each wake-up, so many ports alone keep it busy: never running out of
     work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy meanwhile.
 
+    A full switch on a machine without an idle processor is doubtful, even if it is done at times.
+
     The worst execution's strain is doubtful above `warn`. Their median is not credible above
     `fail`, as the completion time is a median as well.
     """
 
     strain: Limit = Limit(0.85, 1.0)
+    full_switch: Limit = Limit(0.9, inf)
     agents_run_delay: Limit = Limit(0.16, 0.3)
     one_agent_run_delay: Limit = Limit(0.4, 0.6)
     lost_beyond: Limit = Limit(0.03, 0.25)
@@ -106,6 +114,11 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
         f"agents in {mean:.0%}",
     )
     yield (
+        limits.full_switch.verdict(_full_without_idle_processor(headroom)),
+        f"the switch was full in {switch.switch_saturated:.0%} of an execution, and the processors "
+        f"were idle for {headroom.processors.idle_mean:.0%} of the time",
+    )
+    yield (
         limits.agents_run_delay.verdict(mean),
         f"agents waited {mean:.0%} of an execution for a processor",
     )
@@ -119,6 +132,12 @@ def _strained(headroom: MachineHeadroom, limit: Limit) -> Verdict:
     if headroom.strain > limit.fail:
         return Verdict.FAIL
     return Verdict.WARN if headroom.strain_max > limit.warn else Verdict.PASS
+
+
+def _full_without_idle_processor(headroom: MachineHeadroom) -> float:
+    """Return the share of the windows with a full switch; 0 if the processors had idle time."""
+    had_idle_time = headroom.processors.idle_mean >= SATURATED_SHARE
+    return 0.0 if had_idle_time else headroom.switch.switch_saturated
 
 
 def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:

@@ -102,6 +102,15 @@ def test_a_switch_that_is_never_done_can_fail(share: float, verdict: Verdict) ->
     assert verdict_on(observation(*windows, agents_delay_s=(0.0,))) is verdict
 
 
+@pytest.mark.parametrize(
+    ("idle", "verdict"), [(0.0, Verdict.WARN), (0.04, Verdict.WARN), (0.2, Verdict.PASS)]
+)
+def test_a_full_switch_is_doubtful_without_an_idle_processor(idle: float, verdict: Verdict) -> None:
+    """As on a machine of one processor: the switch is done at times, and too late all the same."""
+    full = replace(QUIET, idle=idle, switch_busy=0.8, switch_delay=0.18, beside_switch=0.2)
+    assert verdict_on(observation(*(full,) * 20)) is verdict
+
+
 def test_a_switch_that_only_looks_at_many_ports_is_not_short_of_time() -> None:
     looking = replace(NEVER_DONE, beside_switch=0.3)
     assert verdict_on(observation(*(looking,) * 20)) is Verdict.PASS
