@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
@@ -18,7 +18,7 @@ from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import Attempt, undisturbed_attempt
-from tests.integration.fabrics import fabric_up, small_spec
+from tests.integration.fabrics import fabric_up, slowed_down, small_spec, times_slower
 from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -35,8 +35,12 @@ WORKLOADS = (
 )
 
 
+def full_links(kind: FabricKind) -> FabricSpec:
+    return slowed_down(small_spec(kind, DOMAINS, SIZE))
+
+
 def schedule_of(collective: Collective, algorithm: str, size_bytes: float) -> Schedule:
-    return build_schedule(collective, algorithm, DOMAINS, SIZE, round(size_bytes))
+    return build_schedule(collective, algorithm, DOMAINS, SIZE, round(size_bytes / times_slower()))
 
 
 def agrees(found: Attempt) -> bool:
@@ -50,7 +54,7 @@ def agrees(found: Attempt) -> bool:
 def test_measured_agrees_with_modeled(
     kind: FabricKind, workloads: tuple[tuple[Collective, str, int], ...]
 ) -> None:
-    with fabric_up(small_spec(kind, DOMAINS, SIZE), ProxyKind.PROCESS) as fabric:
+    with fabric_up(full_links(kind), ProxyKind.PROCESS) as fabric:
         for workload in workloads:
             schedule = schedule_of(*workload)
             found = undisturbed_attempt(fabric, schedule, fabric.predict(schedule))
@@ -75,7 +79,7 @@ def test_five_percent_of_anything_is_found() -> None:
     workload = WORKLOADS[1]
     schedule = schedule_of(*workload)
     larger = schedule_of(*workload[:2], workload[2] * 1.05)
-    with fabric_up(small_spec(FabricKind.RAIL_ONLY, DOMAINS, SIZE), ProxyKind.PROCESS) as fabric:
+    with fabric_up(full_links(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         right = fabric.predict(schedule)
         by_schedule = undisturbed_attempt(fabric, larger, right)
         by_model = undisturbed_attempt(fabric, schedule, model_of_faster_links(fabric, schedule))

@@ -29,7 +29,7 @@ from tests.integration.control_plane import (
     routes,
     rules,
 )
-from tests.integration.fabrics import fabric_up, small_spec
+from tests.integration.fabrics import fabric_up, small_spec, times_slower
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import wait_until
 from traffic_gen.probes.blackout import longest, lost
@@ -222,7 +222,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     link = nic_link(fabric)
     faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
-    pairs = list(permutations(fabric.topology.gpus, 2))
+    pairs = list(permutations(fabric.topology.gpus, 2))[:: times_slower()]
     with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
         restart = faults.kill_controller()
         behind = fabric.bed.controller.written()

@@ -11,20 +11,23 @@ from scenarios.library import LIBRARY
 from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.noise.noise import noise
+from tests.integration.fabrics import times_slower
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 TAKEN = 0.2
 # Limits of the guarantee; if a hypervisor takes more CPU time, the verdict must say so.
 MOST_LOST, WITHIN = 0.2, 0.02
+SLOWER = times_slower()
 SHORT = (
     # The fabric with more switches, and so with less CPU time for each.
     "fabric.kinds=rail-optimized",
     "fabric.domains=3",
     "fabric.domain_size=3",
-    "workloads.0.size_scale=1000",
-    "workloads.1.size_scale=8",
-    "workloads.2.size_scale=8",
+    f"fabric.bandwidth_scale={20_000 * SLOWER}",
+    f"workloads.0.size_scale={1000 * SLOWER}",
+    f"workloads.1.size_scale={8 * SLOWER}",
+    f"workloads.2.size_scale={8 * SLOWER}",
     "repeats=2",
 )
 
