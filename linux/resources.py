@@ -22,17 +22,35 @@ def provide_files(gpus: int) -> None:
     It stays below the hard one, as `mnexec` of Mininet closes every number up to it. Raises
     `NotReady` if the hard limit is too low.
     """
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft, hard = map(_files, limits)
-    needed = gpus * FILES_OF_A_GPU + FILES_BESIDE
+    needed, hard = gpus * FILES_OF_A_GPU + FILES_BESIDE, _hard_limit()
     if needed > hard:
         raise NotReady(
             f"open files: {gpus} GPUs need {needed}, and the hard limit of a process is {hard}; "
             f"raise it with `ulimit -Hn {needed}`, or use at most "
             f"{max(0, hard - FILES_BESIDE) // FILES_OF_A_GPU} GPUs"
         )
-    if needed > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limits[1]))
+    _raise_limit(needed)
+
+
+def provide_more_files(count: int) -> None:
+    """Raise the soft limit so that `count` files can be opened beside those that are open."""
+    needed, hard = len(os.listdir("/proc/self/fd")) + count + FILES_BESIDE, _hard_limit()
+    if needed > hard:
+        raise NotReady(
+            f"open files: {needed} are needed, and the hard limit of a process is {hard}; "
+            f"raise it with `ulimit -Hn {needed}`"
+        )
+    _raise_limit(needed)
+
+
+def _hard_limit() -> int:
+    return _files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def _raise_limit(needed: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if needed > _files(soft):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _files(limit: int) -> int:

@@ -12,11 +12,12 @@ from linux.listening import listens
 from linux.namespaces import namespace_of
 from linux.processes import dies_with_us, wait_for
 from model.errors import EmulationError
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 
 IPERF_PORT = 5201
 LISTEN_DEADLINE_S = 10
 Pair = tuple[int, int]
+Process = subprocess.Popen[str]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Flow:
     cpu_s: float = 0.0
 
 
-def bytes_by_pair(schedule: Schedule) -> dict[Pair, int]:
+def bytes_by_pair(schedule: Steps) -> dict[Pair, int]:
     """Return the total bytes that each rank sends to each other rank."""
     total: dict[Pair, int] = defaultdict(int)
     for transfer in schedule.transfers:
@@ -72,27 +73,28 @@ def carry(
 ) -> list[Flow]:
     """Run one round, all pairs at once; `meter` is entered after all servers listen."""
     with ExitStack() as running:
-        servers = [running.enter_context(_iperf3(hosts, to, "-s", "-1")) for _, to in sizes]
+        servers = [running.enter_context(iperf3(hosts, to, "-s", "-1")) for _, to in sizes]
         for _, to in sizes:
-            _wait_until_listening(hosts.process_ids[to])
+            wait_until_listening(hosts.process_ids[to])
         with meter():
             clients = [
                 running.enter_context(
-                    _iperf3(hosts, of, "-c", hosts.addresses[of, to], "-n", str(size), "-J")
+                    iperf3(hosts, of, "-c", hosts.addresses[of, to], "-n", str(size), "-J")
                 )
                 for (of, to), size in sizes.items()
             ]
-            reports = [_finish(client) for client in clients]
+            reports = [finish(client) for client in clients]
         flows = []
         for pair, server, (text, client_cpu_s) in zip(sizes, servers, reports, strict=True):
             flow = parse(pair, text)
-            flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
+            flows.append(replace(flow, cpu_s=client_cpu_s + finish(server)[1]))
         return flows
 
 
-def _wait_until_listening(process_id: int) -> None:
+def wait_until_listening(process_id: int, port: int = IPERF_PORT) -> None:
+    """Wait until a server listens in the namespace of a process."""
     what = f"iperf3 of the host with process {process_id} listens"
-    wait_for(lambda: listens(process_id, IPERF_PORT), what, LISTEN_DEADLINE_S)
+    wait_for(lambda: listens(process_id, port), what, LISTEN_DEADLINE_S)
 
 
 def parse(pair: Pair, text: str) -> Flow:
@@ -108,12 +110,21 @@ def parse(pair: Pair, text: str) -> Flow:
 
 
 @contextmanager
-def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run iperf3 in a rank's namespace; the kernel kills it when this process ends."""
-    command = dies_with_us(["iperf3", "-p", str(IPERF_PORT), *arguments])
+def iperf3(
+    hosts: Hosts, rank: int, *arguments: str, port: int = IPERF_PORT, files: Sequence[int] = ()
+) -> Iterator[Process]:
+    """Run iperf3 in a rank's namespace; the kernel kills it when this process ends.
+
+    It inherits the descriptors `files`.
+    """
+    command = dies_with_us(["iperf3", "-p", str(port), *arguments])
     with namespace_of(hosts.process_ids[rank]):
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            pass_fds=tuple(files),
         )
     with process:
         try:
@@ -122,7 +133,7 @@ def _iperf3(hosts: Hosts, rank: int, *arguments: str) -> Iterator[subprocess.Pop
             process.kill()
 
 
-def _finish(process: subprocess.Popen[str]) -> tuple[str, float]:
+def finish(process: Process) -> tuple[str, float]:
     """Wait for a process to end; return its output and its processor time in seconds."""
     text = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)

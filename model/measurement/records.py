@@ -25,7 +25,8 @@ class Repeat:
     """One execution of a schedule. `completion_s` counts until the last byte has arrived.
 
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
-    payload that each rank counted, 0 for a rank that did not answer.
+    payload that each rank counted, 0 for a rank that did not answer. `notes` say what a generator
+    has found to be right, beside the bytes.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Repeat:
     start_ns: int = 0
     sent_bytes: tuple[int, ...] = ()
     received_bytes: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def end_ns(self) -> int:

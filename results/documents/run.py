@@ -8,6 +8,7 @@ from typing import Any
 from results.documents.fault_impact import failure_object
 from results.store.runs import SCHEMA
 from results.verdicts.fault_impact import FaultImpact
+from results.verdicts.generator_agreement import agreements
 from results.verdicts.model_comparison import CaseResult, slowdowns
 from results.verdicts.verdict import Verdict, worst
 
@@ -33,6 +34,7 @@ def run_object(
     """
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
+    agreeing = [asdict(agreement) for agreement in agreements(cases)]
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -43,6 +45,7 @@ def run_object(
         "cases": [_case_object(case) for case in cases],
         "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
+        **({"generators": agreeing} if agreeing else {}),
         **({"scales": [dict(chosen) for chosen in scales]} if scales else {}),
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
@@ -62,6 +65,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         },
         "collective": "iteration" if work.collective is None else work.collective.value,
         "algorithm": work.algorithm,
+        "generator": work.generator.value,
         "gpus": work.gpus,
         "bytes": work.size_bytes,
         "bandwidth_scale": fabric.bandwidth_scale,

@@ -80,9 +80,12 @@ def _within_fabric(case: str) -> str:
 
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
-    checked = [case for case in result["cases"] if _is_checked(case)]
+    crafted = [case for case in result["cases"] if case.get("generator") == "scapy"]
+    checked = [case for case in result["cases"] if _is_checked(case) and case not in crafted]
     if checked:
         yield _data(checked)
+    if crafted:
+        yield _packets(crafted)
     yield ""
     yield Text("Scales, and the measured time, emulated and on the real platform:", "bold")
     yield _scales(result["cases"])
@@ -99,6 +102,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield headroom_table(result["cases"])
         yield Text(HEADROOM_LEGEND, "dim")
     yield from _reasons(result["cases"])
+    if "generators" in result:
+        yield ""
+        yield Text("Completion times of other generators, against the agents':", "bold")
+        for agreement in result["generators"]:
+            yield f"  {agreement['case']}: {agreement['ratio']:.4f}"
     if result["slowdowns"] and not checked:
         yield ""
         yield Text("What rail-only costs, against rail-optimized:", "bold")
@@ -117,6 +125,14 @@ def _data(checked: list[dict[str, Any]]) -> Text:
     if wrong := [case["case"] for case in checked if not case["data_is_right"]]:
         return Text(f"data: not all results are right, in {', '.join(wrong)}. {times}", "red")
     return Text(f"data: all elements of all results are right. {times}", "green")
+
+
+def _packets(crafted: list[dict[str, Any]]) -> Text:
+    """Say whether all crafted packets came, on their paths, and that the times mean nothing."""
+    times = "They were crafted one by one: the times mean nothing, and no ratio is judged."
+    if wrong := [case["case"] for case in crafted if not case["data_is_right"]]:
+        return Text(f"packets: not all came as intended, in {', '.join(wrong)}. {times}", "red")
+    return Text(f"packets: all came whole, in order, on their intended paths. {times}", "green")
 
 
 def _scales(cases: list[dict[str, Any]]) -> Table:

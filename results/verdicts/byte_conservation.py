@@ -15,22 +15,15 @@ from itertools import chain
 
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, TCP_IP_HEADER_BYTES
+from model.fabric.shaping import MTU_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
+from model.workload.generator import FRAMINGS, PACKET_HEADER_BYTES, Framing, Generator
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
-# Every packet of an open connection, acknowledgements included: Ethernet, IPv4, TCP, timestamps.
-PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
-# By the agents' protocol (`traffic_gen/agents/agent.py`): number and length of a transfer; its
-# confirmation, and its ready-to-receive message, in the other direction.
-TRANSFER_HEADER_BYTES, CONFIRMATION_BYTES, READY_BYTES = 8, 4, 4
-# A connection that is opened: the rank of its sender, and 8 more bytes of options with SYN and
-# with its answer (RFC 9293: MSS 4, window scale 3, SACK permitted 2, with padding).
-HELLO_BYTES, SYN_BYTES = 4, 8
 # What a retransmitted segment adds at most: itself, and selective acknowledgements (RFC 2018, 36
 # bytes) of the packets behind it, at most a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
@@ -97,7 +90,13 @@ class Span:
 
 
 def spans(
-    schedule: Steps, epoch: Epoch, gpus: RankGpus, executions: int, carried: Carried, again: int
+    schedule: Steps,
+    epoch: Epoch,
+    gpus: RankGpus,
+    executions: int,
+    carried: Carried,
+    again: int,
+    framing: Framing = FRAMINGS[Generator.AGENT],
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
@@ -107,14 +106,14 @@ def spans(
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
-    for (source, destination), pair in _pairs(schedule).items():
+    for (source, destination), pair in _pairs(schedule, framing).items():
         there, back = gpus[source], gpus[destination]
         for hop in routing.path_if_any(there, back) or ():
             sure[hop] += executions * pair.forth_bytes
-            opening[hop] += HELLO_BYTES + SYN_BYTES
+            opening[hop] += framing.opening
         for hop in routing.path_if_any(back, there) or ():
             sure[hop] += executions * pair.back_bytes
-            opening[hop] += SYN_BYTES
+            opening[hop] += framing.answer
     control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     return {
@@ -138,12 +137,12 @@ class _Pair:
     back_bytes: int = 0
 
 
-def _pairs(schedule: Steps) -> dict[tuple[int, int], _Pair]:
+def _pairs(schedule: Steps, framing: Framing) -> dict[tuple[int, int], _Pair]:
     found: dict[tuple[int, int], _Pair] = {}
     for transfer in schedule.transfers:
         pair = found.setdefault((transfer.source, transfer.destination), _Pair())
-        pair.forth_bytes += transfer.size_bytes + TRANSFER_HEADER_BYTES
-        pair.back_bytes += CONFIRMATION_BYTES + READY_BYTES * (transfer.ready is not None)
+        pair.forth_bytes += framing.forth(transfer.size_bytes)
+        pair.back_bytes += framing.confirmation + framing.ready * (transfer.ready is not None)
     return found
 
 
@@ -153,11 +152,12 @@ def link_reasons(
     gpus: RankGpus,
     executions: Iterable[Repeat],
     carried: Carried,
+    framing: Framing = FRAMINGS[Generator.AGENT],
 ) -> Iterator[Reason]:
     """Yield failures of links with other bytes than the routing explains, then of switches."""
     done = list(executions)
     again = sum(repeat.retransmits for repeat in done)
-    wanted = spans(schedule, epoch, gpus, len(done), carried, again)
+    wanted = spans(schedule, epoch, gpus, len(done), carried, again, framing)
     wrong = [
         (hop, span, carried.payload(hop))
         for hop, span in wanted.items()

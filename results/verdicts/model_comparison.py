@@ -9,6 +9,7 @@ from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.collective import Collective
+from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
@@ -33,7 +34,8 @@ class Measured:
     they count or not. `observations` are of the repeats, `None` if the machine is not judged.
     `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
     meanwhile. `known` are doubts from before the case: undecided calibration. With `check_data`,
-    the agents checked the results meanwhile, so the times mean nothing.
+    the agents checked the results meanwhile, so the times mean nothing; nor do the times of a
+    generator that is not timed.
     """
 
     topology: Topology
@@ -48,6 +50,12 @@ class Measured:
     gpus: RankGpus = ()
     known: tuple[Reason, ...] = ()
     check_data: bool = False
+    generator: Generator = Generator.AGENT
+
+    @property
+    def times_count(self) -> bool:
+        """Whether the completion times are held against the model."""
+        return self.generator.is_timed and not self.check_data
 
     @property
     def set_aside(self) -> tuple[Repeat, ...]:
@@ -61,8 +69,8 @@ class Measured:
 
     @property
     def data_is_right(self) -> bool | None:
-        """Whether every element of every result is right; `None` if they were not checked."""
-        if not self.check_data:
+        """Whether all that came is right, every element or packet; `None` if it was not checked."""
+        if self.times_count:
             return None
         return all(repeat.complete and not repeat.errors for repeat in self.executions)
 
@@ -80,6 +88,7 @@ class Work:
     gpus: int
     size_bytes: int
     size_scale: float
+    generator: Generator = Generator.AGENT
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ def compare(
             gpus=schedule.gpus,
             size_bytes=schedule.size_bytes,
             size_scale=size_scale,
+            generator=measured.generator,
         ),
         measured=summary,
         modeled_s=prediction.completion_s,
@@ -209,7 +219,7 @@ def judge(
 ) -> Iterator[Reason]:
     """Yield findings on the completeness, results and times of the executions."""
     yield from _failures(measured, prediction)
-    if not measured.check_data:
+    if measured.times_count:
         yield from ratio_reasons(summary.median, prediction.completion_s, limits)
 
 
@@ -239,7 +249,8 @@ def _bytes(measured: Measured) -> Iterator[Reason]:
     whole = all(repeat.complete for repeat in executions)
     if measured.carried is not None and measured.epoch is not None and whole:
         epoch, gpus = measured.epoch, measured.gpus
-        yield from link_reasons(schedule, epoch, gpus, executions, measured.carried)
+        framing = FRAMINGS[measured.generator]
+        yield from link_reasons(schedule, epoch, gpus, executions, measured.carried, framing)
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
@@ -263,8 +274,10 @@ def data_reasons(execution: Repeat) -> Iterator[Reason]:
 
 
 def _losses(measured: Measured) -> Iterator[Reason]:
-    """Report TCP retransmits, which pass, and packets dropped by queues, which warn."""
+    """Report notes and TCP retransmits, which pass, and packets dropped by queues, which warn."""
     retransmits = sum(repeat.retransmits for repeat in measured.repeats)
+    for note in dict.fromkeys(note for repeat in measured.repeats for note in repeat.notes):
+        yield Verdict.PASS, note
     if retransmits:
         yield Verdict.PASS, f"TCP retransmitted {retransmits} segments"
     if measured.dropped_packets:
@@ -296,7 +309,8 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
     found = []
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]
-        if case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+        timed = case.work.generator.is_timed
+        if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
             baseline = min(rivals, key=lambda rival: rival.modeled_s)
             found.append(
                 Slowdown(
@@ -315,4 +329,5 @@ def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
         other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
         and other.work.collective is case.work.collective
         and other.work.size_bytes == case.work.size_bytes
+        and other.work.generator is case.work.generator
     )

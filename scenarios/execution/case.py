@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
+from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from results.store.runs import RunFolder
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Reason
 from scenarios.execution.chance import seeding
 from scenarios.execution.emulation import Experiment
+from scenarios.execution.generators import Request, executions
 from scenarios.execution.observer import carried, observing
 from scenarios.execution.progress import Listener
 from scenarios.execution.repeats import Executions, is_disturbed
@@ -36,7 +38,13 @@ class Measuring:
     known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
 
     def measure(
-        self, name: str, size_scale: float, schedule: Steps, fabric: Experiment, warmup: int
+        self,
+        name: str,
+        size_scale: float,
+        schedule: Steps,
+        fabric: Experiment,
+        warmup: int,
+        generator: Generator = Generator.AGENT,
     ) -> CaseResult:
         """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
         self.listener.step(name)
@@ -48,7 +56,7 @@ class Measuring:
         done = Executions(warmup, self.scenario.repeats)
         try:
             with observing(fabric, self.folder.folder_of(name)) as observer:
-                for repeat in self._execute(name, schedule, prediction, fabric, done):
+                for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
         finally:
@@ -56,7 +64,7 @@ class Measuring:
             self.folder.end_case(
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
-        counted = done.counted
+        counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
         measured = Measured(
             topology=topology,
             schedule=schedule,
@@ -64,13 +72,14 @@ class Measuring:
             repeats=counted,
             disturbed=tuple(done.disturbed),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
-            # Agents that check data are late because of it, and such a run does not judge times.
-            observations=None if self.scenario.check_data else observer.observations(counted),
+            # Where times are not judged, the machine is not: it was busy with other things.
+            observations=observer.observations(counted) if timed else None,
             carried=carried(fabric, before, after, seconds),
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             known=self.known.get(topology.spec.kind, ()),
             check_data=self.scenario.check_data,
+            generator=generator,
         )
         return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
 
@@ -81,18 +90,17 @@ class Measuring:
         prediction: Prediction,
         fabric: Experiment,
         done: Executions,
+        generator: Generator,
     ) -> Iterator[Repeat]:
         """Yield executions as they end, until there are enough; also one that ends incomplete."""
-        check_data = self.scenario.check_data
         before = seeding(self.scenario.machine_seed, name)
-        executions = fabric.repeats(
-            schedule, prediction, done.most, check_data=check_data, before=before
-        )
+        request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
         try:
-            for repeat in executions:
-                yield self.keep(name, repeat)
-                if done.are_enough:
-                    return
+            with closing(executions(generator, fabric, request)) as repeats:
+                for repeat in repeats:
+                    yield self.keep(name, repeat)
+                    if done.are_enough:
+                        return
         except Incomplete as broken:
             yield self.keep(name, broken.repeat)
             raise

@@ -92,10 +92,15 @@ class PlacedJob:
         with the number of each execution before its begin.
         """
         self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
-        at_most_s = PATIENCE * prediction.completion_s + PATIENCE_S
+        at_most_s = longest_s(prediction)
         for number in range(first, first + count):
             before(number)
             yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
+
+
+def longest_s(prediction: Prediction) -> float:
+    """Seconds after which an execution is given up."""
+    return PATIENCE * prediction.completion_s + PATIENCE_S
 
 
 @dataclass

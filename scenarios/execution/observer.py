@@ -11,7 +11,8 @@ from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.cpu_windows import Window, within
 from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
-from results.verdicts.byte_conservation import MORE_ROUNDS, PACKET_HEADER_BYTES, Carried
+from model.workload.generator import PACKET_HEADER_BYTES
+from results.verdicts.byte_conservation import MORE_ROUNDS, Carried
 from results.verdicts.machine_headroom import Observation
 from scenarios.execution.emulation import Experiment
 from testbed.fabric.links import Counters

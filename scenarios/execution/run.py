@@ -123,7 +123,9 @@ class Run:
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         schedule = case_schedule(case, fabric.topology.spec)
         warmup = self.scenario.warmup
-        return self.measuring.measure(case.name, case.size_scale, schedule, fabric, warmup)
+        return self.measuring.measure(
+            case.name, case.size_scale, schedule, fabric, warmup, case.generator
+        )
 
 
 def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.prediction.machine import Machine
+from model.workload.generator import Generator
 from scenarios.planning.auto_scale import (
     auto_bandwidth_scale,
     auto_bucket_depth,
@@ -88,8 +89,9 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
 
 def unsized_case(workload: Workload, kind: FabricKind) -> Case:
     """A workload as a case on one kind of fabric, in its real size."""
+    parts = (kind, workload.collective, workload.algorithm, *_marked(workload.generator))
     return Case(
-        name=f"{kind}/{workload.collective}/{workload.algorithm}",
+        name="/".join(parts),
         kind=kind,
         collective=workload.collective,
         algorithm=workload.algorithm,
@@ -97,7 +99,13 @@ def unsized_case(workload: Workload, kind: FabricKind) -> Case:
         size_bytes=size_in_bytes(workload.size),
         size_scale=1.0,
         slices=slices_of(workload.collective, workload.algorithm, workload.slices),
+        generator=workload.generator,
     )
+
+
+def _marked(generator: Generator) -> tuple[str, ...]:
+    """The last part of a case's name, if its generator is not the usual one."""
+    return () if generator is Generator.AGENT else (generator,)
 
 
 def sized_case(

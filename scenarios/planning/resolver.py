@@ -18,6 +18,7 @@ from scenarios.planning.emulated_fabric import (
     sized_case,
 )
 from scenarios.planning.fault_times import late_faults
+from scenarios.planning.generators import generator_issues, generator_load_issues
 from scenarios.planning.schedules import schedule_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
 from scenarios.spec.issues import Issue
@@ -44,7 +45,7 @@ def resolve(
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
     issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
-    issues += [*entry_issues(file), *recovery_issues(file)]
+    issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
     if not issues:
         issues = list(schedule_issues(file))
     if issues:
@@ -97,6 +98,7 @@ def _case_issues(
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
     yield from _size_issues(cases)
+    yield from generator_load_issues(fabrics, cases)
     if machine is not None and not file.allow_overload:
         yield from admission_issues(file, fabrics, cases, machine)
 

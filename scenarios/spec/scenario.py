@@ -7,6 +7,7 @@ from typing import Any
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
 from model.workload.collective import Collective
+from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
@@ -30,6 +31,7 @@ class Case:
     size_scale: float
     workload: int = 0
     slices: int = 1
+    generator: Generator = Generator.AGENT
     where: str = field(default="", compare=False)
 
     @property

@@ -19,6 +19,7 @@ from model.fabric.spec import Datapath, FabricKind
 from model.faults import Component, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
+from model.workload.generator import Generator
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.spec.issues import nearest
 from scenarios.spec.strict import Strict
@@ -217,6 +218,9 @@ class Workload(Strict):
         strict=True,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
         f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description=f"what sends: {_words(Generator)}"
     )
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 

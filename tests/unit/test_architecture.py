@@ -24,7 +24,7 @@ PARTS = {
     "testbed": "virtual_machine noise nodes plain_mininet fabric testbed faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
-    "traffic_gen": "workloads agents probes iperf3",
+    "traffic_gen": "workloads agents probes iperf3 generators",
     "results": "verdicts store documents tables figures",
     "scenarios": "library spec prices training paper decision planning loader execution "
     "interactive virtual_clock sweep benchmarks cli __main__",

@@ -1,0 +1,67 @@
+"""Traffic generators, and what each adds on the wire to the bytes of a transfer."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from model.workload.rdma_write import packet_bytes
+
+# Every packet of an open connection, acknowledgements included: Ethernet, IPv4, TCP, timestamps.
+PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
+# A connection's SYN and its answer have 8 bytes of options more than other packets (RFC 9293: MSS
+# 4, window scale 3, SACK permitted 2, with padding).
+SYN_BYTES = 8
+
+
+class Generator(StrEnum):
+    """What sends the transfers of a schedule."""
+
+    AGENT = "agent"
+    IPERF3 = "iperf3"
+    SCAPY = "scapy"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its completion times are held against the model; crafted packets are slow."""
+        return self is not Generator.SCAPY
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Bytes beside a transfer's own, in packets without their TCP headers.
+
+    `header` goes ahead of each transfer; `confirmation` and `ready` come back, the latter in a
+    rendezvous. `opening` and `answer` are the most that a pair of ranks sends forth and back
+    outside transfers.
+    """
+
+    header: int = 0
+    confirmation: int = 0
+    ready: int = 0
+    opening: int = SYN_BYTES
+    answer: int = SYN_BYTES
+
+    def forth(self, size_bytes: int) -> int:
+        """Bytes that a transfer of so many puts on its path."""
+        return size_bytes + self.header
+
+
+class _CraftedPackets(Framing):
+    """Packets with other headers than TCP's: what they are longer than these counts as payload."""
+
+    def forth(self, size_bytes: int) -> int:
+        """Bytes of all frames of a transfer, less a TCP header for each."""
+        frames = packet_bytes(size_bytes)
+        return sum(frames) + len(frames) * (ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES)
+
+
+# By the agents' protocol (`traffic_gen/agents/agent.py`): number and length of a transfer; its
+# confirmation, and its ready-to-receive message; the rank of the sender when a connection opens.
+AGENTS = Framing(header=8, confirmation=4, ready=4, opening=4 + SYN_BYTES)
+# iperf3 has a second connection for cookies, parameters and results: up to 3 kB of JSON each way.
+IPERF3 = Framing(opening=4096, answer=4096)
+FRAMINGS = {
+    Generator.AGENT: AGENTS,
+    Generator.IPERF3: IPERF3,
+    Generator.SCAPY: _CraftedPackets(opening=0, answer=0),
+}

@@ -1,0 +1,66 @@
+"""Workloads whose generator cannot do what the scenario asks of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.workload.generator import Generator
+from model.workload.rdma_write import payload_bytes
+from model.workload.transfers import Transfers
+from scenarios.spec.issues import Issue
+from scenarios.spec.scenario import Case
+from scenarios.spec.schema import ScenarioFile
+from traffic_gen.workloads.collectives import build_transfers
+
+# For a larger fabric nobody would wait: an agent serves all its peers, iperf3 one.
+MOST_GPUS = 64
+# Two processes for each pair, 3 MB each; a thousandth of a second for each packet.
+MOST_PAIRS, MOST_PACKETS = 500, 50_000
+ONLY_AGENTS = f"use generator: {Generator.AGENT}"
+
+
+def generator_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of what only the agents can do: faults, and the check of data."""
+    for number, workload in enumerate(file.workloads):
+        where = ("workloads", number, "generator")
+        if workload.generator is Generator.AGENT:
+            continue
+        if file.faults:
+            yield Issue(where, f"{workload.generator} executes no faults", ONLY_AGENTS)
+        if file.check_data:
+            what = f"{workload.generator} does not go with check_data"
+            yield Issue(where, what, ONLY_AGENTS)
+
+
+def generator_load_issues(fabrics: Sequence[FabricSpec], cases: Sequence[Case]) -> Iterator[Issue]:
+    """Issues of cases with more pairs or packets than their generator can serve."""
+    specs: Mapping[FabricKind, FabricSpec] = {spec.kind: spec for spec in fabrics}
+    for case in cases:
+        where = ("workloads", case.workload, "generator")
+        if case.generator is Generator.AGENT:
+            continue
+        if specs[case.kind].gpus > MOST_GPUS:
+            what = f"{case.generator} serves at most {MOST_GPUS} GPUs"
+            yield Issue(where, f"{what}, got {specs[case.kind].gpus}", ONLY_AGENTS)
+            continue
+        what = _too_much(case.generator, _transfers(case, specs[case.kind]))
+        if what:
+            yield Issue(where, f"{case.name}: {what}", ONLY_AGENTS)
+
+
+def _transfers(case: Case, spec: FabricSpec) -> Transfers:
+    shape = spec.job_domains, spec.job_size
+    return build_transfers(
+        case.collective, case.algorithm, *shape, case.emulated_bytes, case.slices
+    )
+
+
+def _too_much(generator: Generator, transfers: Transfers) -> str:
+    """What a generator cannot do, in words; empty if there is nothing."""
+    if transfers.is_compute.any():
+        return f"{generator} executes no steps of compute"
+    if generator is Generator.IPERF3:
+        pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
+        return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
+    packets = sum(len(payload_bytes(size)) for size in transfers.size_bytes.tolist())
+    too_many = packets > MOST_PACKETS
+    return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many

@@ -1,0 +1,84 @@
+"""Generators on a small fabric: the bytes and paths of iperf3 and of crafted packets."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from model.fabric.health import Health
+from model.fabric.spec import FabricKind
+from model.measurement.records import Repeat
+from model.workload.collective import Collective
+from model.workload.generator import FRAMINGS, Generator
+from model.workload.schedule import Schedule
+from results.verdicts.byte_conservation import link_reasons, payload_reasons
+from results.verdicts.verdict import Reason
+from scenarios.execution.chance import no_chance
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.generators import Request, executions
+from scenarios.execution.observer import carried
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.integration.fabrics import fabric_up, small_spec
+from tests.machine import untouched
+from traffic_gen.workloads.collectives import build_schedule
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def fabric(without_dead_runs: None) -> Iterator[Experiment]:
+    """A fabric; tests together leave the machine as it was."""
+    with untouched(), fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as running:
+        yield running
+
+
+def execute(
+    generator: Generator, fabric: Experiment, schedule: Schedule, count: int
+) -> tuple[list[Repeat], list[Reason]]:
+    """Execute a schedule; return the executions, and what is wrong with the bytes of all links."""
+    prediction = fabric.predict(schedule)
+    begun_s, before = time.monotonic(), fabric.bed.counters()
+    request = Request(schedule, prediction, count, False, no_chance)
+    done = list(executions(generator, fabric, request))
+    after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
+    found = carried(fabric, before, after, seconds)
+    placement, framing = fabric.placement, FRAMINGS[generator]
+    wrong = link_reasons(schedule, placement.epoch, placement.gpus, done, found, framing)
+    return done, [*payload_reasons(schedule, done), *wrong]
+
+
+@pytest.mark.parametrize(
+    ("generator", "size_bytes"), [(Generator.IPERF3, 400_000), (Generator.SCAPY, 40_000)]
+)
+@pytest.mark.parametrize("algorithm", ["two-step", "direct"])
+def test_every_byte_of_a_generator_takes_its_path(
+    fabric: Experiment, generator: Generator, size_bytes: int, algorithm: str
+) -> None:
+    schedule = build_schedule(Collective.ALL_TO_ALL, algorithm, 2, 2, size_bytes)
+    done, wrong = execute(generator, fabric, schedule, 2)
+    assert wrong == []
+    assert [(repeat.complete, repeat.errors) for repeat in done] == [(True, ())] * 2
+    for repeat in done:
+        arrived = {record.transfer: record.arrived_ns for record in repeat.records}
+        for record, transfer in zip(repeat.records, schedule.transfers, strict=True):
+            assert 0 < record.sent_ns <= record.arrived_ns
+            assert all(arrived[earlier] <= record.started_ns for earlier in transfer.after)
+
+
+def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None:
+    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 4_000)
+    whole = fabric.placement
+    broken = Health(failed=frozenset({"d0g0--rail0"}))
+    fabric.placement = replace(whole, health=broken)
+    try:
+        (repeat,) = executions(
+            Generator.SCAPY,
+            fabric,
+            Request(schedule, fabric.predict(schedule), 1, False, no_chance),
+        )
+    finally:
+        fabric.placement = whole
+    assert repeat.complete
+    assert any("packets from d0g0 to rail0, not 0" in error for error in repeat.errors)
+    assert not repeat.notes

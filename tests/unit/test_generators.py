@@ -1,0 +1,292 @@
+"""Generators beside the agents: the order of transfers, crafted packets, iperf3's pipes."""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from linux.tcp_counters import retransmitted_segments
+from model.errors import EmulationError, InputError
+from model.fabric.spec import FabricKind
+from model.workload.collective import Collective
+from model.workload.generator import Generator
+from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes
+from model.workload.transfers import Transfer
+from results.documents.run import run_object
+from results.tables.run import print_run
+from results.verdicts.generator_agreement import agreements
+from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.verdict import Verdict
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.spec.scenario import Scenario
+from tests.unit.fabrics import assume_accepted
+from tests.unit.test_results import LIMITS, modeled, repeat
+from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, iperf3_flows
+from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content
+from traffic_gen.generators.progress import Counted, Progress
+from traffic_gen.generators.rdma_packets import QueuePair, read_packet
+from traffic_gen.iperf3 import Hosts
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+
+SIZES = st.integers(2, 4)
+SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
+
+
+def queue_pair() -> QueuePair:
+    return QueuePair(SOURCE, DESTINATION, 5)
+
+
+def transfer(number: int, size_bytes: int) -> Transfer:
+    return Transfer(number, 0, 1, size_bytes, ())
+
+
+@given(st.sampled_from(sorted(ALGORITHMS)), SIZES, SIZES, st.randoms())
+def test_transfers_start_once_all_that_they_wait_for_has_arrived(
+    algorithm: tuple[Collective, str], domains: int, domain_size: int, chance: Any
+) -> None:
+    assume_accepted(algorithm, domains, domain_size)
+    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
+    progress = Progress(schedule.transfers)
+    under_way, started = progress.first(), list[int]()
+    while under_way:
+        chosen = under_way.pop(chance.randrange(len(under_way)))
+        started.append(chosen.id)
+        assert {*chosen.after} <= progress.arrived_ns.keys()
+        assert chosen.ready is None or chosen.ready in progress.arrived_ns
+        under_way += progress.arrived(chosen.id, len(started))
+    assert progress.is_complete
+    assert sorted(started) == [one.id for one in schedule.transfers]
+
+
+def test_an_execution_without_all_arrivals_is_incomplete() -> None:
+    transfers = (transfer(0, 8), Transfer(1, 1, 0, 8, (), after=(0,)))
+    progress = Progress(transfers)
+    progress.started_ns[0] = 1_000
+    progress.arrived(0, 3_000)
+    repeat = progress.repeat(4, 1_000, Counted([8, 0], [0, 8]))
+    assert (repeat.number, repeat.complete, repeat.completion_s) == (4, False, 2e-6)
+    assert [record.arrived_ns for record in repeat.records] == [2_000, 0]
+
+
+@given(st.binary(min_size=1, max_size=3 * PATH_MTU_BYTES))
+def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
+    packets = list(queue_pair().message(message))
+    assert [len(packet) for packet in packets] == packet_bytes(len(message))
+    found = [read_packet(packet) for packet in packets]
+    assert b"".join(one.payload for one in found if one) == message
+    assert [(one.queue_pair, one.psn) for one in found if one] == [
+        (5, number) for number in range(len(packets))
+    ]
+
+
+# Bytes of a packet that may change under way: type of service, time to live, both checksums, and
+# the congestion bits of the BTH.
+CHANGED_UNDER_WAY = {1, 8, 10, 11, 26, 27, 32}
+
+
+@given(st.integers(0, packet_bytes(100)[0] - 1), st.integers(1, 255))
+def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
+    (packet,) = queue_pair().message(bytes(100))
+    changed = bytearray(packet)
+    changed[place] ^= change
+    assert (read_packet(bytes(changed)) is not None) == (place in CHANGED_UNDER_WAY)
+
+
+def test_scapy_reads_the_headers_of_a_message() -> None:
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import IP, UDP
+
+    packets = [IP(packet) for packet in queue_pair().message(bytes(2 * PATH_MTU_BYTES + 1))]
+    names = [packet[BTH].sprintf("%opcode%") for packet in packets]
+    assert names == [f"RC_RDMA_WRITE_{kind}" for kind in ("FIRST", "MIDDLE", "LAST")]
+    assert {packet[UDP].dport for packet in packets} == {4791}
+    assert [packet[BTH].ackreq for packet in packets] == [0, 0, 1]
+    assert packets[-1][BTH].padcount == 3
+
+
+def channel_of(*transfers: Transfer) -> Channel:
+    channel = Channel((0, 1), queue_pair())
+    for one in transfers:
+        channel.start(one)
+    return channel
+
+
+def test_no_more_packets_are_under_way_than_the_window_has() -> None:
+    channel = channel_of(transfer(0, 2 * WINDOW_PACKETS * PATH_MTU_BYTES))
+    packets = list(iter(channel.next_packet, None))
+    assert len(packets) == WINDOW_PACKETS
+    received = read_packet(packets[0])
+    assert received is not None
+    channel.receive(received)
+    assert channel.next_packet() is not None
+    assert channel.next_packet() is None
+
+
+def delivered(channel: Channel, order: list[int]) -> list[int]:
+    """The transfers that are whole after the packets arrive in this order."""
+    packets = [read_packet(packet) for packet in iter(channel.next_packet, None)]
+    arrived = [channel.receive(cast(Any, packets[place])) for place in order]
+    return [one.id for one in arrived if one is not None]
+
+
+def test_transfers_of_a_channel_arrive_one_after_the_other() -> None:
+    channel = channel_of(transfer(3, 2 * PATH_MTU_BYTES), transfer(1, 16))
+    assert delivered(channel, [0, 1, 2]) == [3, 1]
+    assert channel.errors == []
+    assert channel.sent_ns.keys() == {1, 3}
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2], [0, 0, 2]])
+def test_packets_out_of_order_are_errors(order: list[int]) -> None:
+    channel = channel_of(transfer(3, 2 * PATH_MTU_BYTES), transfer(1, 16))
+    delivered(channel, order)
+    assert channel.errors[0].startswith("packet ")
+    assert any("other bytes came" in error for error in channel.errors)
+
+
+def test_no_two_transfers_have_the_same_bytes() -> None:
+    assert len({content(transfer(number, 64)) for number in range(1000)}) == 1000
+
+
+@contextmanager
+def short_circuit() -> Iterator[Flow]:
+    """A flow whose client and server are one pipe."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    with FileIO(write_end, "w") as source, FileIO(read_end, "r") as sink:
+        nobody = cast(Any, None)
+        yield Flow((0, 1), nobody, source, nobody, sink)
+
+
+@given(st.lists(st.integers(1, WINDOW_BYTES // 3), min_size=1, max_size=6))
+def test_every_byte_of_a_flow_goes_through_its_pipes(sizes: list[int]) -> None:
+    arrived = list[int]()
+    with short_circuit() as flow, open(os.devnull, "wb") as nowhere:
+        for number, size in enumerate(sizes):
+            flow.ask(number, size)
+            while len(arrived) <= number:
+                arrived += flow.drain(nowhere.fileno())
+        assert flow.written_bytes == flow.read_bytes == sum(sizes)
+    assert arrived == list(range(len(sizes)))
+    assert flow.sent_ns.keys() == set(arrived)
+
+
+def test_the_end_of_a_server_is_told() -> None:
+    with short_circuit() as flow, open(os.devnull, "wb") as nowhere:
+        flow.source.close()
+        with pytest.raises(EmulationError, match=r"the server of ranks \(0, 1\) has ended"):
+            flow.drain(nowhere.fileno())
+
+
+def test_a_client_that_ends_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "iperf3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "iperf3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    hosts = Hosts([os.getpid()] * 2, {(0, 1): "127.0.0.1"})
+    monkeypatch.setattr("traffic_gen.iperf3.LISTEN_DEADLINE_S", 0.1)
+    with (
+        pytest.raises(EmulationError, match="listens: not within"),
+        iperf3_flows(hosts, [(0, 1)], lambda: None),
+    ):
+        pass
+
+
+def test_the_kernel_counts_retransmitted_segments() -> None:
+    assert retransmitted_segments([os.getpid()]) >= 0
+
+
+def scenario(tmp_path: Path, entry: str, *more: str, domains: int = 4) -> Scenario:
+    place = tmp_path / "mine.yaml"
+    lines = (
+        f"fabric: {{domains: {domains}, domain_size: 4, platform: dgx-h100}}",
+        f"workloads: [{{collective: all-to-all, algorithm: direct, {entry}}}]",
+        *more,
+    )
+    place.write_text("\n".join(lines) + "\n")
+    return load(place, ["fabric.kinds=rail-only", "fabric.bandwidth_scale=20000"])
+
+
+@pytest.mark.parametrize("generator", ["iperf3", "scapy"])
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("faults: [{what: nic-link, where: d0g0--rail0}]", "executes no faults"),
+        ("check_data: true", "does not go with check_data"),
+    ],
+)
+def test_only_agents_execute_faults_and_check_data(
+    tmp_path: Path, generator: str, more: str, what: str
+) -> None:
+    with pytest.raises(InputError, match=f"{generator} {what}"):
+        scenario(tmp_path, f"size: 8 kB, generator: {generator}", more)
+
+
+@pytest.mark.parametrize(
+    ("entry", "domains", "what"),
+    [
+        ("size: 8 MB, generator: scapy", 4, "scapy crafts at most 50000 packets, got 117360"),
+        ("size: 8 MB, generator: iperf3", 8, "iperf3 serves at most 500 pairs, got 992"),
+        ("size: 8 MB, generator: iperf3", 17, "iperf3 serves at most 64 GPUs, got 68"),
+    ],
+)
+def test_generators_refuse_more_than_they_can_do(
+    tmp_path: Path, entry: str, domains: int, what: str
+) -> None:
+    with pytest.raises(InputError, match=what):
+        scenario(tmp_path, entry, domains=domains)
+
+
+def test_a_case_says_its_generator() -> None:
+    library = load(LIBRARY / "generators.yaml")
+    found = {case.name: case.generator for case in library.cases_on(FabricKind.RAIL_ONLY)}
+    assert found["rail-only/all-gather/ring"] is Generator.AGENT
+    assert found["rail-only/all-gather/ring/iperf3"] is Generator.IPERF3
+    assert found["rail-only/all-to-all/direct/scapy"] is Generator.SCAPY
+
+
+def case_of(generator: Generator, ratio: float, **changes: Any) -> CaseResult:
+    topology, schedule, prediction = modeled(
+        FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
+    )
+    executions = (repeat(0, prediction.completion_s * ratio, **changes),)
+    measured = Measured(topology, schedule, (), executions, 0, None, generator=generator)
+    return compare(f"case/{generator}", measured, prediction, 10.0, LIMITS)
+
+
+def test_iperf3_is_held_against_the_agents() -> None:
+    cases = [case_of(Generator.AGENT, 1.0), case_of(Generator.IPERF3, 1.01)]
+    (found,) = agreements([*cases, case_of(Generator.SCAPY, 50)])
+    assert (found.case, found.by_agents) == ("case/iperf3", "case/agent")
+    assert found.ratio == pytest.approx(1.01)
+    assert not list(agreements(cases[1:]))
+
+
+def test_the_times_of_crafted_packets_are_not_judged() -> None:
+    case = case_of(Generator.SCAPY, 50, notes=("all 9 packets came",))
+    assert (case.verdict, case.reasons) == (Verdict.PASS, ("all 9 packets came",))
+    assert case.data_is_right
+    lost = case_of(Generator.SCAPY, 50, errors=("ranks 0 -> 1: 8 of 9 packets came",))
+    assert (lost.verdict, lost.data_is_right) == (Verdict.FAIL, False)
+
+
+def test_the_table_says_what_generators_did() -> None:
+    cases = [
+        case_of(Generator.AGENT, 1.0),
+        case_of(Generator.IPERF3, 1.01),
+        case_of(Generator.SCAPY, 50),
+    ]
+    console = Console(file=io.StringIO(), width=200)
+    print_run(run_object("id", "name", Path("runs/id"), cases), console)
+    shown = cast(io.StringIO, console.file).getvalue()
+    assert "packets: all came whole, in order, on their intended paths." in shown
+    assert "case/iperf3: 1.0100" in shown

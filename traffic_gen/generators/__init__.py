@@ -1,0 +1,1 @@
+"""Generators beside the agents: iperf3, and packets that scapy crafts."""

@@ -1,0 +1,249 @@
+"""Execute a schedule over iperf3: a server and a client for each pair of ranks, started before.
+
+iperf3 sends what it reads from a file, and writes what it receives to a file (`--file`). Both files
+are pipes here, so all processes run and all connections are open before the first step: a step
+begins when its bytes are written to the clients' pipes, and ends when they have come out of the
+servers'. At most `WINDOW_BYTES` of a pair are on their way: a client whose socket takes no more
+does not read on, and would never send what it has already read.
+"""
+
+import os
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from fcntl import F_SETPIPE_SZ, fcntl
+from io import FileIO
+
+from linux.cpu_time import processes_s
+from linux.resources import provide_more_files
+from linux.tcp_counters import retransmitted_segments
+from model.errors import EmulationError
+from model.measurement.records import Repeat
+from model.workload.schedule import Steps
+from model.workload.transfers import Transfer
+from traffic_gen.agents.client import Incomplete
+from traffic_gen.generators.progress import Counted, Progress
+from traffic_gen.iperf3 import (
+    Hosts,
+    Pair,
+    Process,
+    finish,
+    iperf3,
+    parse,
+    wait_until_listening,
+)
+
+FIRST_PORT = 5201
+# The socket's buffer is larger than the window; the kernel's default limit is 208 KiB.
+WINDOW_BYTES, SOCKET_BUFFER = 128 * 1024, "200K"
+ZEROS = memoryview(bytes(WINDOW_BYTES))
+OPEN_DEADLINE_S = 60
+GREETING = -1  # no number of a transfer
+# A pause after each look at all flows: to wake for each packet would cost a core.
+LOOK_EVERY_S = 0.0005
+CHECK_EVERY_S = 0.1
+# A server gives up after so many milliseconds without a byte; one case waits long for another.
+IDLE_TIMEOUT_MS = "3600000"
+# Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
+FILES_OF_A_FLOW = 5
+
+
+@dataclass
+class Flow:
+    """The open connection of a pair, from the pipe `source` to the pipe `sink`.
+
+    Bytes count from its begin; `sent_ns` says when the last byte of a transfer was written.
+    """
+
+    pair: Pair
+    client: Process
+    source: FileIO
+    server: Process
+    sink: FileIO
+    asked_bytes: int = 0
+    written_bytes: int = 0
+    read_bytes: int = 0
+    sent_ns: dict[int, int] = field(default_factory=dict)
+    _unsent: deque[tuple[int, int]] = field(default_factory=deque)
+    _open: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def ask(self, transfer_id: int, size_bytes: int) -> None:
+        """Queue a transfer behind the earlier ones."""
+        self.asked_bytes += size_bytes
+        for queue in (self._unsent, self._open):
+            queue.append((self.asked_bytes, transfer_id))
+        self._feed()
+
+    def _feed(self) -> None:
+        """Write as much to the client as the window allows."""
+        room = min(self.asked_bytes, self.read_bytes + WINDOW_BYTES) - self.written_bytes
+        if room:
+            self.written_bytes += self.source.write(ZEROS[:room])
+        for transfer_id in _whole(self._unsent, self.written_bytes):
+            self.sent_ns[transfer_id] = time.monotonic_ns()
+
+    def drain(self, nowhere: int) -> list[int]:
+        """Discard what has come out of the server; return the transfers that have arrived."""
+        count = os.splice(self.sink.fileno(), nowhere, WINDOW_BYTES)
+        if not count:
+            raise EmulationError(f"iperf3: the server of ranks {self.pair} has ended")
+        self.read_bytes += count
+        self._feed()
+        return _whole(self._open, self.read_bytes)
+
+
+def _whole(queue: deque[tuple[int, int]], count: int) -> list[int]:
+    """Take the transfers that end within the first `count` bytes from a queue of (end, id)."""
+    taken = []
+    while queue and queue[0][0] <= count:
+        taken.append(queue.popleft()[1])
+    return taken
+
+
+class Iperf3Flows:
+    """The open flows of all pairs; `check` raises when a part of the testbed has died."""
+
+    def __init__(self, flows: Sequence[Flow], hosts: Hosts, check: Callable[[], None]) -> None:
+        self._flows = {flow.pair: flow for flow in flows}
+        self._process_ids = [p.pid for flow in flows for p in (flow.client, flow.server)]
+        self._hosts, self._check = hosts.process_ids, check
+        self._selector = selectors.DefaultSelector()
+        for flow in flows:
+            self._selector.register(flow.sink, selectors.EVENT_READ, flow)
+        self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Release the files of this object; the flows stay open."""
+        self._selector.close()
+        os.close(self._nowhere)
+
+    def greet(self) -> None:
+        """Send one byte over each connection, and wait until all have come: everything is open."""
+        for flow in self._flows.values():
+            flow.ask(GREETING, 1)
+        missing, end_s = set(self._flows), time.monotonic() + OPEN_DEADLINE_S
+        while missing:
+            missing -= {flow.pair for flow, _ in self._arrivals()}
+            if time.monotonic() > end_s:
+                raise EmulationError(f"iperf3: no connection of ranks {sorted(missing)[:3]}")
+
+    def run(self, schedule: Steps, number: int, at_most_s: float) -> Repeat:
+        """Execute the schedule once; raise `Incomplete` if it takes longer than `at_most_s`."""
+        progress, before, start_ns = Progress(schedule.transfers), self._sums(), time.monotonic_ns()
+        end_ns = start_ns + round(at_most_s * 1e9)
+        self._start(progress, progress.first())
+        while not progress.is_complete and time.monotonic_ns() < end_ns:
+            for _, transfer_id in self._arrivals():
+                self._start(progress, progress.arrived(transfer_id, time.monotonic_ns()))
+        for flow in self._flows.values():
+            progress.sent_ns.update(flow.sent_ns)
+        repeat = progress.repeat(number, start_ns, _difference(before, self._sums()))
+        if not repeat.complete:
+            raise Incomplete(EmulationError(f"iperf3: not done in {at_most_s:g} s"), repeat)
+        return repeat
+
+    def _start(self, progress: Progress, transfers: Iterable[Transfer]) -> None:
+        for transfer in transfers:
+            progress.started_ns[transfer.id] = time.monotonic_ns()
+            flow = self._flows[transfer.source, transfer.destination]
+            flow.ask(transfer.id, transfer.size_bytes)
+
+    def _arrivals(self) -> Iterator[tuple[Flow, int]]:
+        """Wait for bytes; yield each transfer that has arrived, with its flow."""
+        time.sleep(LOOK_EVERY_S)
+        ready = self._selector.select(CHECK_EVERY_S)
+        if not ready:
+            self._check()
+        for key, _ in ready:
+            flow: Flow = key.data
+            for transfer_id in flow.drain(self._nowhere):
+                yield flow, transfer_id
+
+    def _sums(self) -> Counted:
+        """What was counted since the flows were opened."""
+        sent, received = [0] * len(self._hosts), [0] * len(self._hosts)
+        for (source, destination), flow in self._flows.items():
+            sent[source] += flow.written_bytes
+            received[destination] += flow.read_bytes
+        cpu_s, again = processes_s(self._process_ids), retransmitted_segments(self._hosts)
+        return Counted(sent, received, cpu_s, again)
+
+
+def _difference(before: Counted, after: Counted) -> Counted:
+    return Counted(
+        [new - old for old, new in zip(before.sent_bytes, after.sent_bytes, strict=True)],
+        [new - old for old, new in zip(before.received_bytes, after.received_bytes, strict=True)],
+        after.cpu_s - before.cpu_s,
+        after.retransmits - before.retransmits,
+    )
+
+
+@contextmanager
+def iperf3_flows(
+    hosts: Hosts, pairs: Sequence[Pair], check: Callable[[], None]
+) -> Iterator[Iperf3Flows]:
+    """Start all servers and clients, and yield their flows once every connection is open.
+
+    In the end, each client and its server must have counted the bytes that went through the pipes.
+    """
+    provide_more_files(len(pairs) * FILES_OF_A_FLOW)
+    ports = [FIRST_PORT + number for number in range(len(pairs))]
+    with ExitStack() as running:
+        servers = [_server(running, hosts, *ends) for ends in zip(pairs, ports, strict=True)]
+        for (_, destination), port in zip(pairs, ports, strict=True):
+            wait_until_listening(hosts.process_ids[destination], port)
+        clients = [_client(running, hosts, *ends) for ends in zip(pairs, ports, strict=True)]
+        flows = [
+            Flow(pair, *client, *server)
+            for pair, client, server in zip(pairs, clients, servers, strict=True)
+        ]
+        with closing(Iperf3Flows(flows, hosts, check)) as opened:
+            opened.greet()
+            yield opened
+        for flow in flows:
+            flow.source.close()
+        for flow in flows:
+            _require_counted(flow)
+
+
+def _server(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Process, FileIO]:
+    """Start the server of a pair; return it and the pipe from which its bytes come."""
+    sink, inside = _pipe()
+    with inside:
+        waiting = ("-s", "-1", "-i", "0", "--rcv-timeout", IDLE_TIMEOUT_MS)
+        options = (*waiting, "-F", f"/dev/fd/{inside.fileno()}")
+        started = iperf3(hosts, pair[1], *options, port=port, files=(inside.fileno(),))
+        process = running.enter_context(started)
+    os.set_blocking(sink.fileno(), False)
+    return process, running.enter_context(sink)
+
+
+def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Process, FileIO]:
+    """Start the client of a pair; return it and the pipe into which its bytes go."""
+    inside, source = _pipe()
+    with inside:
+        sending = ("-c", hosts.addresses[pair], "-F", f"/dev/fd/{inside.fileno()}")
+        options = (*sending, "-t", "0", "-i", "0", "-N", "-w", SOCKET_BUFFER, "-J")
+        started = iperf3(hosts, pair[0], *options, port=port, files=(inside.fileno(),))
+        process = running.enter_context(started)
+    return process, running.enter_context(source)
+
+
+def _pipe() -> tuple[FileIO, FileIO]:
+    """A pipe that holds a window: its end to read from, and its end to write to."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    fcntl(read_end, F_SETPIPE_SZ, WINDOW_BYTES)
+    return FileIO(read_end, "r"), FileIO(write_end, "w")
+
+
+def _require_counted(flow: Flow) -> None:
+    """Raise `EmulationError` if client and server do not report the bytes of their pipes."""
+    report = parse(flow.pair, finish(flow.client)[0])
+    if not flow.written_bytes == report.sent_bytes == report.received_bytes:
+        raise EmulationError(
+            f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "
+            f"{report.sent_bytes}, the server {report.received_bytes}"
+        )

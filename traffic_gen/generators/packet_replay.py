@@ -1,0 +1,272 @@
+"""Replay a schedule packet by packet: every transfer is an RDMA WRITE over RoCEv2.
+
+Nothing is sent again: a replay shows that every byte came, in order, over which ports. It is slow,
+as each packet is crafted for itself, about a thousand in a second.
+"""
+
+import random
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+from linux.namespaces import namespace_of
+from model.fabric.addressing import address_of
+from model.fabric.topology import Gpu, Hop, Topology
+from model.measurement.records import Repeat
+from model.routing.paths import Routing
+from model.workload.schedule import Steps
+from model.workload.transfers import Transfer
+from traffic_gen.generators.progress import Counted, Progress
+from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
+from traffic_gen.probes.packet import ROCE_PORT
+from traffic_gen.probes.port_capture import (
+    BUFFER_BYTES,
+    SO_RCVBUFFORCE,
+    Flow,
+    PortCapture,
+    port_capture,
+)
+
+Pair = tuple[int, int]
+# Packets of a pair that are on their way, so that no queue is ever full.
+WINDOW_PACKETS = 8
+LONGEST_PACKET = 2048
+# Missing packets are lost when nothing has arrived for this long.
+IDLE_TIMEOUT_S = 2.0
+SHOWN = 3
+
+
+def content(transfer: Transfer) -> bytes:
+    """The bytes of a transfer, which no other transfer has."""
+    return random.Random(transfer.id).randbytes(transfer.size_bytes)
+
+
+@dataclass
+class Channel:
+    """The queue pair of two ranks: what is to be sent, and what has arrived."""
+
+    pair: Pair
+    queue_pair: QueuePair
+    transfers: deque[Transfer] = field(default_factory=deque)
+    sent_packets: int = 0
+    sent_bytes: int = 0
+    received_packets: int = 0
+    received_bytes: int = 0
+    sent_ns: dict[int, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    _unsent: deque[tuple[int, deque[bytes]]] = field(default_factory=deque)
+    _arriving: bytearray = field(default_factory=bytearray)
+
+    def start(self, transfer: Transfer) -> None:
+        """Craft the packets of a transfer, and queue them behind the earlier ones."""
+        self.transfers.append(transfer)
+        packets = deque(self.queue_pair.message(content(transfer)))
+        self._unsent.append((transfer.id, packets))
+        self.sent_bytes += transfer.size_bytes
+
+    def next_packet(self) -> bytes | None:
+        """Take the next packet, if there is one and the window has room."""
+        if not self._unsent or self.sent_packets - self.received_packets >= WINDOW_PACKETS:
+            return None
+        transfer_id, packets = self._unsent[0]
+        packet = packets.popleft()
+        self.sent_packets += 1
+        if not packets:
+            self._unsent.popleft()
+            self.sent_ns[transfer_id] = time.monotonic_ns()
+        return packet
+
+    def receive(self, packet: Received) -> Transfer | None:
+        """Take a packet; return the transfer that is whole now, if it is as it was sent."""
+        wanted = self.received_packets % PSN_COUNT
+        self.received_packets += 1
+        self.received_bytes += len(packet.payload)
+        if packet.psn != wanted:
+            self.errors.append(f"packet {packet.psn} came, not {wanted}")
+        self._arriving += packet.payload
+        transfer = self.transfers[0] if self.transfers else None
+        if transfer is None or len(self._arriving) < transfer.size_bytes:
+            return None
+        if self._arriving != content(transfer):
+            self.errors.append(f"transfer {transfer.id}: other bytes came than were sent")
+        self._arriving.clear()
+        return self.transfers.popleft()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The raw sockets of a rank; the third keeps the kernel from refusing the port (RFC 1122)."""
+
+    sender: socket.socket
+    receiver: socket.socket
+    refuser: socket.socket
+
+    def packets(self) -> Iterator[bytes]:
+        """Yield the packets that have come, with their IP headers."""
+        with suppress(BlockingIOError):
+            while True:
+                yield self.receiver.recv(LONGEST_PACKET)
+
+
+class PacketReplay:
+    """Sockets of all ranks, and a capture of all switch ports."""
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        routing: Routing,
+        endpoints: Sequence[Endpoint],
+        capture: PortCapture,
+    ) -> None:
+        self._gpus, self._routing = gpus, routing
+        self._endpoints, self._capture = endpoints, capture
+        self._poll = select.poll()
+        self._by_descriptor = {one.receiver.fileno(): one for one in endpoints}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def run(self, schedule: Steps, number: int) -> Repeat:
+        """Replay the schedule once; the replay ends when nothing arrives any more."""
+        return _Execution(self, schedule).run(number)
+
+    def channels(self, schedule: Steps) -> dict[Pair, Channel]:
+        """A queue pair for each pair of ranks that the schedule has."""
+        pairs = dict.fromkeys((t.source, t.destination) for t in schedule.transfers)
+        return {
+            pair: Channel(pair, QueuePair(*self._addresses(pair), number))
+            for number, pair in enumerate(pairs)
+        }
+
+    def _addresses(self, pair: Pair) -> tuple[IPv4Address, IPv4Address]:
+        source, destination = (self._gpus[rank] for rank in pair)
+        return address_of(source, destination), address_of(destination, source)
+
+    def send(self, channel: Channel) -> None:
+        """Send as many packets of a channel as its window allows."""
+        sender = self._endpoints[channel.pair[0]].sender
+        while (packet := channel.next_packet()) is not None:
+            sender.sendto(packet, (str(channel.queue_pair.destination), 0))
+
+    def received(self) -> list[bytes]:
+        """Wait for packets, and return those that have come; none after `IDLE_TIMEOUT_S`."""
+        ready = self._poll.poll(IDLE_TIMEOUT_S * 1000)
+        return [packet for fd, _ in ready for packet in self._by_descriptor[fd].packets()]
+
+    def seen(self) -> Counter[tuple[Flow, Hop]]:
+        """Packets at the switches' ports since the last call, by flow and hop."""
+        return Counter(self._capture.read())
+
+    def intended(self, pair: Pair) -> tuple[Hop, ...]:
+        """The path that the routing has for a pair of ranks."""
+        return self._routing.path(*(self._gpus[rank] for rank in pair))
+
+
+class _Execution:
+    """One replay: its progress, its channels, and the packets seen at the switches' ports."""
+
+    def __init__(self, replay: PacketReplay, schedule: Steps) -> None:
+        self._replay, self._schedule = replay, schedule
+        self._progress = Progress(schedule.transfers)
+        self._channels = replay.channels(schedule)
+        self._by_number = {c.queue_pair.number: c for c in self._channels.values()}
+        self._broken_packets = 0
+        self._seen = replay.seen()  # what came before is not ours
+        self._seen.clear()
+
+    def run(self, number: int) -> Repeat:
+        """Replay, and check packets and paths."""
+        start_ns, cpu_s = time.monotonic_ns(), time.thread_time()
+        self._start(self._progress.first())
+        while not self._progress.is_complete and (packets := self._replay.received()):
+            for packet in packets:
+                self._take(packet)
+            self._seen += self._replay.seen()
+        self._seen += self._replay.seen()
+        for channel in self._channels.values():
+            self._progress.sent_ns.update(channel.sent_ns)
+        return self._progress.repeat(number, start_ns, self._counted(time.thread_time() - cpu_s))
+
+    def _start(self, transfers: Iterable[Transfer]) -> None:
+        for transfer in transfers:
+            channel = self._channels[transfer.source, transfer.destination]
+            self._progress.started_ns[transfer.id] = time.monotonic_ns()
+            channel.start(transfer)
+            self._replay.send(channel)
+
+    def _take(self, packet: bytes) -> None:
+        received = read_packet(packet)
+        channel = None if received is None else self._by_number.get(received.queue_pair)
+        if received is None or channel is None:
+            self._broken_packets += 1
+            return
+        transfer = channel.receive(received)
+        self._replay.send(channel)
+        if transfer is not None:
+            self._start(self._progress.arrived(transfer.id, time.monotonic_ns()))
+
+    def _counted(self, cpu_s: float) -> Counted:
+        sent, received = [0] * self._schedule.gpus, [0] * self._schedule.gpus
+        for (source, destination), channel in self._channels.items():
+            sent[source] += channel.sent_bytes
+            received[destination] += channel.received_bytes
+        errors = tuple(self._errors())
+        return Counted(sent, received, cpu_s, 0, errors, () if errors else (self._summary(),))
+
+    def _summary(self) -> str:
+        channels = self._channels.values()
+        packets = sum(channel.sent_packets for channel in channels)
+        size_bytes = sum(channel.received_bytes for channel in channels)
+        return (
+            f"all {packets} packets came, with {size_bytes} bytes of payload, each over the ports "
+            "of its intended path"
+        )
+
+    def _errors(self) -> Iterator[str]:
+        if self._broken_packets:
+            yield f"{self._broken_packets} packets had a wrong ICRC or an unknown queue pair"
+        for pair, channel in self._channels.items():
+            name = f"ranks {pair[0]} -> {pair[1]}"
+            if channel.received_packets != channel.sent_packets:
+                yield f"{name}: {channel.received_packets} of {channel.sent_packets} packets came"
+            yield from (f"{name}: {error}" for error in channel.errors[:SHOWN])
+            yield from (f"{name}: {error}" for error in self._strays(channel))
+
+    def _strays(self, channel: Channel) -> Iterator[str]:
+        """Say at which hops there were more or fewer packets than intended."""
+        ends = channel.queue_pair
+        flow = Flow(ends.source, ends.destination, ends.source_port)
+        wanted = dict.fromkeys(self._replay.intended(channel.pair), channel.sent_packets)
+        found = {hop: count for (of, hop), count in self._seen.items() if of == flow}
+        for hop in {**wanted, **found}:
+            there, due = found.get(hop, 0), wanted.get(hop, 0)
+            if there != due:
+                yield f"{there} packets from {hop.sender} to {hop.receiver}, not {due}"
+
+
+@contextmanager
+def packet_replay(
+    topology: Topology, gpus: Sequence[Gpu], routing: Routing, process_ids: Mapping[str, int]
+) -> Iterator[PacketReplay]:
+    """Open the sockets of all ranks, in their proxies' namespaces; `gpus` are the ranks' GPUs."""
+    with ExitStack() as stack:
+        endpoints = [_endpoint(stack, process_ids[gpu.name]) for gpu in gpus]
+        capture = stack.enter_context(port_capture(topology, ROCE_PORT))
+        yield PacketReplay(gpus, routing, endpoints, capture)
+
+
+def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
+    with namespace_of(process_id):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+        refuser = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for opened in (sender, receiver, refuser):
+        stack.enter_context(opened)
+    receiver.setblocking(False)
+    receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+    refuser.bind(("", ROCE_PORT))
+    return Endpoint(sender, receiver, refuser)

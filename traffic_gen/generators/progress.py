@@ -1,0 +1,102 @@
+"""The progress of an execution: which transfers may start, by the schedule's dependencies."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.measurement.records import Repeat, TransferRecord
+from model.workload.transfers import Transfer
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a generator has counted in an execution: bytes of each rank, and what it found."""
+
+    sent_bytes: Sequence[int]
+    received_bytes: Sequence[int]
+    cpu_s: float = 0.0
+    retransmits: int = 0
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Progress:
+    """Which transfers have started and arrived, with their times of CLOCK_MONOTONIC in ns.
+
+    A transfer may start once those that it is `after`, and the one that makes its receiver `ready`,
+    have arrived. Someone who sees both ends needs no confirmations.
+    """
+
+    def __init__(self, transfers: Sequence[Transfer]) -> None:
+        self._transfers = transfers
+        self._missing = {transfer.id: len(_waits_for(transfer)) for transfer in transfers}
+        self._waiting = defaultdict[int, list[Transfer]](list)
+        for transfer in transfers:
+            for earlier in _waits_for(transfer):
+                self._waiting[earlier].append(transfer)
+        self.started_ns = dict[int, int]()
+        self.sent_ns = dict[int, int]()
+        self.arrived_ns = dict[int, int]()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all transfers have arrived."""
+        return len(self.arrived_ns) == len(self._transfers)
+
+    def first(self) -> list[Transfer]:
+        """Return the transfers that wait for none."""
+        return [transfer for transfer in self._transfers if not _waits_for(transfer)]
+
+    def arrived(self, transfer_id: int, now_ns: int) -> list[Transfer]:
+        """Note an arrival; return the transfers that may start now."""
+        self.arrived_ns[transfer_id] = now_ns
+        waiting = self._waiting[transfer_id]
+        for transfer in waiting:
+            self._missing[transfer.id] -= 1
+        return [transfer for transfer in waiting if not self._missing[transfer.id]]
+
+    def repeat(self, number: int, start_ns: int, counted: Counted) -> Repeat:
+        """Return the execution so far, with what the generator has counted."""
+        records = tuple(self._record(transfer, number, start_ns) for transfer in self._transfers)
+        return Repeat(
+            number=number,
+            complete=self.is_complete,
+            completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
+            start_skew_s=self._skew_s(start_ns),
+            agents_cpu_s=counted.cpu_s,
+            retransmits=counted.retransmits,
+            errors=counted.errors,
+            records=records,
+            start_ns=start_ns,
+            sent_bytes=tuple(counted.sent_bytes),
+            received_bytes=tuple(counted.received_bytes),
+            notes=counted.notes,
+        )
+
+    def _skew_s(self, start_ns: int) -> float:
+        """Seconds from the start until the last of the first transfers had begun."""
+        begun_ns = [self.started_ns.get(transfer.id, start_ns) for transfer in self.first()]
+        return (max(begun_ns, default=start_ns) - start_ns) / 1e9
+
+    def _record(self, transfer: Transfer, number: int, start_ns: int) -> TransferRecord:
+        times = (
+            max(0, found[transfer.id] - start_ns) if transfer.id in found else 0
+            for found in (self.started_ns, self.sent_ns, self.arrived_ns)
+        )
+        started, sent, arrived = times
+        return TransferRecord(
+            repeat=number,
+            transfer=transfer.id,
+            source=transfer.source,
+            destination=transfer.destination,
+            size_bytes=transfer.size_bytes,
+            started_ns=started,
+            sent_ns=sent,
+            arrived_ns=arrived,
+            confirmed_ns=arrived,
+        )
+
+
+def _waits_for(transfer: Transfer) -> set[int]:
+    ready = set() if transfer.ready is None else {transfer.ready}
+    return {*transfer.after, *ready}
