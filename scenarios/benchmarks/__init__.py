@@ -14,6 +14,7 @@ from scenarios.benchmarks.datapaths import datapaths
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
 from scenarios.benchmarks.growth import growth
+from scenarios.benchmarks.matrix import matrix
 from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "growth": growth,
     "capacity": capacity,
     "gate": gate,
+    "matrix": matrix,
     "noise": noisy,
     "buckets": buckets,
     "calibration": calibration,
@@ -42,7 +44,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "training": training,
 }
 WITHOUT_FABRIC = frozenset({"routing", "schedules", "training"})
-WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "soak"})
+WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "matrix", "soak"})
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})
 # Benchmarks of this machine itself.

@@ -22,7 +22,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            help="fidelity, startup, growth, capacity, gate, noise, buckets, calibration, "
+            help="fidelity, startup, growth, capacity, matrix, gate, noise, buckets, calibration, "
             "datapaths, shapers, mininet, agents, routing, schedules, training, blackout or soak"
         ),
     ],

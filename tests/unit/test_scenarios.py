@@ -222,9 +222,10 @@ def test_the_library_is_valid(path: Path) -> None:
     assert load(path).description
 
 
-def test_check_data_has_every_algorithm() -> None:
+@pytest.mark.parametrize("name", ["check-data", "collectives"])
+def test_every_algorithm_is_tried(name: str) -> None:
     """Also those of a stranger, unless they refuse the scenario's grid."""
-    scenario = load(LIBRARY / "check-data.yaml")
+    scenario = load(LIBRARY / f"{name}.yaml")
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
     checked = {(case.collective, case.algorithm) for case in scenario.cases}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
