@@ -111,7 +111,7 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield ""
         yield Text("What rail-only costs, against rail-optimized:", "bold")
         for slowdown in result["slowdowns"]:
-            yield _slowdown(slowdown)
+            yield slowdown_in_words(slowdown)
 
 
 def _is_checked(case: dict[str, Any]) -> bool:
@@ -163,7 +163,8 @@ def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
             )
 
 
-def _slowdown(slowdown: dict[str, Any]) -> str:
+def slowdown_in_words(slowdown: dict[str, Any]) -> str:
+    """Say how much slower rail-only is in a case, measured and modeled."""
     case, baseline = _within_fabric(slowdown["case"]), _within_fabric(slowdown["baseline"])
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
     measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])

@@ -50,6 +50,7 @@ from scenarios.cli.options import (
 from scenarios.cli.paper import paper
 from scenarios.cli.query import query_runs
 from scenarios.cli.ready import kind_of, ready
+from scenarios.cli.report import report
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
 from scenarios.cli.terminal import err, leave, out, print_result, show_run
@@ -227,6 +228,7 @@ def compare(
 
 app.command(name="query")(query_runs)
 app.command()(export)
+app.command()(report)
 app.command()(up)
 
 

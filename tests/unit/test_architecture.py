@@ -25,7 +25,7 @@ PARTS = {
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads agents probes iperf3 generators",
-    "results": "verdicts store documents tables figures",
+    "results": "verdicts store documents tables figures report",
     "scenarios": "library spec prices training paper decision planning loader execution "
     "interactive virtual_clock sweep benchmarks cli __main__",
 }

@@ -1,0 +1,4 @@
+"""The report of runs: one HTML file with its pictures inside.
+
+Importing matplotlib takes a second: commands import this package only when they write a report.
+"""

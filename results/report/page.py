@@ -1,0 +1,278 @@
+"""The page of a report: everything about one or several runs in one HTML file."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from results.report.analysis import Step, link_use, steps
+from results.report.charts import (
+    bus_bandwidth,
+    completion,
+    heat_map,
+    ratios,
+    step_times,
+    transfer_times,
+)
+from results.report.fabric_picture import fabric_picture
+from results.report.fault_strip import fault_strip, sentence
+from results.report.pictures import Picture
+from results.report.run_data import CaseData, RunData
+from results.tables.run import slowdown_in_words
+
+Lost = Mapping[str, Mapping[str, Sequence[float]]]
+"""Seconds at which probes were lost, by case and pair."""
+MOST_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: its heading, a word on how to read it, its pictures, a table."""
+
+    heading: str
+    text: str
+    pictures: Sequence[Picture] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """A run with all its sections; the first picture is the answer."""
+
+    run: RunData
+    sections: Sequence[Section]
+
+    @property
+    def answer(self) -> str:
+        """What the run has found, in sentences."""
+        return " ".join(answer(self.run.result))
+
+    @property
+    def scenario_link(self) -> str:
+        """The scenario's file as an address without a host (RFC 2397)."""
+        coded = base64.b64encode(self.run.scenario.encode()).decode()
+        return f"data:application/yaml;base64,{coded}"
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        machine = self.run.result.get("machine", {})
+        clock = self.run.result.get("clock", {}).get("kind", "real")
+        if clock == "virtual":
+            return "./railbed run scenario.yaml --clock virtual"
+        return f"sudo ./railbed run scenario.yaml --proxies {machine.get('proxies', 'container')}"
+
+
+def report_page(run: RunData, lost: Lost) -> RunPage:
+    """Draw and compile everything about a run."""
+    return RunPage(run, list(_sections(run, lost)))
+
+
+def render(pages: Sequence[RunPage]) -> str:
+    """Return the HTML page of several runs."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["drawn"] = lambda picture, prefix: Markup(picture.svg(prefix))
+    return environment.get_template("page.html").render(pages=pages)
+
+
+def pictures(page: RunPage) -> list[Picture]:
+    """All pictures of a run's page."""
+    return [picture for section in page.sections for picture in section.pictures]
+
+
+def answer(result: Mapping[str, Any]) -> Iterator[str]:
+    """Say what a run has found: effects first, then how far the model was off, the verdict."""
+    if result["slowdowns"]:
+        effects = "; ".join(slowdown_in_words(found).strip() for found in result["slowdowns"])
+        yield f"Rail-only against rail-optimized: {effects}."
+    for failure in result["failures"]:
+        yield _failed(failure)
+    ratios = [case["ratio"] for case in result["cases"]]
+    ratios += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
+    if ratios:
+        low, high = min(ratios), max(ratios)
+        yield f"Measured over modeled is {low:.3f} to {high:.3f}."
+    yield f"The verdict is {result['verdict']}."
+
+
+def _failed(failure: Mapping[str, Any]) -> str:
+    told = sentence(failure).removesuffix(".")
+    if failure["faulty_s"] and failure["healthy_s"]:
+        slower = failure["faulty_s"] / failure["healthy_s"]
+        modeled = failure["modeled_faulty_s"] / failure["modeled_healthy_s"]
+        told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
+    return f"{told[0].upper()}{told[1:]}."
+
+
+def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
+    cases = run.result["cases"]
+    if cases:
+        yield Section(
+            "Completion time by case",
+            "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's.",
+            [completion(cases), ratios(cases)],
+            ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
+            [_case_row(case) for case in cases],
+        )
+    if run.result["failures"]:
+        yield _failures(run, lost)
+    yield _fabrics(run)
+    healthy = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
+    if healthy:
+        yield _steps(healthy)
+    first = healthy or [case for name, case in run.cases.items() if name.endswith("/healthy")]
+    yield Section(
+        "Bytes between GPUs",
+        "The bytes that each GPU sends to each other one in one execution, by the schedule. "
+        "Lines part the HB domains.",
+        [heat_map(case, f"bytes-{n}") for n, case in enumerate(first)],
+    )
+    yield Section(
+        "Times of transfers",
+        "Of all executions that count. A steep curve: all transfers take as long.",
+        [transfer_times(kind, _shown(run, found)) for kind, found in run.fabrics.items()],
+    )
+    if cases:
+        yield Section(
+            "Bus bandwidth",
+            "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
+            "it as often as the best algorithm needs. In figures of the real platform.",
+            [bus_bandwidth(cases)],
+            ("case", "bytes", "algbw GB/s", "busbw GB/s"),
+            [_bandwidths(case) for case in cases],
+        )
+    yield _fidelity(run)
+
+
+def _shown(run: RunData, found: Sequence[CaseData]) -> Sequence[CaseData]:
+    return [case for case in found if len(case.measured["repeat"])]
+
+
+def _case_row(case: Mapping[str, Any]) -> list[object]:
+    measured = case["measured_s"]
+    seconds = (measured["median"], measured["min"], measured["max"], case["modeled_s"])
+    reasons = "; ".join(case["reasons"])
+    figures = [f"{value:.3f}" for value in seconds]
+    return [case["case"], *figures, f"{case['ratio']:.4f}", case["verdict"], reasons]
+
+
+def _bandwidths(case: Mapping[str, Any]) -> list[object]:
+    size = case["bytes"] * case["size_scale"]
+    rates = (case["algbw_gbyte_per_s"], case["busbw_gbyte_per_s"])
+    return [case["case"], f"{size:.4g}", *(f"{rate:.1f}" for rate in rates)]
+
+
+def _failures(run: RunData, lost: Lost) -> Section:
+    found = run.result["failures"]
+    struck = [(failure, f"{failure['case']}/struck") for failure in found]
+    return Section(
+        "The fault, moment by moment",
+        "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time.",
+        [
+            fault_strip(failure, run.cases[name], lost.get(name, {}), f"fault-{n}")
+            for n, (failure, name) in enumerate(struck)
+            if name in run.cases
+        ],
+        ("case", "fault", "blackout ms", "before s", "during s", "with s", "modeled s", "verdict"),
+        [_failure_row(failure) for failure in found],
+    )
+
+
+def _failure_row(failure: Mapping[str, Any]) -> list[object]:
+    keys = ("blackout_ms", "healthy_s", "struck_s", "faulty_s", "modeled_faulty_s")
+    figures = [_figure(failure[key]) for key in keys]
+    fault = f"{failure['fault']}, {failure['where']}, {failure['reaction']}"
+    return [failure["case"], fault, *figures, failure["verdict"]]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _fabrics(run: RunData) -> Section:
+    drawn, rows = [], []
+    for kind, cases in run.fabrics.items():
+        faulty = [case for case in cases if case.name.endswith(("/faulty", "/struck"))]
+        shown = faulty or cases
+        use = link_use(shown)
+        failed = _failed_parts(run, kind) if faulty else frozenset[str]()
+        drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
+        busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
+        rows += [
+            [kind, u.name, u.kind.value, f"{u.share:.1%}", u.size_bytes, u.dropped] for u in busiest
+        ]
+    return Section(
+        "The fabrics and the use of their links",
+        "Rails are columns, HB domains rows. The wider and darker a link, the more of its rate was "
+        "in use, over the time of all executions, by the counters of its upper end. Failed parts "
+        "are crossed. The table has the five busiest links of each fabric.",
+        drawn,
+        ("fabric", "link", "kind", "in use", "bytes", "dropped packets"),
+        rows,
+    )
+
+
+def _failed_parts(run: RunData, kind: str) -> frozenset[str]:
+    failures = [failure for failure in run.result["failures"] if failure["fabric"] == kind]
+    return frozenset(part for failure in failures for part in str(failure["where"]).split(", "))
+
+
+def _steps(cases: Sequence[CaseData]) -> Section:
+    drawn, rows = [], []
+    for number, case in enumerate(cases):
+        found = steps(case)
+        drawn.append(step_times(case, found, f"steps-{number}"))
+        longest = sorted(found, key=lambda step: -step.seconds)[:MOST_STEPS]
+        rows += [_step_row(case, step) for step in sorted(longest, key=lambda step: step.number)]
+    return Section(
+        "Time by step, and the bottleneck link",
+        "Step k is the k-th transfer of every GPU, and ends when the last of them has arrived. The "
+        "bottleneck is the link direction that needs the longest for the bytes of the step, by the "
+        f"paths of the model. The table has the {MOST_STEPS} steps of each case that need it most.",
+        drawn,
+        ("case", "step", "transfers", "ended s", "modeled s", "bottleneck", "needs s"),
+        rows,
+    )
+
+
+def _step_row(case: CaseData, step: Step) -> list[object]:
+    times = (f"{step.measured_s:.4f}", f"{step.modeled_s:.4f}")
+    return [case.name, step.number, step.transfers, *times, step.busiest, f"{step.seconds:.4f}"]
+
+
+OBSERVED = {
+    "idle_p5": ("idle cores, least twentieth", "{:.0%}"),
+    "switch_share_max": ("busiest switch, share of a core", "{:.0%}"),
+    "agents_run_delay_max": ("agents' longest wait for a core", "{:.2%}"),
+    "lost": ("lost to pauses of the machine", "{:.2%}"),
+    "dropped_packets": ("dropped packets", "{}"),
+    "retransmits": ("retransmitted segments", "{}"),
+}
+
+
+def _fidelity(run: RunData) -> Section:
+    observed = [(case["case"], case["fidelity"]) for case in run.result["cases"]]
+    for failure in run.result["failures"]:
+        observed += [(f"{failure['case']}/{p}", f) for p, f in failure["fidelity"].items()]
+    return Section(
+        "Fidelity",
+        "Was the machine fast enough to be measured on? The worst execution of each case.",
+        columns=("case", "verdict", *(words for words, _ in OBSERVED.values())),
+        rows=[[name, fidelity["verdict"], *_observed(fidelity)] for name, fidelity in observed],
+    )
+
+
+def _observed(fidelity: Mapping[str, Any]) -> list[str]:
+    values = ((fidelity.get(key), form) for key, (_, form) in OBSERVED.items())
+    return ["-" if value is None else form.format(value) for value, form in values]

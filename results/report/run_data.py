@@ -1,0 +1,120 @@
+"""What a report reads of a complete run: result, scenario, topologies, predictions, tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from model.fabric.topology import Topology
+from results.store.raw_tables import CASE, COUNTERS, EXECUTIONS, TRANSFERS, read_table
+from results.store.records import read_json, read_record, reading
+from results.store.runs import case_folders, read_result
+
+Columns = Mapping[str, Any]
+TOPOLOGY = TypeAdapter(Topology)
+
+
+@dataclass(frozen=True)
+class CaseData:
+    """A case, or a phase of a case with faults, as it was measured.
+
+    Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer.
+    """
+
+    name: str
+    topology: Topology
+    arrival_s: Sequence[float]
+    executions: Columns
+    transfers: Columns
+    counters: Columns
+
+    @property
+    def kind(self) -> str:
+        """The kind of its fabric."""
+        return self.topology.spec.kind.value
+
+    @property
+    def label(self) -> str:
+        """Its name without the kind of fabric."""
+        return self.name.removeprefix(f"{self.kind}/")
+
+    @cached_property
+    def measured(self) -> Columns:
+        """The transfers of all executions that count; of all complete ones if none counts."""
+        found = self.executions
+        numbers = found["number"][found["complete"] & ~found["warmup"] & ~found["disturbed"]]
+        if not len(numbers):
+            numbers = found["number"][found["complete"]]
+        return rows(self.transfers, np.isin(self.transfers["repeat"], numbers))
+
+    @cached_property
+    def one(self) -> Columns:
+        """The transfers of the last execution, in the order of their numbers."""
+        last = rows(self.transfers, self.transfers["repeat"] == self.transfers["repeat"].max())
+        return rows(last, np.argsort(last["transfer"]))
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A complete run."""
+
+    folder: Path
+    result: Mapping[str, Any]
+    scenario: str
+    cases: Mapping[str, CaseData]
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return str(self.result["run_id"])
+
+    @property
+    def fabrics(self) -> dict[str, list[CaseData]]:
+        """The cases and phases on each kind of fabric."""
+        found: dict[str, list[CaseData]] = {}
+        for case in self.cases.values():
+            found.setdefault(case.kind, []).append(case)
+        return found
+
+
+def read_run(folder: Path) -> RunData:
+    """Read a run; raise `InputError` if it is not complete, or damaged."""
+    result = read_result(folder)
+    tables = {table.name: read_table(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)}
+    with reading(folder):
+        cases = {
+            name: _case(name, place, {key: _of(table, name) for key, table in tables.items()})
+            for name, place in case_folders(folder).items()
+        }
+        in_order = sorted(cases, key=_order(result).index)
+    scenario = read_record(folder / "scenario.yaml")
+    return RunData(folder, result, scenario, {name: cases[name] for name in in_order})
+
+
+def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
+    stored = read_json(place / "topology.json")
+    stored.pop("digest", None)
+    arrival_s = read_json(place / "prediction.json")["arrival_s"]
+    return CaseData(name, TOPOLOGY.validate_python(stored), arrival_s, **tables)
+
+
+def _order(result: Mapping[str, Any]) -> list[str]:
+    """The names of cases and phases in the order of the run."""
+    names = [case["case"] for case in result["cases"]]
+    phases = ("healthy", "struck", "faulty", "after")
+    return names + [
+        f"{failure['case']}/{phase}" for failure in result["failures"] for phase in phases
+    ]
+
+
+def _of(table: Columns, case: str) -> Columns:
+    return rows(table, table[CASE] == case)
+
+
+def rows(table: Columns, chosen: Any) -> Columns:
+    """Return some rows of a table, by a mask or by their indices."""
+    return {name: column[chosen] for name, column in table.items()}

@@ -1,0 +1,107 @@
+"""Runs as a store keeps them, made from the model: measured is what was predicted, and some."""
+
+from pathlib import Path
+from typing import Any
+
+from model.fabric.health import Epoch
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
+from results.documents.fault_impact import failure_object
+from results.documents.run import run_object
+from results.store.raw_tables import seal
+from results.store.runs import RunFolder, read_result
+from results.verdicts.model_comparison import CaseResult, Measured, compare
+from tests.unit.fabrics import spec
+from tests.unit.test_results import LIMITS, repeat
+from tests.unit.test_results_failures import IMPACT
+from traffic_gen.workloads.collectives import build_schedule
+
+WORKLOADS = ((Collective.ALL_REDUCE, "hierarchical"), (Collective.ALL_TO_ALL, "direct"))
+SCENARIO = "# <script>alert(1)</script>\nfabric: {domains: 2}\n"
+MACHINE = {"kernel": "6.1", "proxies": "process", "cpu": "<b>of a kind</b>"}
+COUNTED = ("sent_bytes", "sent_packets", "received_bytes", "received_packets", "dropped_packets")
+
+
+def stored_run(
+    store: Path,
+    *,
+    domains: int = 2,
+    domain_size: int = 2,
+    executions: int = 2,
+    scenario: str = "quick",
+    off: float = 1.01,
+    faults: bool = False,
+) -> Path:
+    """Store a run of both fabrics whose measurements are `off` times the model; return it.
+
+    With `faults`, it is a failure experiment on rail-only.
+    """
+    run_id = f"20260101-000000-{scenario}-0000"
+    folder = RunFolder.create(store, run_id, SCENARIO, MACHINE)
+    kinds = [FabricKind.RAIL_ONLY] if faults else list(FabricKind)
+    cases = [
+        _case(folder, kind, workload, (domains, domain_size), executions, off, faults)
+        for kind in kinds
+        for workload in (((Collective.ALL_TO_ALL, "two-step"),) if faults else WORKLOADS)
+    ]
+    failures: dict[str, Any] = {"failures": [IMPACT]} if faults else {}
+    shown = [] if faults else cases
+    result = run_object(run_id, scenario, folder.path, shown, machine=MACHINE, **failures)
+    folder.complete(result)
+    seal(folder.path)
+    assert read_result(folder.path)["failures"] == ([failure_object(scenario, IMPACT)] * faults)
+    return folder.path
+
+
+def _case(
+    folder: RunFolder,
+    kind: FabricKind,
+    workload: tuple[Collective, str],
+    shape: tuple[int, int],
+    executions: int,
+    off: float,
+    faults: bool,
+) -> CaseResult:
+    topology = build_topology(spec(kind, *shape, shape[1]))
+    schedule = build_schedule(*workload, *shape, 4_000_000)
+    prediction = _prediction(topology, schedule)
+    name = f"{kind}/{workload[0]}/{workload[1]}"
+    repeats = tuple(_execution(schedule, prediction, n, off) for n in range(executions))
+    for phase in ("/healthy", "/struck", "/faulty") if faults else ("",):
+        folder.begin_case(name + phase, topology, prediction)
+        for done in repeats:
+            folder.add_repeat(name + phase, done)
+        before, after = _counters(topology, schedule, executions)
+        folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
+    measured = Measured(topology, schedule, (), repeats, 0, None)
+    return compare(name, measured, prediction, 10.0, LIMITS)
+
+
+def _prediction(topology: Topology, schedule: Schedule) -> Prediction:
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
+    latencies = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
+    return predict(schedule, topology, latencies)
+
+
+def _execution(schedule: Schedule, prediction: Prediction, number: int, off: float) -> Repeat:
+    ends = [round(off * arrival_s * 1e9) for arrival_s in prediction.arrival_s]
+    records = tuple(
+        TransferRecord(number, t.id, t.source, t.destination, t.size_bytes, end // 2, end, end, end)
+        for t, end in zip(schedule.transfers, ends, strict=True)
+    )
+    seconds = off * prediction.completion_s
+    return repeat(number, seconds, records=records, start_ns=(number + 1) * 10**10)
+
+
+def _counters(
+    topology: Topology, schedule: Schedule, executions: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every link carries as many bytes as the whole schedule, divided by the number of GPUs."""
+    carried = executions * sum(t.size_bytes for t in schedule.transfers) // len(topology.gpus)
+    before = {link.name: dict.fromkeys(COUNTED, 0) for link in topology.links}
+    after = {link: {**counts, "sent_bytes": carried} for link, counts in before.items()}
+    return before, after

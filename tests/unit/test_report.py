@@ -1,0 +1,237 @@
+"""The report of runs: true to the data, self-contained, readable without its pictures."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.workload.collective import Collective
+from results.report.analysis import link_use, pair_bytes, step_numbers, steps
+from results.report.fault_strip import moments, sent_rates
+from results.report.page import RunPage, pictures, render, report_page
+from results.report.pictures import FORMATS
+from results.report.run_data import RunData, read_run
+from results.store.raw_tables import TRANSFERS, sealed
+from scenarios.cli.report import report
+from tests.unit.stored_runs import stored_run
+
+OFF = 1.01
+# Elements that have no end tag (HTML standard, void elements).
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored_run(tmp_path_factory.mktemp("runs"), off=OFF)
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> RunData:
+    return read_run(folder)
+
+
+@pytest.fixture(scope="module")
+def page(run: RunData) -> RunPage:
+    return report_page(run, {})
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> RunPage:
+    folder = stored_run(tmp_path_factory.mktemp("runs"), scenario="broken", faults=True)
+    lost = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}
+    return report_page(read_run(folder), lost)
+
+
+@pytest.fixture(scope="module")
+def html(page: RunPage, failed: RunPage) -> str:
+    return render([page, failed])
+
+
+class Elements(HTMLParser):
+    """The elements of a page; raises `ValueError` where one is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open.pop() != tag:
+            raise ValueError(f"</{tag}> closes another element")
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_the_page_is_whole_and_needs_no_other_address(html: str) -> None:
+    elements = Elements(html)
+    addresses = [
+        address
+        for _, attributes in elements.found
+        for key, address in attributes.items()
+        if key in ("href", "src", "xlink:href", "action", "data")
+    ]
+    assert addresses
+    assert all(str(address).startswith(("#", "data:")) for address in addresses)
+    assert re.findall(r"url\((?!#)", html) == []
+    assert not re.search(r"https?://", html)
+    assert elements.named("script") == []
+
+
+def test_names_of_a_scenario_and_a_machine_are_text(html: str) -> None:
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)" in html
+    assert "&lt;b&gt;of a kind" in html
+
+
+def test_every_picture_has_words(html: str) -> None:
+    elements = Elements(html)
+    figures = elements.named("figure")
+    assert len(figures) == len(elements.named("svg")) == html.count("<figcaption>")
+    assert all(attributes["aria-label"] for attributes in figures)
+    assert elements.named("html") == [{"lang": "en"}]
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_answer_comes_first(html: str, page: RunPage) -> None:
+    assert "Rail-only against rail-optimized: all-reduce/hierarchical: as fast" in page.answer
+    assert f"Measured over modeled is {OFF:.3f} to {OFF:.3f}. The verdict is pass." in page.answer
+    assert html.index("Measured over modeled") < html.index("<svg")
+
+
+def test_the_answer_of_a_failure_tells_its_moments(failed: RunPage) -> None:
+    assert failed.answer.startswith(
+        "Nic-link down at d0g0--rail0 on rail-only: detected after 1 ms, repaired after 10 ms; "
+        "longest blackout 14 ms; with it, an execution takes 1.01 times as long (modeled: 1.00)."
+    )
+    failure = failed.run.result["failures"][0]
+    events, seconds = zip(*moments(failure), strict=True)
+    assert events == ("begins", "detected", "confirmed")
+    assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
+
+
+def test_pictures_show_what_was_measured(page: RunPage, failed: RunPage) -> None:
+    drawn = {picture.name: picture.figure for picture in pictures(page)}
+    medians = [case["measured_s"]["median"] for case in page.run.result["cases"]]
+    dots = [line for line in drawn["completion"].axes[0].lines if line.get_marker() == "o"]
+    shown = [float(np.asarray(line.get_xdata())[0]) for line in dots[: len(medians)]]
+    assert shown == medians
+    off = [line for line in drawn["residuals"].axes[0].lines if line.get_marker() == "o"]
+    assert np.concatenate([line.get_xdata() for line in off]) == pytest.approx(100 * (OFF - 1))
+    broken = {picture.name: picture for picture in pictures(failed)}
+    assert "failed: d0g0--rail0" in broken["fabric-rail-only"].sentence
+    assert {"fault-0", "fabric-rail-only", "bytes-0"} <= broken.keys()
+
+
+def test_all_sections_of_an_intact_run_are_there(page: RunPage) -> None:
+    assert [section.heading for section in page.sections] == [
+        "Completion time by case",
+        "The fabrics and the use of their links",
+        "Time by step, and the bottleneck link",
+        "Bytes between GPUs",
+        "Times of transfers",
+        "Bus bandwidth",
+        "Fidelity",
+    ]
+
+
+def test_steps_end_as_measured_and_as_modeled(run: RunData) -> None:
+    for case in run.cases.values():
+        found = steps(case)
+        assert [step.measured_s for step in found] == pytest.approx(
+            [OFF * step.modeled_s for step in found]
+        )
+        assert sum(step.transfers for step in found) == len(case.one["transfer"])
+        assert max(step.modeled_s for step in found) == pytest.approx(max(case.arrival_s))
+
+
+def test_a_steps_bottleneck_needs_the_time_of_its_bytes(run: RunData) -> None:
+    case = run.cases["rail-only/all-reduce/hierarchical"]
+    slowest = max(steps(case), key=lambda step: step.seconds)
+    assert slowest.busiest.endswith(("rail0", "rail1")) or slowest.busiest.startswith("rail")
+    size_bytes = int(case.one["size_bytes"].max())
+    nic_bps = 400e9 / 20_000
+    assert slowest.seconds == pytest.approx(size_bytes * 8 / nic_bps, rel=0.5)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30))
+def test_each_gpus_transfers_are_numbered_in_order(sources: list[int]) -> None:
+    seen: dict[int, int] = {}
+    for source, number in zip(sources, step_numbers(np.array(sources, int)), strict=True):
+        assert number == seen.get(source, 0)
+        seen[source] = number + 1
+
+
+def test_bytes_of_pairs_are_those_of_the_schedule(run: RunData) -> None:
+    for case in run.cases.values():
+        matrix = pair_bytes(case)
+        assert matrix.sum() == case.one["size_bytes"].sum()
+        assert np.diagonal(matrix).sum() == 0
+
+
+def test_the_use_of_a_link_is_its_share_of_the_rate(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    link = case.topology.links[0]
+    used = link_use([case])[link.name]
+    seconds = case.executions["completion_s"].sum()
+    assert used.size_bytes == case.executions.get("sent", [used.size_bytes])[0]
+    assert used.share == pytest.approx(used.size_bytes * 8 / (link.rate_bps * seconds))
+
+
+def test_a_strip_has_all_bytes_of_the_first_execution(run: RunData) -> None:
+    case = run.cases[f"rail-only/{Collective.ALL_TO_ALL}/direct"]
+    end_s = float(case.transfers["arrived_ns"].max()) / 1e9
+    rates = sent_rates(case, end_s)
+    sent = rates.sum() * end_s / rates.shape[1] / 8
+    assert sent == pytest.approx(case.one["size_bytes"].sum())
+
+
+def test_a_picture_is_saved_in_every_format(page: RunPage, tmp_path: Path) -> None:
+    (picture, *_) = pictures(page)
+    files = picture.save(tmp_path, list(FORMATS))
+    starts = {file.name: file.read_bytes()[:4] for file in files}
+    assert starts == {
+        "completion.svg": b"<?xm",
+        "completion.png": b"\x89PNG",
+        "completion.pdf": b"%PDF",
+    }
+
+
+def test_the_command_writes_the_page_and_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored_run(tmp_path, faults=True)
+    target = tmp_path / "new" / "r.html"
+    report([folder.name], target, "svg", tmp_path)
+    page, *figures = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert page == target
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert {file.suffix for file in figures} == {".svg"}
+    assert all(file.parent == tmp_path / "new" / "r-figures" / folder.name for file in figures)
+
+
+def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path)
+    with pytest.raises(InputError, match="must be of svg, png, pdf, got gif"):
+        report([folder.name], None, "gif", tmp_path)
+    sealed(folder, TRANSFERS).write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="its records cannot be read"):
+        report([folder.name], tmp_path / "r.html", "", tmp_path)
+    assert not (tmp_path / "r.html").exists()
