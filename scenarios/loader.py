@@ -18,6 +18,7 @@ from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from scenarios.planning.resolver import resolve
 from scenarios.spec.issues import Issue, Place
+from scenarios.spec.matrix_files import named_files, put_in_place
 from scenarios.spec.old_keys import current, rename_old_keys
 from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
@@ -50,14 +51,18 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
         except ValueError as error:
             problems.append(Problem(f"--set {override}", str(error)))
     source = Source(path, document, frozenset(overridden))
-    problems += [_reported(source, issue) for issue in twice]
+    files = named_files(document)
+    bad = put_in_place(document, path.parent, files)
+    problems += [_reported(source, issue) for issue in (*twice, *bad)]
     try:
         parsed = ScenarioFile.model_validate(plain(document))
     except ValidationError as error:
-        problems += problems_of(source, error, ScenarioFile)
+        known = {problem.where for problem in problems}
+        wrong = problems_of(source, error, ScenarioFile)
+        problems += [problem for problem in wrong if problem.where not in known]
         raise InputError(*problems) from error
     name = _name_of(path)
-    alone = _alone(document, name) if overrides else text
+    alone = _alone(document, name) if overrides or files else text
     scenario, found = resolve(parsed, name, alone, machine)
     problems += [_reported(source, issue) for issue in found]
     if problems or scenario is None:

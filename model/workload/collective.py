@@ -24,22 +24,17 @@ def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
     return source * gpus + destination
 
 
-def sliced(chunks: Ints, slices: int) -> Ints:
-    """The parts of each chunk, where every chunk is cut into `slices`."""
-    return (chunks[..., None] * slices + np.arange(slices)).reshape(*chunks.shape[:-1], -1)
-
-
 # The rank whose buffer a broadcast sends to all others.
 ROOT = 0
 
 
 def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
-    """What a collective of `gpus` ranks asks, of chunks of these sizes; chunks without bytes count.
+    """What a collective of `gpus` ranks asks, of chunks of these sizes.
 
     The buffer of AllReduce and Broadcast is cut into any number of chunks. Where each rank has a
     shard, all shards are cut into equally many chunks, numbered shard by shard; so are the data of
-    each pair of ranks in an all-to-all, numbered by `pair_chunk`. In a Send/Recv chain, each rank
-    but the last has data for the next one.
+    each pair of ranks in an all-to-all, numbered by `pair_chunk`, some of which may have no bytes.
+    In a Send/Recv chain, each rank but the last has data for the next one.
     """
     chunks = np.arange(len(chunk_bytes))
     everywhere = Cells.all_of(gpus, chunks)
@@ -56,9 +51,11 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
             root = Cells(np.full(len(chunks), ROOT), chunks)
             return Demand(chunk_bytes, root, everywhere, np.full(len(for_all), ROOT))
         case Collective.ALL_TO_ALL:
-            found = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1)
-            received = Cells(shards.ranks, found.ravel())
-            return Demand(chunk_bytes, shards, received, shards.ranks[received.chunks])
+            found = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
+            sent, received = chunk_bytes > 0, chunk_bytes[found] > 0
+            held = Cells(shards.ranks[sent], chunks[sent])
+            wanted = Cells(shards.ranks[received], found[received])
+            return Demand(chunk_bytes, held, wanted, shards.ranks[wanted.chunks])
         case Collective.SEND_RECV:
             sent = shards.ranks < gpus - 1
             held = Cells(shards.ranks[sent], chunks[sent])

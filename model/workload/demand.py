@@ -1,6 +1,7 @@
 """Demands: the chunks that every rank holds before a schedule, and must hold after it."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +26,10 @@ class Cells:
         """Return these chunks at every rank."""
         return cls(np.repeat(np.arange(ranks), len(chunks)), np.tile(chunks, ranks))
 
+    def placed(self, ranks: Ints, first_chunk: int) -> "Cells":
+        """Return these cells at other ranks, in the same order, with other chunks."""
+        return Cells(ranks[self.ranks], self.chunks + first_chunk)
+
     def at(self, rank: int) -> slice:
         """Return the places of the cells of a rank."""
         begin, end = np.searchsorted(self.ranks, (rank, rank + 1))
@@ -45,6 +50,20 @@ class Demand:
     wanted: Cells
     contributor: Ints
 
+    @classmethod
+    def joined(cls, parts: Sequence["Demand"], ranks: Sequence[Ints]) -> "Demand":
+        """Return all that these ask, each of its own ranks, with chunks of its own."""
+        firsts = starts_of([len(part.chunk_bytes) for part in parts]).tolist()
+        placed = list(zip(parts, ranks, firsts[:-1], strict=True))
+        held, _ = _in_order([part.held.placed(*place) for part, *place in placed])
+        wanted, order = _in_order([part.wanted.placed(*place) for part, *place in placed])
+        promised = [
+            np.where(part.contributor == EVERYONE, EVERYONE, own[part.contributor])
+            for part, own, _ in placed
+        ]
+        sizes = np.concatenate([part.chunk_bytes for part in parts])
+        return cls(sizes, held, wanted, np.concatenate(promised)[order])
+
     @cached_property
     def holders(self) -> Rows:
         """The ranks that hold each chunk before."""
@@ -59,3 +78,12 @@ class Demand:
             found.update(cells.ranks.tobytes() + cells.chunks.tobytes())
         found.update(self.chunk_bytes.tobytes() + self.contributor.tobytes())
         return found.hexdigest()[:16]
+
+
+def _in_order(parts: Sequence[Cells]) -> tuple[Cells, Ints]:
+    """Return the cells of all parts in their order, and the place that each one had."""
+    ranks = np.concatenate([part.ranks for part in parts])
+    chunks = np.concatenate([part.chunks for part in parts])
+    # A stable sort takes no time where all is in order already.
+    order = np.argsort(ranks * (1 + chunks.max(initial=0)) + chunks, kind="stable")
+    return Cells(ranks[order], chunks[order]), order

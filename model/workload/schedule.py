@@ -63,7 +63,9 @@ class Schedule:
     `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
     all-to-all, the root's buffer for Broadcast, what a rank sends for Send/Recv. Every transfer
-    carries whole chunks. Raises `ScheduleError` if the transfers do not do what is asked.
+    carries whole chunks. Several communicators have a collective of this size each, among `members`
+    ranks, 0 for all; `variant` names them, and the matrix of an all-to-all. Raises `ScheduleError`
+    if the transfers do not do what is asked.
     """
 
     collective: Collective
@@ -72,6 +74,8 @@ class Schedule:
     size_bytes: int
     demand: Demand
     transfers: Transfers
+    members: int = 0
+    variant: str = ""
 
     def __post_init__(self) -> None:
         prove(self.gpus, self.demand, self.transfers)

@@ -1,7 +1,7 @@
 """Transfers of a schedule as columns: arrays, so that a million of them take no time to handle."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import overload
@@ -137,6 +137,17 @@ class Transfers(Sequence[Transfer]):
             ready=np.concatenate([part.ready for part in parts]),
             reduce=np.concatenate([part.reduce for part in parts]),
             compute_ns=np.concatenate([part.compute_ns for part in parts]),
+        )
+
+    def placed(self, ranks: Ints, first: int, first_chunk: int) -> "Transfers":
+        """Return these transfers between other ranks, numbered from `first` and `first_chunk`."""
+        return replace(
+            self,
+            source=ranks[self.source],
+            destination=ranks[self.destination],
+            chunks=Rows(self.chunks.values + first_chunk, self.chunks.starts),
+            after=Rows(self.after.values + first, self.after.starts),
+            ready=np.where(self.ready == NONE, NONE, self.ready + first),
         )
 
     def __len__(self) -> int:

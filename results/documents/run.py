@@ -66,6 +66,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "collective": "iteration" if work.collective is None else work.collective.value,
         "algorithm": work.algorithm,
         "generator": work.generator.value,
+        "variant": work.variant,
         "gpus": work.gpus,
         "bytes": work.size_bytes,
         "bandwidth_scale": fabric.bandwidth_scale,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
@@ -10,12 +11,15 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
-from model.workload.schedule import Steps
+from model.workload.schedule import Schedule, Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import Observation, summarized
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Reason, Verdict, worst
+
+# Sizes of the same work, rounded up to whole elements, differ by less than this part.
+SAME_SIZE = 0.01
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Measured:
 class Work:
     """What a case executes: so many bytes, the real ones divided by a scale.
 
-    A training iteration has no collective.
+    A training iteration has no collective. `gpus` are those of a communicator, `variant` names the
+    communicators unless they are all GPUs, and the matrix of an all-to-all.
     """
 
     fabric: FabricSpec
@@ -89,6 +94,7 @@ class Work:
     size_bytes: int
     size_scale: float
     generator: Generator = Generator.AGENT
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,15 +194,7 @@ def compare(
     found = (*judge(measured, summary, prediction, limits), *fidelity.found)
     return CaseResult(
         name=name,
-        work=Work(
-            fabric=topology.spec,
-            collective=schedule.collective,
-            algorithm=schedule.algorithm,
-            gpus=schedule.gpus,
-            size_bytes=schedule.size_bytes,
-            size_scale=size_scale,
-            generator=measured.generator,
-        ),
+        work=_work(measured, size_scale),
         measured=summary,
         modeled_s=prediction.completion_s,
         lower_bound_s=prediction.lower_bound_s,
@@ -207,6 +205,23 @@ def compare(
         found=found,
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
+    )
+
+
+def _work(measured: Measured, size_scale: float) -> Work:
+    steps = measured.schedule
+    members, variant = steps.gpus, ""
+    if isinstance(steps, Schedule):
+        members, variant = steps.members or steps.gpus, steps.variant
+    return Work(
+        fabric=measured.topology.spec,
+        collective=steps.collective,
+        algorithm=steps.algorithm,
+        gpus=members,
+        size_bytes=steps.size_bytes,
+        size_scale=size_scale,
+        generator=measured.generator,
+        variant=variant,
     )
 
 
@@ -328,6 +343,8 @@ def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
     return (
         other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
         and other.work.collective is case.work.collective
-        and other.work.size_bytes == case.work.size_bytes
         and other.work.generator is case.work.generator
+        and other.work.variant == case.work.variant
+        # Each algorithm rounds up to whole elements of each of its slices.
+        and isclose(other.work.size_bytes, case.work.size_bytes, rel_tol=SAME_SIZE)
     )

@@ -5,7 +5,7 @@ import os
 from rich.console import Console
 
 from model.fabric.platforms import PLATFORMS
-from scenarios.planning.plan_table import print_chosen
+from scenarios.planning.plan_table import print_chosen, print_crossings
 from scenarios.spec.scenario import Scenario
 
 
@@ -21,6 +21,7 @@ def describe(scenario: Scenario, out: Console) -> None:
     for case in scenario.cases:
         out.print(f"  {case.name}: {case.emulated_bytes} bytes")
     print_chosen(scenario, out)
+    print_crossings(scenario, out)
     for kind, faults in scenario.faults.items():
         for fault in faults:
             out.print(f"  {kind}: {fault.component}: {fault.name}")

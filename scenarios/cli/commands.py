@@ -62,7 +62,7 @@ from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import keep, known_machine, this_machine, virtual_machine
 from scenarios.planning.plan import plan as planned
-from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
+from scenarios.planning.plan_table import print_chosen, print_crossings, print_machine, print_plan
 from scenarios.spec.scenario import Scenario
 
 # Ctrl-C, `kill`, and the end of the terminal.
@@ -164,6 +164,7 @@ def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B0
     loaded = load(find(scenario), overrides, machine)
     print_plan(planned(loaded, machine), machine, out)
     print_chosen(loaded, out)
+    print_crossings(loaded, out)
 
 
 @app.command()

@@ -33,6 +33,7 @@ from scenarios.execution.host_facts import environment
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.progress import Listener
+from scenarios.planning.rail_isolation import crossing
 from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
@@ -122,6 +123,8 @@ class Run:
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         schedule = case_schedule(case, fabric.topology.spec)
+        if sentence := crossing(case, fabric.topology.spec):
+            self.measuring.listener.step(sentence)
         warmup = self.scenario.warmup
         return self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator

@@ -16,7 +16,8 @@ from scenarios.planning.auto_scale import (
 from scenarios.planning.load_estimate import work_of
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
-from traffic_gen.workloads.collectives import slices_of
+from traffic_gen.workloads.collectives import slices_of, variant
+from traffic_gen.workloads.matrices import Given
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -89,16 +90,20 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
 
 def unsized_case(workload: Workload, kind: FabricKind) -> Case:
     """A workload as a case on one kind of fabric, in its real size."""
-    parts = (kind, workload.collective, workload.algorithm, *_marked(workload.generator))
+    named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
+    size = matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(workload.size or "")
+    names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
     return Case(
-        name="/".join(parts),
+        name="/".join((kind, *filter(None, names))),
         kind=kind,
         collective=workload.collective,
         algorithm=workload.algorithm,
-        size_name=workload.size,
-        size_bytes=size_in_bytes(workload.size),
+        size_name=workload.size or f"{size:g} B",
+        size_bytes=size,
         size_scale=1.0,
-        slices=slices_of(workload.collective, workload.algorithm, workload.slices),
+        slices=slices_of(*named, workload.slices),
+        matrix=matrix,
+        communicator=workload.communicator,
         generator=workload.generator,
     )
 

@@ -4,17 +4,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from model.fabric.health import Epoch
+from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
+from model.job.communicators import EVERYONE, Asked, Communicator, communicators
 from model.prediction.budget import Need, need
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import transfer_paths
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.workload.collective import Collective
-from scenarios.planning.schedules import stand_in
+from scenarios.planning.schedules import REGULAR, stand_in
 from scenarios.spec.scenario import Case
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
+from traffic_gen.workloads.matrices import Matrix
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
@@ -29,22 +32,31 @@ class Work:
     algorithm: str
     size_bytes: int
     slices: int = 1
+    matrix: Matrix | None = None
+    communicator: Asked = EVERYONE
+
+    @property
+    def groups(self) -> tuple[Communicator, ...]:
+        """The communicators of the job's GPUs."""
+        return communicators(self.communicator, (self.spec.job_domains, self.spec.job_size))
 
     @property
     def grid(self) -> Grid:
-        """The grid of the job's GPUs, with their bandwidths in bytes/s."""
-        spec = self.spec
-        return Grid(
-            spec.job_size,
-            spec.job_domains,
-            spec.hb_rate_bps / 8,
-            spec.nic_rate_bps / 8,
-            self.slices,
-        )
+        """The grid of a communicator's GPUs, with their bandwidths in bytes/s."""
+        (domains, size), spec = self.groups[0].shape, self.spec
+        rates = spec.hb_rate_bps / 8, spec.nic_rate_bps / 8
+        return Grid(size, domains, *rates, self.slices)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether a closed form and a smaller grid describe it."""
+        return self.matrix is None and self.communicator in REGULAR
 
     @property
     def full_s(self) -> float:
         """Bandwidth term of the completion time on the real platform, without headers."""
+        if not self.is_regular:
+            return estimate(self).completion_s / wire_bytes(1)
         return self.closed_form.completion_s(self.spec.kind, self.grid, self.size_bytes)
 
     @property
@@ -59,6 +71,8 @@ def work(
     algorithm: str,
     size_bytes: float,
     slices: int | None = None,
+    matrix: Matrix | None = None,
+    communicator: Asked = EVERYONE,
 ) -> Work:
     """Describe a collective at real rates, without spares: the same for every scale."""
     unscaled = replace(
@@ -71,12 +85,14 @@ def work(
         spare_rail_switches=0,
     )
     slices = slices_of(collective, algorithm, slices)
-    return Work(unscaled, collective, algorithm, max(1, round(size_bytes)), slices)
+    size = max(1, round(size_bytes))
+    return Work(unscaled, collective, algorithm, size, slices, matrix, communicator)
 
 
 def work_of(case: Case, spec: FabricSpec) -> Work:
     """Return the work of a case on its fabric."""
-    return work(spec, case.collective, case.algorithm, case.size_bytes, case.slices)
+    named = case.collective, case.algorithm
+    return work(spec, *named, case.size_bytes, case.slices, case.matrix, case.communicator)
 
 
 def estimate_of(case: Case, spec: FabricSpec) -> Profile:
@@ -87,15 +103,17 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 @lru_cache(maxsize=64)
 def estimate(job: Work) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
-    small = _stand_in(job)
+    small = _stand_in(job) if job.is_regular else job
     topology = build_topology(small.spec)
     sent = build_transfers(
         job.collective,
         job.algorithm,
-        small.grid.y,
-        small.grid.x,
+        small.spec.domains,
+        small.spec.domain_size,
         small.size_bytes,
         job.slices,
+        job.matrix,
+        job.communicator,
     )
     paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
     found = profile(sent, paths, topology)
@@ -106,7 +124,7 @@ def _stand_in(job: Work) -> Work:
     """The same work on a fabric of the same kind, small enough to follow each transfer."""
     spec = job.spec
     shape = spec.domains, spec.domain_size
-    domains, domain_size = stand_in(job.collective, job.algorithm, shape)
+    domains, domain_size = stand_in(job.collective, job.algorithm, shape, job.communicator)
     smaller = replace(
         spec,
         domains=domains,
@@ -120,8 +138,8 @@ def _stand_in(job: Work) -> Work:
 def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
     """Scale a profile to the larger fabric's time and transfers, at the same bytes/s per GPU."""
     stretch = job.full_s / small.full_s
-    more = stretch * job.grid.n / small.grid.n
-    each = job.closed_form.transfers(job.grid) / SLICES
+    more = stretch * job.spec.gpus / small.spec.gpus
+    each = len(job.groups) * job.closed_form.transfers(job.grid) / SLICES
     return replace(
         found,
         completion_s=found.completion_s * stretch,

@@ -11,6 +11,7 @@ from model.prediction.machine import HopKind, Machine
 from results.tables.style import figures_table
 from scenarios.planning.auto_scale import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
+from scenarios.planning.rail_isolation import rail_crossings
 from scenarios.spec.scenario import Scenario
 
 # The columns of `plan`, at least so wide: each case has a table of its own, below its name.
@@ -81,6 +82,12 @@ def print_chosen(scenario: Scenario, console: Console) -> None:
     for key, chosen in scenario.chosen.items():
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
         console.print(line, soft_wrap=True)
+
+
+def print_crossings(scenario: Scenario, console: Console) -> None:
+    """Print which cases cross rails on a rail-only fabric."""
+    for sentence in rail_crossings(scenario):
+        console.print(f"  {sentence}.", soft_wrap=True)
 
 
 def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:

@@ -7,19 +7,25 @@ large fabric is therefore proved on a smaller grid here; a run proves it in full
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
+from model.job.communicators import EVERYONE, Asked, Shape, communicators
 from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.schema import ScenarioFile, Workload
 from traffic_gen.workloads.collectives import algorithms_of, build_schedule, require_accepted
+from traffic_gen.workloads.matrices import Matrix
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
 EXACT_UP_TO_GPUS = 32
+# With a matrix, or communicators that look otherwise in a smaller grid, all is computed in full.
+MOST_IRREGULAR_GPUS = 256
+REGULAR = (EVERYONE, "rails", "domains")
 # A larger grid is represented by a smaller one, of at most so many domains and GPUs in each.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
@@ -29,7 +35,13 @@ def case_schedule(case: Case, spec: FabricSpec) -> Schedule:
     shape = spec.job_domains, spec.job_size
     try:
         return build_schedule(
-            case.collective, case.algorithm, *shape, case.emulated_bytes, case.slices
+            case.collective,
+            case.algorithm,
+            *shape,
+            case.emulated_bytes,
+            case.slices,
+            case.matrix,
+            case.communicator,
         )
     except ScheduleError as error:
         issue = _wrong(case.collective, case.algorithm, shape, error)
@@ -40,53 +52,84 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of algorithms that refuse the grid of GPUs, or build a wrong schedule for it."""
     shape = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
-        issue = _issue(workload.collective, workload.algorithm, shape, workload.slices)
+        place = "workloads", number
+        wrong = list(_wrong_groups(workload, shape))
+        yield from (Issue((*place, key), what) for key, what in wrong)
+        issue = None if wrong else _issue_of(workload, shape)
         if issue is not None:
-            yield Issue(("workloads", number), *issue)
+            yield Issue(place, *issue)
 
 
-Shape = tuple[int, int]
-"""Domains, and GPUs in each."""
+def _wrong_groups(workload: Workload, shape: Shape) -> Iterator[tuple[str, str]]:
+    """Yield a key and what is wrong with its communicator, or its matrix for that."""
+    try:
+        groups = communicators(workload.communicator, shape)
+    except ValueError as error:
+        yield "communicator", str(error)
+        return
+    irregular = workload.matrix is not None or workload.communicator not in REGULAR
+    if irregular and prod(shape) > MOST_IRREGULAR_GPUS:
+        key = "communicator" if workload.matrix is None else "matrix"
+        yield key, f"is possible for up to {MOST_IRREGULAR_GPUS} GPUs, got {prod(shape)}"
+    elif isinstance(workload.matrix, tuple):
+        for ranks in {len(group.ranks) for group in groups} - {len(workload.matrix)}:
+            yield "matrix", f"has {len(workload.matrix)} rows, for {ranks} GPUs"
+
+
+def _issue_of(workload: Workload, shape: Shape) -> "Words | None":
+    """Return what is wrong with the schedule of a workload, and a hint."""
+    named = workload.collective, workload.algorithm
+    among = workload.pair_sizes, workload.communicator
+    return _issue(*named, shape, workload.slices, *among)
+
+
 Words = tuple[str, str]
 """What is wrong, and a hint."""
 
 
 @lru_cache(maxsize=256)
 def _issue(
-    collective: Collective, algorithm: str, shape: Shape, slices: int | None
+    collective: Collective,
+    algorithm: str,
+    shape: Shape,
+    slices: int | None,
+    matrix: Matrix | None,
+    communicator: Asked,
 ) -> Words | None:
     """Return what is wrong with an algorithm on a grid, and a hint; `None` if nothing is."""
     try:
-        require_accepted(collective, algorithm, *shape)
+        require_accepted(collective, algorithm, *shape, communicator)
     except ScheduleError as error:
         return _refused(collective, algorithm, shape, error)
     proved = shape
     try:
-        if shape[0] * shape[1] > EXACT_UP_TO_GPUS:
-            proved = stand_in(collective, algorithm, shape)
-        build_schedule(collective, algorithm, *proved, size_bytes=1, slices=slices)
+        if prod(shape) > EXACT_UP_TO_GPUS and matrix is None and communicator in REGULAR:
+            proved = stand_in(collective, algorithm, shape, communicator)
+        build_schedule(collective, algorithm, *proved, 1, slices, matrix, communicator)
     except ScheduleError as error:
         return _wrong(collective, algorithm, proved, error)
     return None
 
 
-def stand_in(collective: Collective, algorithm: str, shape: Shape) -> Shape:
+def stand_in(
+    collective: Collective, algorithm: str, shape: Shape, communicator: Asked = EVERYONE
+) -> Shape:
     """The largest grid that is small, lies within `shape`, and is accepted by the algorithm.
 
     Raises `ScheduleError` if there is none.
     """
     domains, domain_size = min(shape[0], LARGEST_DOMAINS), min(shape[1], LARGEST_SIZE)
     for smaller in product(range(domains, 1, -1), range(domain_size, 0, -1)):
-        if _is_accepted(collective, algorithm, smaller):
+        if _is_accepted(collective, algorithm, smaller, communicator):
             return smaller
     small = f"{domains} x {domain_size} GPUs"
     raise ScheduleError(f"no grid of up to {small}, which could stand in for it, is accepted")
 
 
-def _is_accepted(collective: Collective, algorithm: str, shape: Shape) -> bool:
+def _is_accepted(collective: Collective, algorithm: str, shape: Shape, communicator: Asked) -> bool:
     try:
-        require_accepted(collective, algorithm, *shape)
-    except ScheduleError:
+        require_accepted(collective, algorithm, *shape, communicator)
+    except (ScheduleError, ValueError):
         return False
     return True
 

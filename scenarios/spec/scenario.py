@@ -6,11 +6,13 @@ from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
+from model.job.communicators import EVERYONE, Asked
 from model.workload.collective import Collective
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
+from traffic_gen.workloads.matrices import Matrix
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Case:
 
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
     its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
-    algorithm sends each chunk in `slices`.
+    algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Case:
     workload: int = 0
     slices: int = 1
     generator: Generator = Generator.AGENT
+    matrix: Matrix | None = None
+    communicator: Asked = EVERYONE
     where: str = field(default="", compare=False)
 
     @property

@@ -9,7 +9,9 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
+    Tag,
     model_validator,
 )
 
@@ -17,6 +19,7 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
 from model.fabric.spec import Datapath, FabricKind
 from model.faults import Component, FaultMode
+from model.job.communicators import EVERYONE
 from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
 from model.workload.generator import Generator
@@ -31,6 +34,7 @@ from traffic_gen.workloads.collectives import (
     TREE_SLICES,
     algorithms_of,
 )
+from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
 
 # Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
@@ -44,6 +48,8 @@ MOST_WORKLOADS, MOST_FAULTS = 30, 100
 MOST_SEED = 2**32 - 1
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64
+# A matrix of bytes, and what a pair has in it: 1 PB. A file has at most 10 000 values.
+MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
 # Of a quantity, a name, and a description.
 MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION = 50, 100, 10_000
 
@@ -103,6 +109,23 @@ def _size(size: object) -> object:
     return size
 
 
+def _word_or_list(value: object) -> object:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError(f"must be a word or a list of GPUs, got {value!r}")
+    return value
+
+
+def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    if not 2 <= len(rows) <= MOST_ROWS:
+        raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
+    for number, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
+    if not any(map(any, rows)):
+        raise ValueError("no GPU has any bytes for another one")
+    return rows
+
+
 def _words(choices: type[StrEnum]) -> str:
     return ", ".join(f"`{choice}`" for choice in choices)
 
@@ -116,6 +139,16 @@ Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
+
+
+Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
+PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
+MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
+# The tags, which are no keys, do not appear in messages.
+PairSizes = Annotated[
+    Annotated[Preset, Tag("a preset")] | Annotated[MatrixRows, Tag("rows of bytes")],
+    Discriminator(lambda value: "a preset" if isinstance(value, str) else "rows of bytes"),
+]
 
 
 class DatapathChoice(StrEnum):
@@ -200,9 +233,22 @@ class Workload(Strict):
 
     collective: Collective = Field(description="what the GPUs want to achieve")
     algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
-    size: Annotated[str, BeforeValidator(_size)] = Field(
-        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`)"
+    size: Annotated[str, BeforeValidator(_size)] | None = Field(
+        default=None,
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
+        "required, except with a matrix of bytes",
     )
+    communicator: Ranks = Field(
+        default=EVERYONE,
+        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
+        "`strided-2-from-1`, or a list",
+    )
+    matrix: PairSizes | None = Field(
+        default=None,
+        description="all-to-all: what each GPU has for each other one: a preset "
+        f"({_words(Preset)}), a file, or rows of bytes",
+    )
+    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
     size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
     )
@@ -232,9 +278,29 @@ class Workload(Strict):
                 f"{self.collective} has no algorithm {self.algorithm!r}"
                 f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
             )
+        if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
+            raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
         if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
             raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
         return self
+
+    @model_validator(mode="after")
+    def _size_is_given_once(self) -> Self:
+        has_bytes = isinstance(self.matrix, tuple)
+        if has_bytes and self.size is not None:
+            raise ValueError("a matrix of bytes goes without size")
+        if not has_bytes and self.size is None:
+            raise ValueError("needs a size")
+        return self
+
+    @property
+    def pair_sizes(self) -> Matrix | None:
+        """The matrix of an all-to-all, if it has one."""
+        if self.matrix is None:
+            return None
+        if isinstance(self.matrix, Preset):
+            return Skew(self.matrix, self.matrix_seed)
+        return Given(self.matrix)
 
 
 class Expect(Strict):

@@ -49,6 +49,8 @@ CASE_KEYS = [
     "busbw_gbyte_per_s",
 ]
 EXTRA_KEYS = [
+    "generator",
+    "variant",
     "size_scale",
     "real_s",
     "lower_bound_s",

@@ -19,13 +19,15 @@ class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
-    number of parts that a pipelined algorithm cuts each of its chunks into.
+    number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
+    all-to-alls which follow one another.
     """
 
     domains: int
     domain_size: int
     chunk_bytes: Ints
     slices: int = 1
+    phases: int = 1
     _parts: list[Transfers] = field(default_factory=list)
     _count: int = 0
     # For each channel and rank, the last transfer that was sent, and that was received.
@@ -68,6 +70,10 @@ class Builder:
         """Return arrivals without any transfer."""
         return np.empty((self.gpus, 0), np.int64)
 
+    def latest(self) -> Arrivals:
+        """Return the last transfer that each rank has received on every channel."""
+        return joined(self.nothing(), *(last[:, None].copy() for last in self._received.values()))
+
     def send(
         self,
         sources: Ints,
@@ -81,10 +87,11 @@ class Builder:
     ) -> Arrivals:
         """Add one transfer for each of the different `sources`, with a row of `chunks`.
 
-        It waits for the last transfer of its source on the channel, for those that `after` has for
-        its source, and for its entry of `ready`. Return the transfer that each rank receives.
+        A row may be padded with `NONE`; one without any bytes makes no transfer. A transfer waits
+        for the last one of its source on the channel, for those that `after` has for its source,
+        and for its entry of `ready`. Return the transfer that each rank receives.
         """
-        sizes = self.chunk_bytes[chunks]
+        sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
         sent = sizes.any(axis=1)
         sources, destinations, chunks, sizes = (
             column[sent] for column in (sources, destinations, chunks, sizes)

@@ -3,7 +3,7 @@
 The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + rail`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -11,18 +11,29 @@ from math import prod
 import numpy as np
 
 from model.arrays import Ints
+from model.job.communicators import (
+    EVERYONE,
+    Asked,
+    Communicator,
+    Shape,
+    communicators,
+    label,
+)
 from model.prediction import closed_forms as closed
 from model.workload.collective import Collective, demand_of
+from model.workload.demand import Demand
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfers
 from traffic_gen.workloads.all_to_all import (
     direct_all_to_all,
     pairwise_all_to_all,
+    spreading_all_to_all,
     two_step_all_to_all,
 )
 from traffic_gen.workloads.builder import Arrivals, Builder
 from traffic_gen.workloads.chains import hierarchical_broadcast, ring_broadcast, send_recv_chain
+from traffic_gen.workloads.matrices import Matrix
 from traffic_gen.workloads.reductions import (
     double_tree_all_reduce,
     halving_doubling_all_reduce,
@@ -37,8 +48,10 @@ from traffic_gen.workloads.reductions import (
 # Into how many slices algorithms cut each chunk, unless a workload says so.
 DEFAULT_SLICES, TREE_SLICES, MICROBATCHES = 4, 16, 8
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
-Shape = tuple[int, int]
-"""Domains, and GPUs in each."""
+# A share of a size that is a whole number of elements, up to rounding, is not one more.
+ROUNDING = 6
+Named = tuple[Collective, str]
+"""A collective, and the name of its algorithm."""
 
 
 def _one_a_rank(shape: Shape) -> int:
@@ -80,22 +93,28 @@ def build_schedule(
     domain_size: int,
     size_bytes: int,
     slices: int | None = None,
+    matrix: Matrix | None = None,
+    communicator: Asked = EVERYONE,
 ) -> Schedule:
     """Build and verify the schedule of a collective of about `size_bytes` on a grid of GPUs.
 
     `size_bytes` is as nccl-tests define it, rounded up to whole slices of whole elements. A
-    pipelined algorithm sends each chunk in `slices`, by default as many as the algorithm says.
+    pipelined algorithm sends each chunk in `slices`, by default as many as the algorithm says. An
+    all-to-all may have a `matrix`. The ranks of a `communicator` alone take part.
     """
     named, shape = (collective, algorithm), (domains, domain_size)
-    gpus = prod(shape)
-    sizes = _chunk_bytes(named, shape, size_bytes, slices)
+    groups = communicators(communicator, shape)
+    cuts = [_cut(named, group.shape, size_bytes, slices, matrix) for group in groups]
+    sizes = cuts[0].chunk_bytes
     return Schedule(
         collective=collective,
         algorithm=algorithm,
-        gpus=gpus,
-        size_bytes=int(sizes[0]) * _parts(named, shape, slices),
-        demand=demand_of(collective, gpus, sizes),
-        transfers=build_transfers(*named, *shape, size_bytes, slices),
+        gpus=prod(shape),
+        size_bytes=int(sizes.sum()) // (len(groups[0].ranks) if _has_own_data(collective) else 1),
+        demand=_demand(collective, groups, cuts),
+        transfers=_transfers(named, groups, cuts),
+        members=len(groups[0].ranks),
+        variant=variant(matrix, communicator),
     )
 
 
@@ -106,19 +125,75 @@ def build_transfers(
     domain_size: int,
     size_bytes: int,
     slices: int | None = None,
+    matrix: Matrix | None = None,
+    communicator: Asked = EVERYONE,
 ) -> Transfers:
     """Build the same transfers without verification.
 
     Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
     """
-    named, shape = (collective, algorithm), (domains, domain_size)
-    sizes = _chunk_bytes(named, shape, size_bytes, slices)
-    builder = Builder(*shape, sizes, slices_of(*named, slices))
-    ALGORITHMS[named].build(builder)
-    transfers = builder.transfers
-    if not len(transfers):
+    named = collective, algorithm
+    groups = communicators(communicator, (domains, domain_size))
+    cuts = [_cut(named, group.shape, size_bytes, slices, matrix) for group in groups]
+    return _transfers(named, groups, cuts)
+
+
+def variant(matrix: Matrix | None, communicator: Asked) -> str:
+    """Name what an all-to-all's matrix and the communicators add to the name of a collective."""
+    names = [] if matrix is None else [matrix.name]
+    return "/".join(names + ([] if communicator == EVERYONE else [label(communicator)]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """The chunks of a collective among the GPUs of a communicator."""
+
+    chunk_bytes: Ints
+    slices: int
+    phases: int
+
+
+def _cut(
+    named: Named, shape: Shape, size_bytes: int, slices: int | None, matrix: Matrix | None
+) -> _Cut:
+    """Cut the data of a collective into chunks of whole elements."""
+    parts, ranks = slices_of(*named, slices), prod(shape)
+    if matrix is not None:
+        shares = matrix.shares(shape) * (size_bytes / (ELEMENT_BYTES * parts))
+        elements = np.maximum(np.ceil(shares.round(ROUNDING)), shares > 0).astype(np.int64)
+        sizes = np.repeat(elements.ravel(), parts) * ELEMENT_BYTES
+        return _Cut(sizes, parts, matrix.phases)
+    shards = ALGORITHMS[named].shards(shape) * parts
+    each = -(-size_bytes // (shards * ELEMENT_BYTES)) * ELEMENT_BYTES
+    return _Cut(np.full(shards * (ranks if _has_own_data(named[0]) else 1), each), parts, 1)
+
+
+def _has_own_data(collective: Collective) -> bool:
+    """Whether each rank has data of its own, of the size of the collective."""
+    return collective in (Collective.ALL_TO_ALL, Collective.SEND_RECV)
+
+
+def _demand(collective: Collective, groups: Sequence[Communicator], cuts: Sequence[_Cut]) -> Demand:
+    """Return what the collective asks in each communicator."""
+    parts = [
+        demand_of(collective, len(group.ranks), cut.chunk_bytes)
+        for group, cut in zip(groups, cuts, strict=True)
+    ]
+    return Demand.joined(parts, [np.array(group.ranks) for group in groups])
+
+
+def _transfers(named: Named, groups: Sequence[Communicator], cuts: Sequence[_Cut]) -> Transfers:
+    """Build the transfers of each communicator, independent of those of all others."""
+    parts, first, first_chunk = list[Transfers](), 0, 0
+    for group, cut in zip(groups, cuts, strict=True):
+        builder = Builder(*group.shape, cut.chunk_bytes, cut.slices, cut.phases)
+        ALGORITHMS[named].build(builder)
+        parts.append(builder.transfers.placed(np.array(group.ranks), first, first_chunk))
+        first += len(parts[-1])
+        first_chunk += len(cut.chunk_bytes)
+    if not first:
         raise ScheduleError("no GPU sends anything")
-    return transfers
+    return Transfers.joined(parts)
 
 
 def slices_of(collective: Collective, algorithm: str, asked: int | None = None) -> int:
@@ -128,11 +203,18 @@ def slices_of(collective: Collective, algorithm: str, asked: int | None = None) 
 
 
 def require_accepted(
-    collective: Collective, algorithm: str, domains: int, domain_size: int
+    collective: Collective,
+    algorithm: str,
+    domains: int,
+    domain_size: int,
+    communicator: Asked = EVERYONE,
 ) -> None:
     """Raise the algorithm's `ScheduleError` if it refuses a grid; cheap for a grid of any size."""
-    with suppress(_Begun):
-        ALGORITHMS[collective, algorithm].build(_Trial(domains, domain_size, np.empty(0, np.int64)))
+    nothing = np.empty(0, np.int64)
+    shapes = (group.shape for group in communicators(communicator, (domains, domain_size)))
+    for shape in dict.fromkeys(shapes):
+        with suppress(_Begun):
+            ALGORITHMS[collective, algorithm].build(_Trial(*shape, nothing))
 
 
 class _Begun(Exception):
@@ -151,22 +233,7 @@ class _Trial(Builder):
         raise _Begun
 
 
-def _parts(named: tuple[Collective, str], shape: Shape, slices: int | None) -> int:
-    """Return into how many chunks, slices counted, the size of a collective is cut."""
-    return ALGORITHMS[named].shards(shape) * slices_of(*named, slices)
-
-
-def _chunk_bytes(
-    named: tuple[Collective, str], shape: Shape, size_bytes: int, slices: int | None
-) -> Ints:
-    """Return the size of every chunk, in whole elements."""
-    parts = _parts(named, shape, slices)
-    each = -(-size_bytes // (parts * ELEMENT_BYTES)) * ELEMENT_BYTES
-    each_has_its_own = named[0] in (Collective.ALL_TO_ALL, Collective.SEND_RECV)
-    return np.full(parts * prod(shape) if each_has_its_own else parts, each)
-
-
-ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
+ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.Twice(closed.Ring())),
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
         hierarchical_all_reduce, closed.Twice(closed.Hierarchical())
@@ -190,6 +257,9 @@ ALGORITHMS: dict[tuple[Collective, str], Algorithm] = {
     (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TwoStep()),
     (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
         two_step_all_to_all, closed.TwoStepPipelined(), DEFAULT_SLICES
+    ),
+    (Collective.ALL_TO_ALL, "spreading"): Algorithm(
+        spreading_all_to_all, closed.TwoStepPipelined(), DEFAULT_SLICES
     ),
     (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.Chain()),
     (Collective.BROADCAST, "hierarchical"): Algorithm(

@@ -62,10 +62,16 @@ def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arriv
 
 
 def within_domains(
-    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False
+    build: Builder,
+    chunks: Chunks,
+    ready: Arrivals,
+    *,
+    reduce: bool = False,
+    channel: str = "hb",
 ) -> Arrivals:
     """Add pairwise exchanges until every GPU has sent to all others of its domain."""
     arrived = [ready]
     for rails in range(1, build.domain_size):
-        arrived.append(build.exchange(0, rails, chunks, channel="hb", after=ready, reduce=reduce))
+        step = build.exchange(0, rails, chunks, channel=channel, after=ready, reduce=reduce)
+        arrived.append(step)
     return joined(*arrived)

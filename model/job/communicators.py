@@ -1,0 +1,119 @@
+"""Communicators: the groups of ranks in which a collective takes place."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+Shape = tuple[int, int]
+"""Domains, and GPUs in each."""
+Asked = str | Sequence[str | Sequence[str]]
+"""Words and names of GPUs, as a user writes them."""
+
+EVERYONE = "all"
+LONGEST_LABEL = 40
+WORDS = "all, rails, rail0, domains, d0, strided-2, strided-2-from-1"
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """Ranks of a job in their order, and the grid that they form.
+
+    Ranks that are no grid have the shape of one GPU in each of so many domains.
+    """
+
+    ranks: tuple[int, ...]
+    shape: Shape
+
+    def is_rail_isolated(self, domain_size: int) -> bool:
+        """Whether each rank reaches each other one by domains and rails of ranks in it alone.
+
+        Otherwise a rail-only fabric can serve it only by crossing rails in other GPUs.
+        """
+        groups: list[set[tuple[str, int]]] = []
+        for rank in self.ranks:
+            ends = {("domain", rank // domain_size), ("rail", rank % domain_size)}
+            joined = [group for group in groups if group & ends]
+            groups = [group for group in groups if not group & ends]
+            groups.append(ends.union(*joined))
+        return len(groups) == 1
+
+
+def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
+    """Return all communicators that are asked for on a grid of GPUs.
+
+    A word stands for one or several, a list of names of GPUs for one; any other list for all of its
+    entries. Raises `ValueError` with a sentence.
+    """
+    if isinstance(asked, str):
+        return tuple(_communicator(ranks, shape) for ranks in _of_word(asked, shape))
+    if all(isinstance(entry, str) and _GPU.fullmatch(entry) for entry in asked):
+        return (_communicator([_gpu(str(entry), shape) for entry in asked], shape),)
+    return tuple(found for entry in asked for found in communicators(entry, shape))
+
+
+def label(asked: Asked) -> str:
+    """Return a short name for what is asked for."""
+    if isinstance(asked, str):
+        return asked
+    names = "+".join(entry if isinstance(entry, str) else ",".join(entry) for entry in asked)
+    return names if len(names) <= LONGEST_LABEL else f"{len(asked)}-of-a-list"
+
+
+_GPU = re.compile(r"d(\d{1,9})g(\d{1,9})")
+_PLACE = re.compile(r"(d|rail)(\d{1,9})")
+_STRIDED = re.compile(r"strided-(\d{1,9})(?:-from-(\d{1,9}))?")
+
+
+def _of_word(word: str, shape: Shape) -> list[list[int]]:
+    """Return the ranks of every communicator that a word stands for."""
+    domains, size = shape
+    if word == EVERYONE:
+        return [list(range(domains * size))]
+    by_place = {
+        "d": [list(range(d * size, (d + 1) * size)) for d in range(domains)],
+        "rail": [list(range(rail, domains * size, size)) for rail in range(size)],
+    }
+    if word in ("domains", "rails"):
+        return by_place["d" if word == "domains" else "rail"]
+    if found := _PLACE.fullmatch(word):
+        groups, number = by_place[found[1]], int(found[2])
+        if number >= len(groups):
+            raise ValueError(f"there is no {word}, only {found[1]}0 to {found[1]}{len(groups) - 1}")
+        return [groups[number]]
+    if found := _STRIDED.fullmatch(word):
+        return _strided(int(found[1]), found[2], domains * size)
+    raise ValueError(f"unknown communicator {word!r}; known: {WORDS}, or a list of GPUs (d0g0)")
+
+
+def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
+    """Return the groups of every `stride`-th rank, or the one that begins at a rank."""
+    if not 1 <= stride <= gpus or (first is not None and int(first) >= stride):
+        raise ValueError(f"a stride must be 1 to {gpus} of {gpus} GPUs, and begin below the stride")
+    begins = range(stride) if first is None else [int(first)]
+    return [list(range(begin, gpus, stride)) for begin in begins]
+
+
+def _gpu(name: str, shape: Shape) -> int:
+    """Return the rank of a GPU."""
+    found = _GPU.fullmatch(name)
+    domain, rail = (int(part) for part in found.groups()) if found else shape
+    if domain >= shape[0] or rail >= shape[1]:
+        last = f"d{shape[0] - 1}g{shape[1] - 1}"
+        raise ValueError(f"there is no GPU {name}, only d0g0 to {last}")
+    return domain * shape[1] + rail
+
+
+def _communicator(ranks: Sequence[int], shape: Shape) -> Communicator:
+    """Return a communicator in the order of its ranks; those that are a grid, in the grid's."""
+    if len(ranks) < 2:
+        raise ValueError("a communicator needs two GPUs or more")
+    if len(set(ranks)) < len(ranks):
+        raise ValueError("a communicator has a GPU twice")
+    by_domain = [
+        [rank % shape[1] for rank in group]
+        for _, group in groupby(sorted(ranks), key=lambda rank: rank // shape[1])
+    ]
+    if all(rails == by_domain[0] for rails in by_domain):
+        return Communicator(tuple(sorted(ranks)), (len(by_domain), len(by_domain[0])))
+    return Communicator(tuple(ranks), (len(ranks), 1))

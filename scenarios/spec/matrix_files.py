@@ -1,0 +1,58 @@
+"""Matrices of bytes in files of their own, which a scenario names: put in place of their names.
+
+A line has what one GPU has for every one, in bytes, with spaces, tabs or commas between; empty
+lines, and what follows `#`, do not count.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from linux.files import Unreadable, read_text
+from scenarios.spec.issues import Issue, nearest
+from traffic_gen.workloads.matrices import Preset
+
+MOST_BYTES = 2**20
+# In digits; an exabyte has 19.
+LONGEST_NUMBER = 19
+PRESETS = [str(preset) for preset in Preset]
+
+
+def named_files(document: Any) -> dict[int, str]:
+    """Return the names of files that `matrix` keys have, by the number of the workload."""
+    workloads = document.get("workloads")
+    entries = workloads if isinstance(workloads, list) else ()
+    named = {
+        number: workload.get("matrix")
+        for number, workload in enumerate(entries)
+        if isinstance(workload, dict)
+    }
+    return {n: name for n, name in named.items() if isinstance(name, str) and name not in PRESETS}
+
+
+def put_in_place(document: Any, folder: Path, named: Mapping[int, str]) -> Iterator[Issue]:
+    """Put the rows of files, relative to a folder, in place of names; yield issues of bad ones."""
+    for number, name in named.items():
+        place = "workloads", number, "matrix"
+        try:
+            document["workloads"][number]["matrix"] = read_matrix(folder / name)
+        except ValueError as error:
+            yield Issue(place, f"{name}: {error}")
+        except Unreadable as error:
+            hint = f"{nearest(name, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
+            yield Issue(place, f"{name}: {error}", hint)
+
+
+def read_matrix(path: Path) -> list[list[int]]:
+    """Return the rows of a file; raise `ValueError` with a line and a sentence."""
+    rows = []
+    for number, line in enumerate(read_text(path, MOST_BYTES).splitlines(), start=1):
+        words = line.partition("#")[0].replace(",", " ").split()
+        for word in words:
+            if not (word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER):
+                raise ValueError(
+                    f"line {number}: must be whole numbers of bytes, got {word[:40]!r}"
+                )
+        if words:
+            rows.append([int(word) for word in words])
+    return rows

@@ -1,0 +1,251 @@
+"""Communicators: their ranks and grids, schedules of several at once, and what crosses rails."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.job.communicators import Asked, Communicator, communicators, label
+from model.prediction.closed_forms import Grid
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.workload.collective import Collective
+from model.workload.proof import ScheduleError
+from model.workload.schedule import Schedule
+from scenarios.loader import load
+from scenarios.planning.load_estimate import estimate, work
+from scenarios.planning.plan import plan
+from scenarios.planning.rail_isolation import rail_crossings
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.collectives import (
+    ALGORITHMS,
+    Named,
+    build_schedule,
+    require_accepted,
+    slices_of,
+)
+
+NAMED = st.sampled_from(sorted(ALGORITHMS))
+LARGE = 40_000_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        ("all", [[0, 1, 2, 3, 4, 5]]),
+        ("rails", [[0, 3], [1, 4], [2, 5]]),
+        ("rail2", [[2, 5]]),
+        ("domains", [[0, 1, 2], [3, 4, 5]]),
+        ("d1", [[3, 4, 5]]),
+        ("strided-2", [[0, 2, 4], [1, 3, 5]]),
+        ("strided-3-from-1", [[1, 4]]),
+        (["d1g2", "d0g0"], [[5, 0]]),
+        (["d1g2", "d0g2"], [[2, 5]]),
+        (["d0", "rail1", ["d0g0", "d1g1"]], [[0, 1, 2], [1, 4], [0, 4]]),
+    ],
+)
+def test_words_and_lists_name_ranks_of_two_domains_of_three(
+    asked: Asked, ranks: list[list[int]]
+) -> None:
+    assert [list(found.ranks) for found in communicators(asked, (2, 3))] == ranks
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("rail3", "there is no rail3, only rail0 to rail2"),
+        ("d2", "there is no d2, only d0 to d1"),
+        ("rings", "unknown communicator 'rings'; known: all, rails, "),
+        ("strided-7", "a stride must be 1 to 6 of 6 GPUs"),
+        ("strided-2-from-2", "begin below the stride"),
+        ("strided-4", "a communicator needs two GPUs or more"),
+        (["d0g0"], "a communicator needs two GPUs or more"),
+        (["d0g0", "d0g0"], "a communicator has a GPU twice"),
+        (["d0g0", "d2g0"], "there is no GPU d2g0, only d0g0 to d1g2"),
+    ],
+)
+def test_a_communicator_that_is_not_there_is_told(asked: Asked, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        communicators(asked, (2, 3))
+
+
+def test_an_empty_list_asks_for_nothing() -> None:
+    with pytest.raises(ValueError, match="two GPUs or more"):
+        communicators([], (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shape"),
+    [((0, 2, 3, 5), (2, 2)), ((0, 4), (2, 1)), ((0, 1, 3), (3, 1)), ((4, 3), (1, 2))],
+)
+def test_ranks_that_are_a_grid_have_its_shape(
+    ranks: tuple[int, ...], shape: tuple[int, int]
+) -> None:
+    names = [f"d{rank // 3}g{rank % 3}" for rank in ranks]
+    assert communicators(names, (2, 3))[0].shape == shape
+
+
+@given(st.sets(st.integers(0, 15), min_size=2), st.integers(1, 8))
+def test_rail_isolation_is_reachability_by_own_rails_and_domains(
+    ranks: set[int], size: int
+) -> None:
+    reached = {min(ranks)}
+    while found := {
+        rank
+        for rank in ranks - reached
+        for other in reached
+        if rank // size == other // size or rank % size == other % size
+    }:
+        reached |= found
+    isolated = Communicator(tuple(ranks), (len(ranks), 1)).is_rail_isolated(size)
+    assert isolated == (reached == ranks)
+
+
+ASKED = st.one_of(
+    st.sampled_from(
+        ["rails", "domains", "rail1", "d1", "strided-2", "strided-3", "strided-4-from-1"]
+    ),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, max_size=6, unique=True
+    ).map(lambda found: [f"d{d}g{g}" for d, g in found]),
+    st.just(["rails", "domains"]),
+)
+
+
+@given(NAMED, ASKED, st.integers(1, 10_000))
+def test_several_communicators_are_proved_each_with_its_own_data(
+    named: Named, asked: Asked, size: int
+) -> None:
+    try:
+        require_accepted(*named, 4, 3, asked)
+    except ScheduleError:
+        return
+    groups = communicators(asked, (4, 3))
+    schedule = build_schedule(*named, 4, 3, size, communicator=asked)
+    alone = [build_schedule(*named, *group.shape, size) for group in groups]
+    assert schedule.gpus == 12
+    assert schedule.members == len(groups[0].ranks)
+    assert schedule.size_bytes == alone[0].size_bytes
+    assert len(schedule.transfers) == sum(len(one.transfers) for one in alone)
+    first = 0
+    for group, one in zip(groups, alone, strict=True):
+        ranks, sent = np.array(group.ranks), schedule.transfers.objects[first:]
+        for placed, transfer in zip(sent, one.transfers.objects, strict=False):
+            assert placed.source == ranks[transfer.source]
+            assert placed.destination == ranks[transfer.destination]
+            assert placed.after == tuple(first + other for other in transfer.after)
+        first += len(one.transfers)
+
+
+def predicted_s(schedule: Schedule, kind: FabricKind, shape: tuple[int, int]) -> float:
+    topology = build_topology(spec(kind, *shape, spines=shape[0]))
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    return predict(schedule, topology, latency_s).completion_s
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("asked", ["rails", "rail0", "domains", "d1", "strided-2"])
+@pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
+def test_closed_forms_hold_for_communicators_that_are_grids(
+    named: Named, asked: str, kind: FabricKind
+) -> None:
+    """Several at once take no longer than one, as they share no link."""
+    groups = communicators(asked, (4, 4))
+    schedule = build_schedule(*named, 4, 4, LARGE, communicator=asked)
+    fabric = spec(kind, 4, 4, spines=4)
+    domains, size = groups[0].shape
+    rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
+    grid = Grid(size, domains, *rates, slices_of(*named))
+    wire = wire_bytes(1) * schedule.size_bytes
+    closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, wire)
+    assert predicted_s(schedule, kind, (4, 4)) == pytest.approx(closed_s, rel=0.02)
+
+
+@pytest.mark.parametrize("asked", ["rails", "domains"])
+def test_communicators_of_a_larger_fabric_are_estimated_from_a_smaller_one(asked: str) -> None:
+    named = Collective.ALL_REDUCE, "ring"
+    large = work(spec(FabricKind.RAIL_ONLY, 16, 16), *named, 1e8, communicator=asked)
+    found = estimate(large)
+    schedule = build_schedule(*named, 16, 16, 100_000_000, communicator=asked)
+    assert found.steps == 30
+    assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
+
+
+def test_one_communicator_can_be_a_part_of_another() -> None:
+    """Each GPU's NIC and HB link are used at once: as long as the longer one alone."""
+    both, rails, domains = (
+        predicted_s(
+            build_schedule(Collective.ALL_REDUCE, "ring", 4, 4, LARGE, communicator=asked),
+            FabricKind.RAIL_ONLY,
+            (4, 4),
+        )
+        for asked in (["rails", "domains"], "rails", "domains")
+    )
+    assert both == pytest.approx(max(rails, domains))
+
+
+def test_short_lists_name_themselves() -> None:
+    assert label(["d0g0", "d1g1"]) == "d0g0+d1g1"
+    assert label([[f"d{number}g0" for number in range(20)]]) == "1-of-a-list"
+
+
+SCENARIO = """\
+fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-reduce, algorithm: ring, size: 12 MB}
+  - {collective: all-reduce, algorithm: ring, size: 12 MB, communicator: rails}
+  - {collective: all-reduce, algorithm: ring, size: 12 MB, communicator: [d0g0, d1g1]}
+  - {collective: all-to-all, algorithm: direct, size: 12 MB, communicator: strided-5}
+  - {collective: all-to-all, algorithm: direct, size: 12 MB}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "x.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_what_crosses_rails_is_told_before_a_run(file: Path) -> None:
+    scenario = load(file)
+    joined = "its GPUs are not joined by rails and HB domains of their own, so others forward"
+    pair, strided, direct = rail_crossings(scenario)
+    assert pair == (
+        "rail-only/all-reduce/ring/d0g0+d1g1: the communicator d0g0+d1g1 crosses rails: "
+        f"{joined} for them"
+    )
+    assert strided.startswith("rail-only/all-to-all/direct/strided-5: the communicator strided-5 ")
+    assert "crosses rails 5 times" in strided
+    assert direct == (
+        "rail-only/all-to-all/direct: 144 of 240 pairs of GPUs that send cross rails, and others "
+        "forward for them"
+    )
+    assert all(planned.completion_s > 0 for planned in plan(scenario, None))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("communicator=rail4", "x.yaml:4 workloads.1.communicator: there is no rail4"),
+        ("communicator=[d0g0]", "a communicator needs two GPUs or more"),
+        ("communicator=[[d0g0, d7g0], rails]", "there is no GPU d7g0"),
+        ("communicator=7", "must be a word or a list of GPUs, got 7"),
+    ],
+)
+def test_a_wrong_communicator_is_bad_input(file: Path, change: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(file, [f"workloads.1.{change}"])
+    assert said.replace("x.yaml:4 ", "--set ") in str(caught.value)
+
+
+def test_irregular_communicators_and_matrices_have_a_bound(file: Path) -> None:
+    with pytest.raises(InputError, match="is possible for up to 256 GPUs, got 260"):
+        load(file, ["fabric.domains=65"])

@@ -1,0 +1,244 @@
+"""All-to-alls with a matrix: what is asked, what is sent, and how a spreading one deals it out."""
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from model.job.communicators import Shape
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule
+from model.workload.transfers import Transfers
+from scenarios.loader import load
+from scenarios.planning.plan import plan
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.all_to_all import Spread
+from traffic_gen.workloads.builder import Builder
+from traffic_gen.workloads.collectives import (
+    ELEMENT_BYTES,
+    algorithms_of,
+    build_schedule,
+    build_transfers,
+)
+from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
+
+ALGORITHM = st.sampled_from(algorithms_of(Collective.ALL_TO_ALL))
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda shape: shape > (1, 1))
+SKEWS = st.builds(Skew, st.sampled_from(Preset), st.integers(0, 9))
+
+
+def scheduled(algorithm: str, shape: Shape, size: int, matrix: Matrix | None) -> Schedule:
+    return build_schedule(Collective.ALL_TO_ALL, algorithm, *shape, size, matrix=matrix)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[Shape, Given]:
+    """A grid of GPUs, and bytes for all of its pairs, of which many have none."""
+    shape = draw(SHAPES)
+    n = shape[0] * shape[1]
+    numbers = st.one_of(st.just(0), st.integers(0, 100_000))
+    row = st.lists(numbers, min_size=n, max_size=n).map(tuple)
+    rows = draw(st.lists(row, min_size=n, max_size=n).map(tuple))
+    return shape, Given((*rows[:-1], (n, *rows[-1][1:])))
+
+
+@given(ALGORITHM, matrices())
+def test_every_algorithm_delivers_any_matrix(algorithm: str, drawn: tuple[Shape, Given]) -> None:
+    """The proof passes, and each GPU receives the bytes of its column, but for rounding."""
+    shape, matrix = drawn
+    schedule = scheduled(algorithm, shape, round(matrix.size_bytes), matrix)
+    asked, n = np.zeros((len(matrix.rows),) * 2), len(matrix.rows)
+    demand = schedule.demand
+    np.add.at(
+        asked, (demand.contributor, demand.wanted.ranks), demand.chunk_bytes[demand.wanted.chunks]
+    )
+    rows, rounded = np.array(matrix.rows), n * 4 * ELEMENT_BYTES
+    assert ((asked > 0) == (rows > 0)).all()
+    assert (np.abs(asked - rows) <= rounded).all()
+
+
+@given(ALGORITHM, SHAPES, SKEWS, st.integers(1, 1_000_000))
+def test_every_algorithm_delivers_every_preset(
+    algorithm: str, shape: Shape, skew: Skew, size: int
+) -> None:
+    schedule = scheduled(algorithm, shape, size, skew)
+    assert schedule.variant == skew.name
+    rounded = schedule.gpus * skew.phases * 4 * ELEMENT_BYTES
+    assert size - 1 <= schedule.size_bytes <= size + rounded
+
+
+@given(ALGORITHM, SHAPES, st.integers(1, 1_000_000))
+def test_a_uniform_matrix_is_an_all_to_all_without_one(
+    algorithm: str, shape: Shape, size: int
+) -> None:
+    uniform = scheduled(algorithm, shape, size, Skew(Preset.UNIFORM, 5))
+    assert uniform.transfers.objects == scheduled(algorithm, shape, size, None).transfers.objects
+
+
+@given(SHAPES, st.integers(1, 1_000_000))
+def test_equal_data_are_spread_as_in_two_steps(shape: Shape, size: int) -> None:
+    spread, pipelined = (
+        build_transfers(Collective.ALL_TO_ALL, name, *shape, size)
+        for name in ("spreading", "two-step-pipelined")
+    )
+    assert spread.objects == pipelined.objects
+
+
+@given(SKEWS, st.integers(2, 4), st.integers(2, 4))
+def test_the_rails_between_two_domains_differ_by_one_slice_at_most(
+    skew: Skew, domains: int, size: int
+) -> None:
+    """Largest first: the last one that the fullest rail got found it the least loaded."""
+    n, slices = domains * size, 4
+    elements = np.random.default_rng(skew.seed).integers(0, 1000, n * n * slices)
+    spread = Spread(Builder(domains, size, elements, slices), 0)
+    for source in range(domains):
+        for destination in range(domains):
+            load = np.zeros(size, np.int64)
+            for number in range(slices):
+                block = np.ix_(
+                    *(np.arange(d * size, (d + 1) * size) for d in (source, destination))
+                )
+                rails = spread.rail[number][block]
+                np.add.at(load, rails, elements.reshape(n, n, slices)[..., number][block])
+            assert load.max() - load.min() <= elements.max()
+
+
+def nic_loads(transfers: Transfers, size: int) -> dict[int, int]:
+    """Bytes that each GPU receives from other domains."""
+    found: dict[int, int] = defaultdict(int)
+    for transfer in transfers:
+        if transfer.source // size != transfer.destination // size:
+            found[transfer.destination] += transfer.size_bytes
+    return found
+
+
+@pytest.mark.parametrize("preset", [Preset.HOT_EXPERT, Preset.HOT_RANK])
+def test_spreading_relieves_the_rail_of_a_hot_gpu(preset: Preset) -> None:
+    """4 times as much for one of 4 GPUs of a domain: 7/4 of the others' mean, and not 4."""
+    two, spread = (
+        nic_loads(
+            build_transfers(Collective.ALL_TO_ALL, name, 4, 4, 10_000_000, matrix=Skew(preset)),
+            4,
+        )
+        for name in ("two-step-pipelined", "spreading")
+    )
+    assert max(two.values()) >= 3.9 * min(two.values())
+    assert max(spread.values()) <= 2 * min(spread.values())
+    assert sum(spread.values()) == sum(two.values())
+
+
+def modeled_s(algorithm: str, topology: Topology, matrix: Matrix) -> float:
+    shape = topology.spec.domains, topology.spec.domain_size
+    schedule = scheduled(algorithm, shape, 40_000_000, matrix)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    prediction = predict(schedule, topology, latency_s)
+    assert prediction.completion_s >= prediction.lower_bound_s - 1e-9
+    return prediction.completion_s
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_spreading_is_modeled_faster_for_a_hot_gpu_and_as_fast_for_none(kind: FabricKind) -> None:
+    topology = build_topology(spec(kind, 4, 4, spines=4))
+    hot, even = Skew(Preset.HOT_EXPERT), Skew(Preset.UNIFORM)
+    assert modeled_s("spreading", topology, hot) < 0.6 * modeled_s(
+        "two-step-pipelined", topology, hot
+    )
+    assert modeled_s("spreading", topology, even) == modeled_s("two-step-pipelined", topology, even)
+
+
+def test_a_hotspot_rotates_over_domains_and_rails_in_phases_that_follow_one_another() -> None:
+    skew = Skew(Preset.ROTATING_HOTSPOT)
+    shares = skew.shares((4, 4))
+    hot = shares.sum(axis=0).argmax(axis=0)
+    assert sorted(hot // 4) == sorted(hot % 4) == [0, 1, 2, 3]
+    schedule = scheduled("direct", (4, 4), 1_000_000, skew)
+    assert len(schedule.transfers) == 4 * 16 * 15
+    first, later = schedule.transfers[0], schedule.transfers[16 * 15]
+    assert (first.source, first.destination) == (later.source, later.destination)
+    assert len(later.after) > len(first.after)
+
+
+@given(SKEWS, SHAPES)
+def test_a_rank_has_one_share_on_average(skew: Skew, shape: Shape) -> None:
+    shares = skew.shares(shape)
+    n = shape[0] * shape[1]
+    assert shares.shape == (n, n, skew.phases)
+    assert shares.sum() == pytest.approx(n)
+    assert (shares == replace(skew).shares(shape)).all()
+
+
+SCENARIO = """\
+fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-to-all, algorithm: spreading, matrix: MATRIX}
+"""
+
+
+def write(folder: Path, matrix: str) -> Path:
+    file = folder / "x.yaml"
+    file.write_text(SCENARIO.replace("MATRIX", matrix))
+    return file
+
+
+def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
+    (tmp_path / "moe.csv").write_text("# bytes\n0,10,20,30\n40 0 50 60\n\n7\t8\t0\t9\n1, 2, 3, 0\n")
+    scenario = load(write(tmp_path, "moe.csv"))
+    assert scenario.cases[0].name == "rail-only/all-to-all/spreading/matrix"
+    assert scenario.cases[0].size_bytes == 240 / 4
+    again = tmp_path / "again.yaml"
+    again.write_text(scenario.text)
+    (tmp_path / "moe.csv").unlink()
+    assert load(again).cases[0].matrix == scenario.cases[0].matrix
+    assert all(planned.completion_s > 0 for planned in plan(scenario, None))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0 1 2 x", "moe.csv: line 1: must be whole numbers of bytes, got 'x'"),
+        ("0 1\n1 0", "has 2 rows, for 4 GPUs"),
+        ("0 1\n1 0 3", "row 1 has 3 numbers; there are 2 rows"),
+        ("0 0\n0 0", "no GPU has any bytes for another one"),
+        ("0 -1\n1 0", "moe.csv: line 1: must be whole numbers of bytes, got '-1'"),
+        ("0 9999999999999999\n1 0", "must be at most 1e+15, got 9999999999999999"),
+        ("", "must have 2 to 96 rows, got 0"),
+    ],
+)
+def test_a_wrong_matrix_is_bad_input_with_its_line(tmp_path: Path, rows: str, said: str) -> None:
+    (tmp_path / "moe.csv").write_text(rows)
+    with pytest.raises(InputError) as caught:
+        load(write(tmp_path, "moe.csv"))
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"{tmp_path}/x.yaml:3 workloads.0.matrix")
+    assert said in str(problem)
+
+
+def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        load(write(tmp_path, "hot-expart"))
+    assert "hot-expart: no such file (did you mean 'hot-expert'? presets: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("workloads.0.collective=all-gather", "all-gather has no algorithm 'spreading'"),
+        ("workloads.0.size=1 MB", "a matrix of bytes goes without size"),
+        ("workloads.0.matrix=hot-rank", "needs a size"),
+    ],
+)
+def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) -> None:
+    (tmp_path / "moe.csv").write_text("0 1 2 3\n" * 4)
+    with pytest.raises(InputError, match=said):
+        load(write(tmp_path, "moe.csv"), [change])
