@@ -36,7 +36,7 @@ def steps(case: CaseData) -> list[Step]:
     arrived_s = every["arrived_ns"] / NS_PER_S
     step_of = number[every["transfer"]]
     modeled_s = np.asarray(case.arrival_s)
-    paths = _paths(case)
+    paths = paths_of(case)
     found = []
     for step in range(int(number.max(initial=-1)) + 1):
         chosen = number == step
@@ -65,8 +65,8 @@ def _last_by_execution(repeat: Ints, arrived_s: Floats, chosen: np.ndarray) -> f
 Paths = Mapping[tuple[int, int], tuple[Hop, ...]]
 
 
-def _paths(case: CaseData) -> Paths:
-    """The path of every pair of ranks that exchange bytes, on the fabric without faults."""
+def paths_of(case: CaseData) -> Paths:
+    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults."""
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(case.one["source"].tolist(), case.one["destination"].tolist(), strict=True))
     return {pair: routing.path(gpus[pair[0]], gpus[pair[1]]) for pair in pairs}
@@ -91,6 +91,24 @@ def pair_bytes(case: CaseData) -> Floats:
     matrix = np.zeros((ranks, ranks))
     np.add.at(matrix, (case.one["source"], case.one["destination"]), case.one["size_bytes"])
     return matrix
+
+
+def spread_rates(
+    transfers: Columns, row: Ints, row_count: int, slice_s: float, slices: int
+) -> Floats:
+    """Return the rate of each row in each slice of time, in bit/s; a transfer is in one row.
+
+    Bytes of a transfer are spread evenly from its start to its last byte.
+    """
+    arrived = transfers["arrived_ns"] > 0
+    begin = transfers["started_ns"][arrived] / NS_PER_S / slice_s
+    end = np.maximum(transfers["arrived_ns"][arrived] / NS_PER_S / slice_s, begin + 1e-9)
+    bps = transfers["size_bytes"][arrived] * 8 / (end - begin) / slice_s
+    rates = np.zeros((row_count, slices))
+    for number in range(slices):
+        share = np.clip(np.minimum(end, number + 1) - np.maximum(begin, number), 0, None)
+        np.add.at(rates[:, number], row[arrived], share * bps)
+    return rates
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 
 from model.arrays import Floats
-from results.report.analysis import NS_PER_S, rank_names
+from results.report.analysis import NS_PER_S, rank_names, spread_rates
 from results.report.pictures import SERIES, WIDE, Picture, drawing
-from results.report.run_data import CaseData
+from results.report.run_data import CaseData, rows
 
 BINS = 240
 STYLES = {
@@ -112,18 +111,7 @@ def sentence(failure: Mapping[str, Any]) -> str:
 
 
 def sent_rates(case: CaseData, end_s: float) -> Floats:
-    """Return the rate at which each rank (row) sent in each slice of time, in bit/s.
-
-    Bytes of a transfer are spread evenly from its start to its last byte.
-    """
-    found, width = case.transfers, end_s / BINS
-    first = found["repeat"] == found["repeat"].min()
-    arrived = first & (found["arrived_ns"] > 0)
-    begin = found["started_ns"][arrived] / NS_PER_S / width
-    end = np.maximum(found["arrived_ns"][arrived] / NS_PER_S / width, begin + 1e-9)
-    rates = np.zeros((len(case.topology.job_gpus), BINS))
-    bits = found["size_bytes"][arrived] * 8 / (end - begin) / width
-    for slot in range(BINS):
-        share = np.clip(np.minimum(end, slot + 1) - np.maximum(begin, slot), 0, None)
-        np.add.at(rates[:, slot], found["source"][arrived], share * bits)
-    return rates
+    """Return the rate at which each rank (row) sent in each slice of the first execution, bit/s."""
+    found = case.transfers
+    first = rows(found, found["repeat"] == found["repeat"].min())
+    return spread_rates(first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from model.fabric.topology import Topology
 from results.store.raw_tables import CASE, COUNTERS, EXECUTIONS, TRANSFERS, read_table
 from results.store.records import read_json, read_record, reading
-from results.store.runs import case_folders, read_result
+from results.store.runs import PHASES, case_folders, read_result
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
@@ -36,6 +36,11 @@ class CaseData:
     def kind(self) -> str:
         """The kind of its fabric."""
         return self.topology.spec.kind.value
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no fault has changed the paths of its fabric."""
+        return not self.name.endswith(("/struck", "/faulty", "/after"))
 
     @property
     def label(self) -> str:
@@ -105,9 +110,8 @@ def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
 def _order(result: Mapping[str, Any]) -> list[str]:
     """The names of cases and phases in the order of the run."""
     names = [case["case"] for case in result["cases"]]
-    phases = ("healthy", "struck", "faulty", "after")
     return names + [
-        f"{failure['case']}/{phase}" for failure in result["failures"] for phase in phases
+        f"{failure['case']}/{phase}" for failure in result["failures"] for phase in PHASES
     ]
 
 

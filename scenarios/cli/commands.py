@@ -54,6 +54,7 @@ from scenarios.cli.report import report
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.cli.sweep import sweep
 from scenarios.cli.terminal import err, leave, out, print_result, show_run
+from scenarios.cli.timeline import timeline
 from scenarios.cli.training import traffic, train
 from scenarios.cli.up import up
 from scenarios.execution.progress import Bar, Lines
@@ -230,6 +231,7 @@ def compare(
 app.command(name="query")(query_runs)
 app.command()(export)
 app.command()(report)
+app.command()(timeline)
 app.command()(up)
 
 

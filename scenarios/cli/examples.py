@@ -16,6 +16,7 @@ EXAMPLES: Mapping[str, str] = {
     "show": "./railbed show latest",
     "query": "./railbed query 'SELECT run, verdict FROM runs'",
     "report": "./railbed report latest --to report.html --figures svg,pdf",
+    "timeline": "./railbed timeline latest --to trace.json",
     "export": "./railbed export latest --to tables",
     "compare": "./railbed compare 2026-01-05 latest",
     "up": "sudo ./railbed up quickstart --proxies process",

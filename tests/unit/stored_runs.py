@@ -1,5 +1,7 @@
 """Runs as a store keeps them, made from the model: measured is what was predicted, and some."""
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from traffic_gen.workloads.collectives import build_schedule
 WORKLOADS = ((Collective.ALL_REDUCE, "hierarchical"), (Collective.ALL_TO_ALL, "direct"))
 SCENARIO = "# <script>alert(1)</script>\nfabric: {domains: 2}\n"
 MACHINE = {"kernel": "6.1", "proxies": "process", "cpu": "<b>of a kind</b>"}
+# Executions begin one after the other.
+EVERY_NS = 10**10
 COUNTED = ("sent_bytes", "sent_packets", "received_bytes", "received_packets", "dropped_packets")
 
 
@@ -42,9 +46,10 @@ def stored_run(
     """
     run_id = f"20260101-000000-{scenario}-0000"
     folder = RunFolder.create(store, run_id, SCENARIO, MACHINE)
+    starts_ns = count(EVERY_NS, EVERY_NS)
     kinds = [FabricKind.RAIL_ONLY] if faults else list(FabricKind)
     cases = [
-        _case(folder, kind, workload, (domains, domain_size), executions, off, faults)
+        _case(folder, kind, workload, (domains, domain_size), executions, off, faults, starts_ns)
         for kind in kinds
         for workload in (((Collective.ALL_TO_ALL, "two-step"),) if faults else WORKLOADS)
     ]
@@ -65,13 +70,17 @@ def _case(
     executions: int,
     off: float,
     faults: bool,
+    starts_ns: Iterator[int],
 ) -> CaseResult:
     topology = build_topology(spec(kind, *shape, shape[1]))
     schedule = build_schedule(*workload, *shape, 4_000_000)
     prediction = _prediction(topology, schedule)
     name = f"{kind}/{workload[0]}/{workload[1]}"
-    repeats = tuple(_execution(schedule, prediction, n, off) for n in range(executions))
     for phase in ("/healthy", "/struck", "/faulty") if faults else ("",):
+        repeats = tuple(
+            _execution(schedule, prediction, number, off, next(starts_ns))
+            for number in range(executions)
+        )
         folder.begin_case(name + phase, topology, prediction)
         for done in repeats:
             folder.add_repeat(name + phase, done)
@@ -87,14 +96,16 @@ def _prediction(topology: Topology, schedule: Schedule) -> Prediction:
     return predict(schedule, topology, latencies)
 
 
-def _execution(schedule: Schedule, prediction: Prediction, number: int, off: float) -> Repeat:
+def _execution(
+    schedule: Schedule, prediction: Prediction, number: int, off: float, start_ns: int
+) -> Repeat:
     ends = [round(off * arrival_s * 1e9) for arrival_s in prediction.arrival_s]
     records = tuple(
         TransferRecord(number, t.id, t.source, t.destination, t.size_bytes, end // 2, end, end, end)
         for t, end in zip(schedule.transfers, ends, strict=True)
     )
     seconds = off * prediction.completion_s
-    return repeat(number, seconds, records=records, start_ns=(number + 1) * 10**10)
+    return repeat(number, seconds, records=records, start_ns=start_ns)
 
 
 def _counters(

@@ -1,0 +1,227 @@
+"""The timeline of a run in the Trace Event Format, which Perfetto and Chrome's tracing open.
+
+Google's document "Trace Event Format" defines the events: `X` is a slice, `i` an instant, `C` a
+counter, `M` the name of a process or thread. Times are microseconds since the first execution's
+start. GPU proxies are processes, as are the run, the faults, the controller and the links.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from model.arrays import Floats
+from model.errors import InputError, Problem
+from model.fabric.topology import Hop
+from results.report.analysis import NS_PER_S, paths_of, spread_rates, step_numbers
+from results.report.run_data import CaseData, Columns, RunData, rows
+from results.store.records import read_record, reading
+
+Event = dict[str, Any]
+RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
+EXECUTIONS, STEPS = 1, 2
+# Threads of a GPU: one for its waits, then lanes of slices that do not overlap.
+WAITS, SENDS, RECEIVES = 1, 100, 200
+SLICES = 40
+NS_PER_US = 1e3
+
+
+def timeline(run: RunData) -> dict[str, Any]:
+    """Return the trace of a run; raise `InputError` if it does not say when executions began."""
+    begins = [int(case.executions["start_ns"].min()) for case in run.cases.values()]
+    if not begins or min(begins) <= 0:
+        what = "its executions do not say when they began: an older Railbed wrote it"
+        raise InputError(Problem(str(run.folder), what))
+    events = [_moved(event, min(begins)) for event in _events(run)]
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": run.run_id}}
+
+
+def _moved(event: Event, zero_ns: int) -> Event:
+    """Let a time count in microseconds from `zero_ns`."""
+    if "ts" in event:
+        event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
+    if "dur" in event:
+        event["dur"] /= NS_PER_US
+    return event
+
+
+def _events(run: RunData) -> Iterator[Event]:
+    names = {RUN: "run", FAULTS: "faults", CONTROLLER: "controller", LINKS: "links"}
+    for process, name in names.items():
+        yield _named("process_name", process, 0, name)
+    yield _named("thread_name", RUN, EXECUTIONS, "executions")
+    yield _named("thread_name", RUN, STEPS, "steps")
+    yield from _gpu_names(run)
+    for case in run.cases.values():
+        for execution in _executions(case):
+            yield from _execution(case, execution)
+    yield from _faults(run)
+    yield from _journals(run)
+
+
+def _named(what: str, process: int, thread: int, name: str) -> Event:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _slice(process: int, thread: int, name: str, begin_ns: int, end_ns: int, **more: Any) -> Event:
+    return {
+        "ph": "X",
+        "name": name,
+        "pid": process,
+        "tid": thread,
+        "ts": begin_ns,
+        "dur": max(0, end_ns - begin_ns),
+        "args": more,
+    }
+
+
+def _gpu_names(run: RunData) -> Iterator[Event]:
+    """Name the process of every rank that any case has, by the GPU that has the rank at first."""
+    gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
+    for rank, gpu in enumerate(gpus):
+        yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
+        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
+
+
+def _executions(case: CaseData) -> Iterator[dict[str, Any]]:
+    found = case.executions
+    for row in range(len(found["number"])):
+        yield {name: found[name][row] for name in ("number", "start_ns", "completion_s", "warmup")}
+
+
+def _execution(case: CaseData, execution: Mapping[str, Any]) -> Iterator[Event]:
+    number, start_ns = int(execution["number"]), int(execution["start_ns"])
+    end_ns = start_ns + round(float(execution["completion_s"]) * NS_PER_S)
+    name = f"{case.name} #{number}" + (" (warm-up)" if execution["warmup"] else "")
+    yield _slice(RUN, EXECUTIONS, name, start_ns, end_ns)
+    found = rows(case.transfers, case.transfers["repeat"] == number)
+    found = rows(found, np.argsort(found["transfer"]))
+    yield from _steps(found, start_ns)
+    for rank in range(len(case.topology.job_gpus)):
+        yield from _gpu(case, rank, found, start_ns, end_ns)
+    if case.is_intact:
+        yield from _link_use(case, found, start_ns, end_ns)
+
+
+def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
+    """Yield a slice for each step: from the end of the one before until all have arrived."""
+    numbers, before_ns = step_numbers(transfers["source"]), 0
+    for step in range(int(numbers.max(initial=-1)) + 1):
+        end_ns = max(before_ns, int(transfers["arrived_ns"][numbers == step].max()))
+        yield _slice(RUN, STEPS, f"step {step + 1}", start_ns + before_ns, start_ns + end_ns)
+        before_ns = end_ns
+
+
+def _gpu(
+    case: CaseData, rank: int, transfers: Columns, start_ns: int, end_ns: int
+) -> Iterator[Event]:
+    """Yield what a GPU sent and received, and when it did neither."""
+    process, busy = FIRST_GPU + rank, []
+    gpus = case.topology.job_gpus
+    for own, other, first_lane, words in (
+        ("source", "destination", SENDS, "to"),
+        ("destination", "source", RECEIVES, "from"),
+    ):
+        mine = rows(transfers, (transfers[own] == rank) & (transfers["arrived_ns"] > 0))
+        begins = (mine["started_ns"] + start_ns).tolist()
+        ends = (mine["arrived_ns"] + start_ns).tolist()
+        busy += list(zip(begins, ends, strict=True))
+        for row, lane in enumerate(lanes(begins, ends)):
+            name = f"{words} {gpus[int(mine[other][row])].name}"
+            size, transfer = int(mine["size_bytes"][row]), int(mine["transfer"][row])
+            details = {"bytes": size, "transfer": transfer}
+            yield _slice(process, first_lane + lane, name, begins[row], ends[row], **details)
+    for begin_ns, wait_end_ns in gaps(busy, start_ns, end_ns):
+        yield _slice(process, WAITS, "waits", begin_ns, wait_end_ns)
+
+
+def lanes(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """Give each span the first lane that is free when it begins."""
+    found, free_at = [0] * len(begins), list[int]()
+    for span in sorted(range(len(begins)), key=lambda number: begins[number]):
+        lane = next((n for n, end in enumerate(free_at) if end <= begins[span]), len(free_at))
+        free_at[lane : lane + 1] = [ends[span]]
+        found[span] = lane
+    return found
+
+
+def gaps(busy: Iterable[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the spans from `begin` to `end` that no busy span covers."""
+    for busy_from, busy_until in sorted(busy):
+        if busy_from > begin:
+            yield begin, min(busy_from, end)
+        begin = max(begin, busy_until)
+    if begin < end:
+        yield begin, end
+
+
+def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) -> Iterator[Event]:
+    """Yield the use of every link in both directions, in percent of its rate, where it changes."""
+    paths, slice_ns = paths_of(case), (end_ns - start_ns) / SLICES
+    columns = (transfers[name].tolist() for name in ("source", "destination"))
+    hops = [paths[pair] for pair in zip(*columns, strict=True)]
+    crossing = rows(transfers, np.repeat(np.arange(len(hops)), [len(path) for path in hops]))
+    numbers = {hop: n for n, hop in enumerate(dict.fromkeys(h for path in hops for h in path))}
+    row = np.array([numbers[hop] for path in hops for hop in path], int)
+    rates = spread_rates(crossing, row, len(numbers), slice_ns / NS_PER_S, SLICES)
+    for link in {hop.link: None for hop in numbers}:
+        ends = {"up": link.lower.node, "down": link.upper.node}
+        used = {way: _percent(rates, numbers, Hop(link, node)) for way, node in ends.items()}
+        before: dict[str, float] = {}
+        for moment in range(SLICES + 1):
+            values = {way: use[moment] if moment < SLICES else 0.0 for way, use in used.items()}
+            if values != before:
+                ts = start_ns + round(moment * slice_ns)
+                yield {
+                    "ph": "C",
+                    "name": link.name,
+                    "pid": LINKS,
+                    "tid": 0,
+                    "ts": ts,
+                    "args": values,
+                }
+            before = values
+
+
+def _percent(rates: Floats, numbers: Mapping[Hop, int], hop: Hop) -> list[float]:
+    """The use of a direction of a link in each slice; 0 if no transfer crosses it."""
+    number = numbers.get(hop)
+    shares = np.zeros(SLICES) if number is None else rates[number] / hop.link.rate_bps
+    return [round(100 * float(share), 1) for share in shares]
+
+
+def _faults(run: RunData) -> Iterator[Event]:
+    """Yield each fault as a slice, to the end of its execution if it lasts longer."""
+    for failure in run.result["failures"]:
+        case = run.cases.get(f"{failure['case']}/struck")
+        if case is None:
+            continue
+        start_ns = int(case.executions["start_ns"][0])
+        last_ns = start_ns + int(case.transfers["confirmed_ns"].max())
+        for times in failure["times"]:
+            begin_ns = start_ns + round(times["begun_s"] * NS_PER_S)
+            ended_s = times["ended_s"]
+            end_ns = last_ns if ended_s is None else start_ns + round(ended_s * NS_PER_S)
+            where = f"{failure['fabric']}: {times['fault']}"
+            yield _slice(FAULTS, 1, where, begin_ns, end_ns)
+
+
+def _journals(run: RunData) -> Iterator[Event]:
+    """Yield the controller's journals as instants, a thread for each fabric."""
+    for thread, journal in enumerate(sorted(run.folder.glob("controller-*.jsonl")), start=1):
+        name = journal.stem.removeprefix("controller-")
+        yield _named("thread_name", CONTROLLER, thread, name)
+        with reading(journal):
+            events = [json.loads(line) for line in read_record(journal).splitlines()]
+            for event in events:
+                ts, what = int(event.pop("ns")), str(event.pop("event"))
+                yield {
+                    "ph": "i",
+                    "s": "p",
+                    "name": what,
+                    "pid": CONTROLLER,
+                    "tid": thread,
+                    "ts": ts,
+                    "args": event,
+                }

@@ -1,0 +1,37 @@
+"""The command `timeline`: a stored run as a trace for Perfetto or Chrome."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from linux.files import make_folder
+from model.errors import InputError, Problem
+from results.store.records import write_record
+from results.store.runs import DEFAULT_STORE, find_run
+from scenarios.cli.options import RunName, Store
+from scenarios.cli.terminal import out
+
+
+def timeline(
+    run_name: RunName,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="default: the run's id, .trace.json")
+    ] = None,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Write a stored run as a timeline that ui.perfetto.dev and chrome://tracing open."""
+    from results.report.run_data import read_run
+    from results.report.timeline import timeline as traced
+
+    run = find_run(store, run_name)
+    target = to or Path(f"{run.name}.trace.json")
+    text = json.dumps(traced(read_run(run)), separators=(",", ":"))
+    try:
+        make_folder(target.absolute().parent)
+        write_record(target, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise InputError(Problem(str(target), what, "name another --to")) from None
+    out.print(target, soft_wrap=True)

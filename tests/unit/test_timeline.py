@@ -1,0 +1,132 @@
+"""Timelines: valid by the Trace Event Format, and true to the records."""
+
+import json
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from results.report.run_data import RunData, read_run
+from results.report.timeline import LINKS, gaps, lanes, timeline
+from scenarios.cli.timeline import timeline as write_timeline
+from tests.unit.stored_runs import stored_run
+
+JOURNAL = (
+    '{"ns": 10000000005, "event": "detected", "link": "d0g0--rail0"}\n'
+    '{"ns": 10000000009, "event": "confirmed", "generation": 1}\n'
+)
+# The fields that each phase of the format must have, beside those of all events.
+FIELDS = {"X": {"ts", "dur"}, "i": {"ts", "s"}, "C": {"ts", "args"}, "M": {"args"}}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["intact", "faults"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    folder = stored_run(tmp_path_factory.mktemp("runs"), faults=request.param)
+    (folder / "controller-rail-only.jsonl").write_text(JOURNAL)
+    return read_run(folder)
+
+
+@pytest.fixture(scope="module")
+def events(run: RunData) -> list[dict[str, Any]]:
+    trace = json.loads(json.dumps(timeline(run)))
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    found: list[dict[str, Any]] = trace["traceEvents"]
+    return found
+
+
+def test_every_event_has_the_fields_of_its_phase(events: list[dict[str, Any]]) -> None:
+    for event in events:
+        assert FIELDS[event["ph"]] <= event.keys()
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        assert event.get("dur", 0) >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(value, float) for value in event["args"].values())
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+
+
+def test_every_process_has_a_name(events: list[dict[str, Any]]) -> None:
+    named = {event["pid"] for event in events if event["name"] == "process_name"}
+    assert {event["pid"] for event in events} == named
+
+
+def test_slices_of_a_thread_do_not_overlap(events: list[dict[str, Any]]) -> None:
+    slices = sorted(
+        ((e["pid"], e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X")
+    )
+    for _, thread in groupby(slices, lambda found: found[:2]):
+        end = -1.0
+        for _, _, begin, until in thread:
+            assert begin >= end - 0.001  # the last digit of a nanosecond in microseconds
+            end = until
+
+
+def test_every_transfer_is_sent_and_received(run: RunData, events: list[dict[str, Any]]) -> None:
+    transfers = sum(len(case.transfers["transfer"]) for case in run.cases.values())
+    names = [event["name"] for event in events if event["ph"] == "X"]
+    assert sum(name.startswith("to ") for name in names) == transfers
+    assert sum(name.startswith("from ") for name in names) == transfers
+    sent = sum(e["args"]["bytes"] for e in events if e["name"].startswith("to "))
+    assert sent == sum(int(case.transfers["size_bytes"].sum()) for case in run.cases.values())
+
+
+def test_the_controller_and_the_faults_are_there(
+    run: RunData, events: list[dict[str, Any]]
+) -> None:
+    reactions = [event["name"] for event in events if event["ph"] == "i"]
+    assert reactions == ["detected", "confirmed"]
+    faults = [event for event in events if event["name"] == "rail-only: d0g0--rail0 down"]
+    assert len(faults) == len(run.result["failures"])
+    # The fault is in the third execution, which begins 20 s after the first.
+    assert all(fault["ts"] == pytest.approx(20.3e6) for fault in faults)
+
+
+def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, Any]]) -> None:
+    used = [event for event in events if event["ph"] == "C"]
+    shares = [share for event in used for share in event["args"].values()]
+    assert {event["pid"] for event in used} == {LINKS}
+    links = {link.name for case in run.cases.values() for link in case.topology.links}
+    assert {event["name"] for event in used} <= links
+    assert 0 == min(shares) < max(shares)
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=20)
+
+
+@given(SPANS)
+def test_lanes_hold_spans_that_do_not_overlap(found: list[tuple[int, int]]) -> None:
+    spans = [(begin, begin + length) for begin, length in found]
+    placed = lanes([begin for begin, _ in spans], [end for _, end in spans])
+    for lane in set(placed):
+        own = sorted(span for span, number in zip(spans, placed, strict=True) if number == lane)
+        assert all(one[1] <= other[0] for one, other in pairwise(own))
+
+
+@given(SPANS)
+def test_gaps_are_what_nothing_covers(found: list[tuple[int, int]]) -> None:
+    busy = [(begin, begin + length) for begin, length in found]
+    free = {n for begin, end in gaps(busy, 10, 60) for n in range(begin, end)}
+    covered = {n for begin, end in busy for n in range(begin, end)}
+    assert free == set(range(10, 60)) - covered
+
+
+def test_the_command_writes_the_file(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path)
+    write_timeline(folder.name, tmp_path / "new" / "a.json", tmp_path)
+    assert json.loads((tmp_path / "new" / "a.json").read_text())["otherData"]["run"] == folder.name
+
+
+def test_a_damaged_journal_is_a_sentence(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path)
+    (folder / "controller-rail-only.jsonl").write_text("{")
+    with pytest.raises(InputError, match=r"controller-rail-only.jsonl: cannot be understood"):
+        timeline(read_run(folder))
