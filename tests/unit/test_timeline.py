@@ -61,7 +61,7 @@ def test_every_process_has_a_name(events: list[dict[str, Any]]) -> None:
 
 def test_slices_of_a_thread_do_not_overlap(events: list[dict[str, Any]]) -> None:
     slices = sorted(
-        ((e["pid"], e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X")
+        (e["pid"], e["tid"], e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"
     )
     for _, thread in groupby(slices, lambda found: found[:2]):
         end = -1.0
