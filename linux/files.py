@@ -12,7 +12,15 @@ class Unreadable(Exception):
 
 
 def read_text(place: Path, most_bytes: int) -> str:
-    """Return the UTF-8 text of a regular file; raise `Unreadable` if it is none.
+    """Return the UTF-8 text of a regular file; raise `Unreadable` if it is none."""
+    try:
+        return read_bytes(place, most_bytes).decode()
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is not UTF-8 text: {error.reason}") from None
+
+
+def read_bytes(place: Path, most_bytes: int) -> bytes:
+    """Return the content of a regular file; raise `Unreadable` if it is none.
 
     The open file itself is asked for its kind and size, so a FIFO or a device is never read.
     """
@@ -24,10 +32,7 @@ def read_text(place: Path, most_bytes: int) -> str:
         raise Unreadable(_why(error)) from None
     if len(content) > most_bytes:
         raise Unreadable(_too_large(most_bytes))
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"is not UTF-8 text: {error.reason}") from None
+    return content
 
 
 def _without_waiting(place: str, flags: int) -> int:

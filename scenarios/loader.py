@@ -50,6 +50,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
             overridden.add(_override(document, override))
         except ValueError as error:
             problems.append(Problem(f"--set {override}", str(error)))
+    changed = _locate_traces(document, path) or bool(overrides)
     source = Source(path, document, frozenset(overridden))
     files = named_files(document)
     bad = put_in_place(document, path.parent, files)
@@ -62,7 +63,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
         problems += [problem for problem in wrong if problem.where not in known]
         raise InputError(*problems) from error
     name = _name_of(path)
-    alone = _alone(document, name) if overrides or files else text
+    alone = _alone(document, name) if changed or files else text
     scenario, found = resolve(parsed, name, alone, machine)
     problems += [_reported(source, issue) for issue in found]
     if problems or scenario is None:
@@ -93,6 +94,20 @@ def _alone(document: CommentedMap, name: str) -> str:
     text = StringIO()
     yaml.dump(document, text)
     return text.getvalue()
+
+
+def _locate_traces(document: CommentedMap, path: Path) -> bool:
+    """Write the whole path of each trace, which counts from the scenario; return if there is any.
+
+    A run's copy of the scenario is elsewhere.
+    """
+    workloads = document.get("workloads")
+    entries = workloads if isinstance(workloads, list) else []
+    found = [entry for entry in entries if isinstance(entry, dict) and "trace" in entry]
+    for entry in found:
+        if isinstance(entry["trace"], str):
+            entry["trace"] = str(path.parent.absolute() / entry["trace"])
+    return bool(found)
 
 
 def _override(document: CommentedMap, override: str) -> Place:

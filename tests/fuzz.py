@@ -1,4 +1,4 @@
-"""Fuzz the command line with scenarios, `--set`, `--over` and the folders of runs and sweeps.
+"""Fuzz the command line with scenarios, `--set`, `--over`, traces, and folders of runs and sweeps.
 
 `python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
 code that the documentation does not name, with a traceback, or take more than two seconds of
@@ -33,8 +33,16 @@ from results.store.runs import RunFolder
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep
 from scenarios.cli import commands
 from scenarios.cli import sweep as sweep_command
-from scenarios.library import library
-from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
+from scenarios.library import LIBRARY, library
+from scenarios.spec.schema import (
+    Expect,
+    Fabric,
+    FaultEntry,
+    Job,
+    ScenarioFile,
+    TraceWorkload,
+    Workload,
+)
 from tests.unit.machines import TWO_CORES
 
 # What the commands of this file may end with: all as expected, a point failed, bad input.
@@ -253,6 +261,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 KEYS = [f"{section}{key}" for section, model in SECTIONS.items() for key in _keys(model)]
+KEYS += [f"workloads.0.{key}" for key in _keys(TraceWorkload)]
 ODD_KEYS = ("", ".", "..", "a", "fabric.domain", "workloads.9.size", "workloads.-1", "a." * 50)
 KEY = st.one_of(st.sampled_from(KEYS), st.sampled_from(ODD_KEYS), st.text(max_size=5))
 TEXTS = (GOOD, *(path.read_text() for path in library()))
@@ -383,6 +392,28 @@ ASKED = st.one_of(
 RARE = st.just(("list",))
 
 
+REPLAY = b"""\
+fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {trace: x.0.et, size_scale: 100}
+"""
+TRACES = [path.read_bytes() for path in sorted((LIBRARY / "traces").rglob("*")) if path.is_file()]
+
+
+@st.composite
+def trace(draw: st.DrawFn) -> bytes:
+    """A trace of the library, in which some bytes are others, missing, or there many times."""
+    content: bytes = draw(st.sampled_from(TRACES))
+    for _ in range(draw(st.integers(1, 3))):
+        place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 20))
+        others = st.one_of(
+            st.binary(max_size=8), st.sampled_from(("1e9", "9" * 18, "99", "-1")).map(str.encode)
+        )
+        again = draw(st.sampled_from((0, 0, 1, 1, 2, 1000)))
+        content = content[:place] + draw(others) * again + content[place + length :]
+    return content
+
+
 @st.composite
 def inputs(draw: st.DrawFn) -> Input:
     """A command and its files."""
@@ -394,6 +425,8 @@ def inputs(draw: st.DrawFn) -> Input:
         chosen = draw(st.lists(SETTING, min_size=1, max_size=4))
         changes = (part for setting in chosen for part in ("--set", _argument(setting)))
         return Input((command, "x.yaml", *changes), (("x.yaml", GOOD.encode()),))
+    if kind < 7 and draw(st.booleans()):
+        return Input((command, "x.yaml"), (("x.yaml", REPLAY), ("x.0.et", draw(trace()))))
     if kind < 7:
         values = draw(st.lists(VALUE, max_size=4))
         over = _argument(f"{draw(KEY)}={','.join(values)}")

@@ -27,7 +27,7 @@ class ScheduleError(ValueError):
 def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
     """Raise `ScheduleError` unless the transfers of these ranks do what is asked."""
     _check_form(gpus, demand, transfers)
-    _check_dependencies(transfers)
+    check_dependencies(transfers)
     chunks = len(demand.chunk_bytes)
     if (gpus * chunks).bit_length() + transfers.chunks.values.size.bit_length() > NUMBER_BITS:
         raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
@@ -72,7 +72,7 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
         _refuse(place, f"{transfers.size_bytes[place]} bytes are not its chunks")
 
 
-def _check_dependencies(transfers: Transfers) -> None:
+def check_dependencies(transfers: Transfers) -> None:
     """Raise `ScheduleError` for a dependency that is not earlier, or that nobody there sees end."""
     source, destination, after = transfers.source, transfers.destination, transfers.after
     if (place := _first((after.values < 0) | (after.values >= after.row))) != NONE:

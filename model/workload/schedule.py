@@ -19,9 +19,13 @@ from model.workload.transfers import Transfers
 class Steps(Protocol):
     """Transfers and steps of compute of `gpus` ranks, numbered from 0 in order of dependency.
 
-    All that is executed and predicted: the schedule of a collective, or a training iteration,
-    which has none.
+    All that is executed and predicted: the schedule of a collective, or a training iteration or
+    the replay of a trace, which have none.
     """
+
+    @property
+    def task(self) -> str:
+        """What is executed: the name of the collective, `iteration` or `trace`."""
 
     @property
     def collective(self) -> Collective | None:
@@ -76,6 +80,11 @@ class Schedule:
     transfers: Transfers
     members: int = 0
     variant: str = ""
+
+    @property
+    def task(self) -> str:
+        """The name of the collective."""
+        return self.collective.value
 
     def __post_init__(self) -> None:
         prove(self.gpus, self.demand, self.transfers)

@@ -58,6 +58,12 @@ class Rows:
         return cls(np.array(values, np.int64), starts_of([len(row) for row in rows]))
 
     @classmethod
+    def grouped(cls, values: Ints, row: Ints, count: int) -> "Rows":
+        """Build `count` rows from values and the row of each; values of a row keep their order."""
+        order = np.argsort(row, kind="stable")
+        return cls(values[order], starts_of(np.bincount(row, minlength=count)))
+
+    @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
         """Put the rows of all parts one after the other."""
         values = np.concatenate([part.values for part in parts])

@@ -63,7 +63,7 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
             "domain_size": fabric.domain_size,
             "platform": fabric.platform,
         },
-        "collective": "iteration" if work.collective is None else work.collective.value,
+        "collective": work.task,
         "algorithm": work.algorithm,
         "generator": work.generator.value,
         "variant": work.variant,

@@ -83,11 +83,13 @@ class Measured:
 class Work:
     """What a case executes: so many bytes, the real ones divided by a scale.
 
-    A training iteration has no collective. `gpus` are those of a communicator, `variant` names the
-    communicators unless they are all GPUs, and the matrix of an all-to-all.
+    A training iteration and a trace have no collective; `task` names what is executed. `gpus` are
+    those of a communicator, `variant` names the communicators unless they are all GPUs, and the
+    matrix of an all-to-all.
     """
 
     fabric: FabricSpec
+    task: str
     collective: Collective | None
     algorithm: str
     gpus: int
@@ -215,6 +217,7 @@ def _work(measured: Measured, size_scale: float) -> Work:
         members, variant = steps.members or steps.gpus, steps.variant
     return Work(
         fabric=measured.topology.spec,
+        task=steps.task,
         collective=steps.collective,
         algorithm=steps.algorithm,
         gpus=members,
@@ -312,7 +315,7 @@ def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> It
 class Slowdown:
     """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
 
-    collective: Collective | None
+    collective: str
     case: str
     baseline: str
     measured: float
@@ -329,7 +332,7 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
             baseline = min(rivals, key=lambda rival: rival.modeled_s)
             found.append(
                 Slowdown(
-                    collective=case.work.collective,
+                    collective=case.work.task,
                     case=case.name,
                     baseline=baseline.name,
                     measured=case.measured.median / baseline.measured.median - 1,
@@ -342,7 +345,8 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
     return (
         other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
-        and other.work.collective is case.work.collective
+        and other.work.task == case.work.task
+        and (case.work.collective is not None or other.work.algorithm == case.work.algorithm)
         and other.work.generator is case.work.generator
         and other.work.variant == case.work.variant
         # Each algorithm rounds up to whole elements of each of its slices.

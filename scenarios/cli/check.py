@@ -6,7 +6,8 @@ from rich.console import Console
 
 from model.fabric.platforms import PLATFORMS
 from scenarios.planning.plan_table import print_chosen, print_crossings
-from scenarios.spec.scenario import Scenario
+from scenarios.spec.scenario import Case, Scenario
+from traffic_gen.traces.replay import Replay
 
 
 def describe(scenario: Scenario, out: Console) -> None:
@@ -19,7 +20,7 @@ def describe(scenario: Scenario, out: Console) -> None:
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         out.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
-        out.print(f"  {case.name}: {case.emulated_bytes} bytes")
+        out.print(f"  {case.name}: {case.emulated_bytes} bytes{_trace(case)}", soft_wrap=True)
     print_chosen(scenario, out)
     print_crossings(scenario, out)
     for kind, faults in scenario.faults.items():
@@ -27,3 +28,12 @@ def describe(scenario: Scenario, out: Console) -> None:
             out.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")
+
+
+def _trace(case: Case) -> str:
+    """What the trace of a case is, if it has one."""
+    if not isinstance(case.task, Replay):
+        return ""
+    trace = case.task.trace
+    size = f"{trace.ranks} ranks, {len(trace)} nodes, {trace.total_bytes} bytes"
+    return f" of a trace: {trace.format}, {size}"

@@ -14,8 +14,16 @@ from scenarios.planning.auto_scale import (
     auto_time_dilation,
 )
 from scenarios.planning.load_estimate import work_of
+from scenarios.planning.traces import trace_case
 from scenarios.spec.scenario import Case, Chosen
-from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile, Workload, size_in_bytes
+from scenarios.spec.schema import (
+    AnyWorkload,
+    DatapathChoice,
+    Fabric,
+    ScenarioFile,
+    TraceWorkload,
+    size_in_bytes,
+)
 from traffic_gen.workloads.collectives import slices_of, variant
 from traffic_gen.workloads.matrices import Given
 
@@ -30,7 +38,7 @@ def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """Choose the bandwidth scale for `auto`."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
     jobs = [
-        work_of(unsized_case(workload, spec.kind), spec)
+        work_of(unsized_case(workload, spec), spec)
         for spec in specs
         for workload in file.workloads
         if spec.kind in workload.kinds
@@ -88,15 +96,18 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
     return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
-def unsized_case(workload: Workload, kind: FabricKind) -> Case:
-    """A workload as a case on one kind of fabric, in its real size."""
+def unsized_case(workload: AnyWorkload, spec: FabricSpec) -> Case:
+    """A workload as a case on a fabric, in its real size."""
+    if isinstance(workload, TraceWorkload):
+        case = trace_case(workload, spec)
+        return replace(case, name="/".join((case.name, *_marked(case.generator))))
     named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
     size = matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(workload.size or "")
     names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
     return Case(
-        name="/".join((kind, *filter(None, names))),
-        kind=kind,
-        collective=workload.collective,
+        name="/".join((spec.kind, *filter(None, names))),
+        kind=spec.kind,
+        task=workload.collective,
         algorithm=workload.algorithm,
         size_name=workload.size or f"{size:g} B",
         size_bytes=size,
@@ -114,10 +125,10 @@ def _marked(generator: Generator) -> tuple[str, ...]:
 
 
 def sized_case(
-    workload: Workload, spec: FabricSpec, machine: Machine | None
+    workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
 ) -> tuple[Case, Chosen]:
     """Return a workload's case with its size scale, and the time dilation, as given or chosen."""
-    case = unsized_case(workload, spec.kind)
+    case = unsized_case(workload, spec)
     job, scale = work_of(case, spec), spec.bandwidth_scale
     if workload.time_dilation is None:
         given = workload.size_scale

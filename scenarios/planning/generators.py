@@ -6,10 +6,10 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.workload.generator import Generator
 from model.workload.rdma_write import payload_bytes
 from model.workload.transfers import Transfers
+from scenarios.planning.schedules import case_transfers
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
-from traffic_gen.workloads.collectives import build_transfers
 
 # For a larger fabric nobody would wait: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
@@ -42,16 +42,9 @@ def generator_load_issues(fabrics: Sequence[FabricSpec], cases: Sequence[Case]) 
             what = f"{case.generator} serves at most {MOST_GPUS} GPUs"
             yield Issue(where, f"{what}, got {specs[case.kind].gpus}", ONLY_AGENTS)
             continue
-        what = _too_much(case.generator, _transfers(case, specs[case.kind]))
+        what = _too_much(case.generator, case_transfers(case, specs[case.kind]))
         if what:
             yield Issue(where, f"{case.name}: {what}", ONLY_AGENTS)
-
-
-def _transfers(case: Case, spec: FabricSpec) -> Transfers:
-    shape = spec.job_domains, spec.job_size
-    return build_transfers(
-        case.collective, case.algorithm, *shape, case.emulated_bytes, case.slices
-    )
 
 
 def _too_much(generator: Generator, transfers: Transfers) -> str:

@@ -10,12 +10,14 @@ from model.fabric.topology import build_topology
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators
 from model.prediction.budget import Need, need
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.fluid import transfer_paths
+from model.prediction.fluid import lower_bound_s, transfer_paths
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
+from model.prediction.network import networks, pairs_of
 from model.workload.collective import Collective
 from scenarios.planning.schedules import REGULAR, stand_in
 from scenarios.spec.scenario import Case
+from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
 from traffic_gen.workloads.matrices import Matrix
 
@@ -65,6 +67,22 @@ class Work:
         return ALGORITHMS[self.collective, self.algorithm].closed_form
 
 
+@dataclass(frozen=True)
+class TraceWork:
+    """A trace on a fabric at the real platform's rates, with its real bytes."""
+
+    spec: FabricSpec
+    replay: Replay
+
+    @property
+    def full_s(self) -> float:
+        """Least completion time on the real platform: of each rank alone, and of each link."""
+        return _followed(self)[1]
+
+
+AnyWork = Work | TraceWork
+
+
 def work(
     spec: FabricSpec,
     collective: Collective,
@@ -75,7 +93,14 @@ def work(
     communicator: Asked = EVERYONE,
 ) -> Work:
     """Describe a collective at real rates, without spares: the same for every scale."""
-    unscaled = replace(
+    slices = slices_of(collective, algorithm, slices)
+    size = max(1, round(size_bytes))
+    return Work(_unscaled(spec), collective, algorithm, size, slices, matrix, communicator)
+
+
+def _unscaled(spec: FabricSpec) -> FabricSpec:
+    """Return a fabric at real rates, without spares."""
+    return replace(
         spec,
         domains=spec.job_domains,
         domain_size=spec.job_size,
@@ -84,14 +109,13 @@ def work(
         spare_gpus=0,
         spare_rail_switches=0,
     )
-    slices = slices_of(collective, algorithm, slices)
-    size = max(1, round(size_bytes))
-    return Work(unscaled, collective, algorithm, size, slices, matrix, communicator)
 
 
-def work_of(case: Case, spec: FabricSpec) -> Work:
+def work_of(case: Case, spec: FabricSpec) -> AnyWork:
     """Return the work of a case on its fabric."""
-    named = case.collective, case.algorithm
+    if isinstance(case.task, Replay):
+        return TraceWork(_unscaled(spec), case.task)
+    named = case.task, case.algorithm
     return work(spec, *named, case.size_bytes, case.slices, case.matrix, case.communicator)
 
 
@@ -101,8 +125,10 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 
 
 @lru_cache(maxsize=64)
-def estimate(job: Work) -> Profile:
+def estimate(job: AnyWork) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
+    if isinstance(job, TraceWork):
+        return _followed(job)[0]
     small = _stand_in(job) if job.is_regular else job
     topology = build_topology(small.spec)
     sent = build_transfers(
@@ -118,6 +144,18 @@ def estimate(job: Work) -> Profile:
     paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
     found = profile(sent, paths, topology)
     return found if small == job else _enlarged(found, small, job)
+
+
+@lru_cache(maxsize=16)
+def _followed(job: TraceWork) -> tuple[Profile, float]:
+    """Return the profile of a trace, and the least time that it takes on its busiest link."""
+    topology = build_topology(job.spec)
+    sent, epoch = job.replay.steps().transfers, Epoch(topology)
+    paths = transfer_paths(sent, epoch, topology.job_gpus)
+    found = profile(sent, paths, topology)
+    pairs, pair = pairs_of(sent, len(topology.job_gpus))
+    (network,) = networks([epoch], topology.job_gpus, pairs)
+    return found, max(found.completion_s, lower_bound_s(sent, pair, network))
 
 
 def _stand_in(job: Work) -> Work:

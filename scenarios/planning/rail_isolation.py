@@ -6,9 +6,8 @@ import numpy as np
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import communicators, label
-from scenarios.planning.schedules import MOST_IRREGULAR_GPUS
+from scenarios.planning.schedules import MOST_IRREGULAR_GPUS, case_transfers
 from scenarios.spec.scenario import Case, Scenario
-from traffic_gen.workloads.collectives import build_transfers
 
 
 def rail_crossings(scenario: Scenario) -> Iterator[str]:
@@ -43,16 +42,7 @@ def crossing(case: Case, spec: FabricSpec) -> str:
 
 def _pairs(case: Case, spec: FabricSpec) -> tuple[int, int]:
     """Return how many pairs of ranks share neither domain nor rail, and how many pairs send."""
-    sent = build_transfers(
-        case.collective,
-        case.algorithm,
-        spec.job_domains,
-        spec.job_size,
-        case.emulated_bytes,
-        case.slices,
-        case.matrix,
-        case.communicator,
-    )
+    sent = case_transfers(case, spec)
     ends = np.unique(np.stack([sent.source, sent.destination]), axis=1)
     (domains, others), (rails, other_rails) = np.divmod(ends, spec.job_size)
     return int(((domains != others) & (rails != other_rails)).sum()), ends.shape[1]

@@ -228,6 +228,6 @@ def _size_issues(cases: tuple[Case, ...]) -> Iterator[Issue]:
         if case.size_scale < 1:
             what = f"{case.name}: would send {1 / case.size_scale:.3g} times the real size"
             yield Issue(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
-        if case.emulated_bytes > MAX_TRANSFER_BYTES:
-            what = f"{case.name}: {case.emulated_bytes} bytes are more than a transfer can have"
+        if case.largest_bytes > MAX_TRANSFER_BYTES:
+            what = f"{case.name}: {case.largest_bytes:.0f} bytes are more than a transfer can have"
             yield Issue(("workloads",), what, "use a larger size_scale")

@@ -14,11 +14,19 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import EVERYONE, Asked, Shape, communicators
 from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
+from model.workload.transfers import Transfers
+from scenarios.planning.traces import trace_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile, Workload
-from traffic_gen.workloads.collectives import algorithms_of, build_schedule, require_accepted
+from scenarios.spec.schema import ScenarioFile, TraceWorkload, Workload
+from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.collectives import (
+    algorithms_of,
+    build_schedule,
+    build_transfers,
+    require_accepted,
+)
 from traffic_gen.workloads.matrices import Matrix
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
@@ -30,12 +38,14 @@ REGULAR = (EVERYONE, "rails", "domains")
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
 
-def case_schedule(case: Case, spec: FabricSpec) -> Schedule:
-    """The proved schedule of a case on its fabric; raises `InputError` if it is wrong."""
-    shape = spec.job_domains, spec.job_size
+def case_schedule(case: Case, spec: FabricSpec) -> Steps:
+    """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
+    task, shape = case.task, (spec.job_domains, spec.job_size)
+    if isinstance(task, Replay):
+        return task.steps(case.size_scale, spec.bandwidth_scale / case.size_scale)
     try:
         return build_schedule(
-            case.collective,
+            task,
             case.algorithm,
             *shape,
             case.emulated_bytes,
@@ -44,14 +54,33 @@ def case_schedule(case: Case, spec: FabricSpec) -> Schedule:
             case.communicator,
         )
     except ScheduleError as error:
-        issue = _wrong(case.collective, case.algorithm, shape, error)
+        issue = _wrong(task, case.algorithm, shape, error)
         raise InputError(Problem(case.where, *issue)) from error
 
 
+def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
+    """The transfers of a case on its fabric; those of a collective are not proved."""
+    task, shape = case.task, (spec.job_domains, spec.job_size)
+    if isinstance(task, Replay):
+        return case_schedule(case, spec).transfers
+    return build_transfers(
+        task,
+        case.algorithm,
+        *shape,
+        case.emulated_bytes,
+        case.slices,
+        case.matrix,
+        case.communicator,
+    )
+
+
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of algorithms that refuse the grid of GPUs, or build a wrong schedule for it."""
+    """Issues of traces, and of algorithms that refuse the grid or build a wrong schedule for it."""
+    yield from trace_issues(file)
     shape = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
+        if isinstance(workload, TraceWorkload):
+            continue
         place = "workloads", number
         wrong = list(_wrong_groups(workload, shape))
         yield from (Issue((*place, key), what) for key, what in wrong)

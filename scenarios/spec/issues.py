@@ -4,6 +4,9 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 
+# Where an entry may be of several models, the place of an error also has this and the model's key.
+TAGGED = "with "
+
 # The keys that lead to a value in a scenario file, and numbers of list entries.
 Place = tuple[str | int, ...]
 

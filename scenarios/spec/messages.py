@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from scenarios.spec.issues import nearest
+from scenarios.spec.issues import TAGGED, nearest
 
 
 def wording(details: Any) -> str:
@@ -66,11 +66,15 @@ def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
 
 def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
     """The model of the mapping that a place's last key is in."""
+    models = [model]
     for part in place[:-1]:
-        fields = {field.alias or key: field for key, field in model.model_fields.items()}
+        fields = {field.alias or key: field for key, field in models[0].model_fields.items()}
         if part in fields:
-            model = next(_models(fields[str(part)].annotation), model)
-    return model
+            models = list(_models(fields[str(part)].annotation)) or models
+        elif isinstance(part, str) and part.startswith(TAGGED):
+            key = part.removeprefix(TAGGED)
+            models = [found for found in models if key in found.model_fields] or models
+    return models[0]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

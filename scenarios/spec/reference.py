@@ -5,9 +5,25 @@
 
 from pydantic import BaseModel
 
-from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile, Workload
+from scenarios.spec.schema import (
+    Expect,
+    Fabric,
+    FaultEntry,
+    Job,
+    ScenarioFile,
+    TraceWorkload,
+    Workload,
+)
 
-SECTIONS: tuple[type[BaseModel], ...] = (ScenarioFile, Fabric, Workload, FaultEntry, Job, Expect)
+SECTIONS: tuple[type[BaseModel], ...] = (
+    ScenarioFile,
+    Fabric,
+    Workload,
+    TraceWorkload,
+    FaultEntry,
+    Job,
+    Expect,
+)
 
 
 def reference(section: type[BaseModel]) -> str:

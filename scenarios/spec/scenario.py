@@ -12,13 +12,15 @@ from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
+from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.matrices import Matrix
 
 
 @dataclass(frozen=True)
 class Case:
-    """One collective with one algorithm on one kind of fabric.
+    """One collective with one algorithm, or the replay of a trace, on one kind of fabric.
 
+    The algorithm of a replay is the trace's name, and its size all that the trace names.
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
     its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
     algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
@@ -26,7 +28,7 @@ class Case:
 
     name: str
     kind: FabricKind
-    collective: Collective
+    task: Collective | Replay
     algorithm: str
     size_name: str
     size_bytes: float
@@ -42,6 +44,13 @@ class Case:
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.size_bytes / self.size_scale))
+
+    @property
+    def largest_bytes(self) -> float:
+        """The most bytes that one transfer may have."""
+        if isinstance(self.task, Replay):
+            return self.task.trace.largest_bytes / self.size_scale
+        return self.emulated_bytes
 
 
 @dataclass(frozen=True)

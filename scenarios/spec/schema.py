@@ -24,9 +24,10 @@ from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
 from model.workload.generator import Generator
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.spec.issues import nearest
+from scenarios.spec.issues import TAGGED, nearest
 from scenarios.spec.strict import Strict
 from scenarios.spec.units import RATES, SIZES, parse
+from traffic_gen.traces.placement import PlacementRule
 from traffic_gen.workloads.collectives import (
     ALGORITHMS,
     DEFAULT_SLICES,
@@ -50,8 +51,8 @@ MOST_SEED = 2**32 - 1
 MOST_SLICES = 64
 # A matrix of bytes, and what a pair has in it: 1 PB. A file has at most 10 000 values.
 MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
-# Of a quantity, a name, and a description.
-MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION = 50, 100, 10_000
+# Of a quantity, a name, a description, and a path.
+MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION, MOST_PATH = 50, 100, 10_000, 4096
 
 
 def _as_tuple(value: object) -> object:
@@ -303,6 +304,42 @@ class Workload(Strict):
         return Given(self.matrix)
 
 
+class TraceWorkload(Strict):
+    """A trace of another tool to replay."""
+
+    trace: Annotated[str, Field(min_length=1, max_length=MOST_PATH)] = Field(
+        description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
+        "one of the files"
+    )
+    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
+        default=PlacementRule.WRAP,
+        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
+    )
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None, description="instead of `size_scale`, as for a collective"
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description="what replays it, as for a collective"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+def _key_of(entry: object) -> str:
+    """Return the key that says what an entry of the workloads is."""
+    is_trace = isinstance(entry, TraceWorkload) or (isinstance(entry, dict) and "trace" in entry)
+    return f"{TAGGED}{'trace' if is_trace else 'collective'}"
+
+
+AnyWorkload = Annotated[
+    Annotated[Workload, Tag(f"{TAGGED}collective")]
+    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")],
+    Discriminator(_key_of),
+]
+
+
 class Expect(Strict):
     """What the ratio of measured to modeled completion time must be."""
 
@@ -392,7 +429,7 @@ class ScenarioFile(Strict):
     )
     description: str = Field(default="", max_length=MOST_DESCRIPTION, description="for people")
     fabric: Fabric
-    workloads: tuple[Workload, ...] = Field(
+    workloads: tuple[AnyWorkload, ...] = Field(
         min_length=1, max_length=MOST_WORKLOADS, description="what to execute, in order"
     )
     faults: tuple[FaultEntry, ...] = Field(

@@ -116,9 +116,10 @@ def _is_number(value: object) -> bool:
 
 def _place(details: Any) -> Place:
     """Keys of an error's location, without the union branches that pydantic adds."""
-    if details["type"] == "extra_forbidden":
-        return tuple(details["loc"])
-    return tuple(part for part in details["loc"] if isinstance(part, int) or part.isidentifier())
+    *before, last = details["loc"] or ("",)
+    found = tuple(part for part in before if isinstance(part, int) or part.isidentifier())
+    is_key = details["type"] == "extra_forbidden" or isinstance(last, int) or last.isidentifier()
+    return (*found, last) if is_key else found
 
 
 def problems_of(
@@ -132,7 +133,7 @@ def problems_of(
 def _problem(source: Source, details: Any, model: type[BaseModel]) -> Problem:
     place = _place(details)
     if details["type"] == "extra_forbidden":
-        what, hint = f"unknown key {place[-1]!r}", nearest_key(place, model)
+        what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
     else:
         what, hint = wording(details), ""
     return Problem(source.where(place), what, hint)

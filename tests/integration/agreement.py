@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Schedule
+from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
@@ -30,7 +30,7 @@ class Attempt:
     lost: float
 
 
-def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
+def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Attempt:
     """Execute a schedule until enough executions are undisturbed, or a limit is reached."""
     done = Executions(1, Repeats.exactly(REPEATS))
     depth_s = fabric.topology.least_depth_s
@@ -49,7 +49,7 @@ def attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> A
     )
 
 
-def undisturbed_attempt(fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Attempt:
+def undisturbed_attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Attempt:
     """Return the first attempt with enough machine headroom; if none, that of ratio nearest 1."""
     attempts: list[Attempt] = []
     while len(attempts) < ATTEMPTS:

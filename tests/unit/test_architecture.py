@@ -24,7 +24,7 @@ PARTS = {
     "testbed": "virtual_machine noise nodes plain_mininet fabric testbed faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
-    "traffic_gen": "workloads agents probes iperf3 generators",
+    "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
     "scenarios": "library spec prices training paper decision planning loader execution "
     "interactive virtual_clock sweep benchmarks cli __main__",

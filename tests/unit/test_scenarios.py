@@ -227,7 +227,7 @@ def test_every_algorithm_is_tried(name: str) -> None:
     """Also those of a stranger, unless they refuse the scenario's grid."""
     scenario = load(LIBRARY / f"{name}.yaml")
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
-    checked = {(case.collective, case.algorithm) for case in scenario.cases}
+    checked = {(case.task, case.algorithm) for case in scenario.cases}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 

@@ -1,0 +1,84 @@
+"""Proof that transfers replay a trace: each byte is delivered, in the order that the trace says.
+
+Two columns are shown to be right. `entries` has the transfers with which a node begins to send.
+`ends` has those whose end is the end of the node, as its GPU sees it. By induction over the trace:
+what a node comes after has ended before its entries begin, or before it ends if it has none.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.proof import ScheduleError, check_dependencies
+from model.workload.trace import NodeKind, Trace
+from model.workload.transfers import NONE, Rows, Transfers
+
+
+@dataclass(frozen=True, eq=False)
+class Deliveries:
+    """What a trace asks for, and the columns that say how it is done, a row for each node.
+
+    `gpu_of` has the GPU of each rank, `size_bytes` the bytes that each send delivers, `compute_ns`
+    how long each node computes. Collective operations are proved on their own; here is shown that
+    they begin and end in order.
+    """
+
+    trace: Trace
+    gpu_of: Ints
+    size_bytes: Ints
+    compute_ns: Ints
+    entries: Rows
+    ends: Rows
+
+    def prove(self, transfers: Transfers) -> None:
+        """Raise `ScheduleError` unless the transfers do all that the trace asks for."""
+        check_dependencies(transfers)
+        self._check_steps(transfers)
+        self._check_order(transfers)
+
+    def _check_steps(self, transfers: Transfers) -> None:
+        """Show that each message between two GPUs, and all that computes, has a step of its own."""
+        trace = self.trace
+        source, to = self.gpu_of[trace.rank], self.gpu_of[trace.peer]
+        sends = (trace.kind == NodeKind.SEND) & (source != to)
+        nodes = np.flatnonzero(sends | (self.compute_ns > 0))
+        if (self.entries.lengths[nodes] != 1).any() or (self.ends.lengths[nodes] != 1).any():
+            raise ScheduleError("a node of the trace has no step of its own")
+        step = self.entries.values[self.entries.starts[nodes]]
+        right = transfers.source[step] == source[nodes]
+        right &= transfers.destination[step] == np.where(sends, to, source)[nodes]
+        right &= transfers.size_bytes[step] == np.where(sends, self.size_bytes, 0)[nodes]
+        right &= transfers.compute_ns[step] == self.compute_ns[nodes]
+        right &= self.ends.values[self.ends.starts[nodes]] == step
+        if not right.all() or len(np.unique(step)) != len(step):
+            raise ScheduleError("the step of a node of the trace is another one's")
+
+    def _check_order(self, transfers: Transfers) -> None:
+        """Show that nothing begins, or is said to end, before what it comes after has ended."""
+        trace = self.trace
+        receives = np.flatnonzero(trace.sent_by != NONE)
+        later = np.concatenate([trace.after.row, receives])
+        place, ended = _picked(
+            self.ends, np.concatenate([trace.after.values, trace.sent_by[receives]])
+        )
+        later = later[place]
+        sends = self.entries.lengths[later] > 0
+        entry, begin = _picked(self.entries, later[sends])
+        _require_pairs(transfers.after, begin, ended[sends][entry])
+        _require_pairs(self.ends, later[~sends], ended[~sends])
+
+
+def _picked(rows: Rows, which: Ints) -> tuple[Ints, Ints]:
+    """Return all values of these rows, each with the place of its row among them."""
+    counts = rows.lengths[which]
+    place = np.repeat(np.arange(len(which)), counts)
+    first = rows.starts[which] - np.cumsum(counts) + counts
+    return place, rows.values[np.arange(len(place)) + first[place]]
+
+
+def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:
+    """Raise `ScheduleError` unless each of these rows has the value that belongs to it."""
+    width = 1 + max(rows.values.max(initial=0), value.max(initial=0))
+    if not np.isin(row * width + value, rows.row * width + rows.values).all():
+        raise ScheduleError("a node does not wait for all that it comes after")

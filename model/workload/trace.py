@@ -1,0 +1,178 @@
+"""Traces: what the ranks of a program send, receive and wait for, as another tool wrote it down.
+
+A node is one thing that one rank does. It begins when all nodes of its rank that it comes after
+have ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.workload.collective import Collective
+from model.workload.transfers import NONE, Rows
+
+
+class NodeKind(IntEnum):
+    """What a node does."""
+
+    COMPUTE = 0
+    SEND = 1
+    RECEIVE = 2
+    COLLECTIVE = 3
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A collective operation of some ranks; its size is as nccl-tests count it.
+
+    A broadcast is from the first of the ranks.
+    """
+
+    collective: Collective
+    size_bytes: int
+    ranks: tuple[int, ...]
+
+
+class Contradiction(ValueError):
+    """Nodes of a trace that do not fit together; `node` is one of them."""
+
+    def __init__(self, node: int, what: str) -> None:
+        super().__init__(what)
+        self.node = node
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The nodes of a trace as columns, whose numbers are their places.
+
+    `peer` is the other rank of a send or a receive, `sent_by` the send that a receive takes, and
+    `operation` the number of a collective operation; each is `NONE` where there is none.
+    `size_bytes` is what a send sends, `seconds` how long a node computes. Each of the `operations`
+    has a node for each of its ranks.
+    """
+
+    format: str
+    ranks: int
+    kind: Ints
+    rank: Ints
+    peer: Ints
+    size_bytes: Ints
+    seconds: Floats
+    after: Rows
+    sent_by: Ints
+    operation: Ints
+    operations: tuple[Operation, ...]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def after_lists(self) -> Sequence[tuple[int, ...]]:
+        """What each node comes after, for code that handles one node at a time."""
+        return tuple(self.after.lists())
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """The bytes of all sends, and the sizes of all collective operations, in all."""
+        sent: int = sum(self.size_bytes[self.kind == NodeKind.SEND].tolist())
+        return sent + sum(operation.size_bytes for operation in self.operations)
+
+    @cached_property
+    def largest_bytes(self) -> int:
+        """The size of the largest send or collective operation."""
+        sizes = (operation.size_bytes for operation in self.operations)
+        return max(int(self.size_bytes.max(initial=0)), *sizes, 0)
+
+    @cached_property
+    def order(self) -> Sequence[int]:
+        """All nodes, each after those that it waits for; raises `Contradiction` for a cycle.
+
+        A receive waits for its send, too, and a collective operation for all its ranks: its nodes
+        follow each other.
+        """
+        return _order(self)
+
+
+def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
+    """Return the send that each receive takes, `NONE` for other nodes.
+
+    The n-th receive of a rank from another one with a tag takes the n-th such send. Raises
+    `Contradiction` for one that is left over.
+    """
+    sends, receives = (
+        np.flatnonzero(kind == NodeKind.SEND),
+        np.flatnonzero(kind == NodeKind.RECEIVE),
+    )
+    sends = sends[np.lexsort((sends, tag[sends], peer[sends], rank[sends]))]
+    receives = receives[np.lexsort((receives, tag[receives], rank[receives], peer[receives]))]
+    count = min(len(sends), len(receives))
+    one, other = sends[:count], receives[:count]
+    wrong = (rank[one] != peer[other]) | (peer[one] != rank[other]) | (tag[one] != tag[other])
+    if wrong.any() or len(sends) != len(receives):
+        _refuse_left_over(kind, rank, peer, tag)
+    found = np.full(len(kind), NONE)
+    found[receives] = sends
+    return found
+
+
+def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
+    """Raise `Contradiction` for the first send that no receive takes, or receive without a send."""
+    balance: dict[tuple[int, int, int], list[int]] = {}
+    ends = np.isin(kind, (NodeKind.SEND, NodeKind.RECEIVE))
+    for node in np.flatnonzero(ends).tolist():
+        there, here, mark = int(peer[node]), int(rank[node]), int(tag[node])
+        is_send = kind[node] == NodeKind.SEND
+        open_ = balance.setdefault((here, there, mark) if is_send else (there, here, mark), [])
+        if open_ and kind[open_[0]] != kind[node]:
+            open_.pop(0)
+        else:
+            open_.append(node)
+    node = min(left for open_ in balance.values() for left in open_)
+    there, here = int(peer[node]), int(rank[node])
+    if kind[node] == NodeKind.SEND:
+        raise Contradiction(node, f"no receive of rank {there} takes this send of rank {here}")
+    raise Contradiction(node, f"rank {there} sends nothing for this receive of rank {here}")
+
+
+def _order(trace: Trace) -> list[int]:
+    """Order the nodes (Kahn, 1962)."""
+    waits, missing = _waits(trace)
+    followers, starts = waits.values.tolist(), waits.starts.tolist()
+    members, operation = _members(trace), trace.operation.tolist()
+    left, absent = missing.tolist(), [len(nodes) for nodes in members]
+    ready, ordered = np.flatnonzero(missing == 0).tolist(), list[int]()
+    for node in ready:
+        ended = [node]
+        if (number := operation[node]) != NONE:
+            absent[number] -= 1
+            ended = [] if absent[number] else members[number]
+        ordered += ended
+        for done in ended:
+            for later in followers[starts[done] : starts[done + 1]]:
+                left[later] -= 1
+                if not left[later]:
+                    ready.append(later)
+    if len(ordered) < len(left):
+        node = min(set(range(len(left))) - set(ordered))
+        raise Contradiction(node, "waits in a circle: nothing that it comes after can ever end")
+    return ordered
+
+
+def _members(trace: Trace) -> list[list[int]]:
+    """Return the nodes of each collective operation."""
+    found: list[list[int]] = [[] for _ in trace.operations]
+    for node in np.flatnonzero(trace.operation != NONE).tolist():
+        found[int(trace.operation[node])].append(node)
+    return found
+
+
+def _waits(trace: Trace) -> tuple[Rows, Ints]:
+    """Return what follows each node, and how many nodes each one waits for."""
+    receives = np.flatnonzero(trace.sent_by != NONE)
+    earlier = np.concatenate([trace.after.values, trace.sent_by[receives]])
+    later = np.concatenate([trace.after.row, receives])
+    return Rows.grouped(later, earlier, len(trace)), np.bincount(later, minlength=len(trace))

@@ -1,0 +1,38 @@
+"""A trace is replayed on a real fabric: every byte, in its order, in the time that is modeled."""
+
+import pytest
+
+from model.workload.schedule import Steps
+from scenarios.execution.emulation import Experiment
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.schedules import case_schedule
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.integration.agreement import undisturbed_attempt
+from tests.integration.fabrics import fabric_up
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+AGREES_WITHIN = 0.05
+
+
+def test_traces_are_replayed_as_modeled() -> None:
+    scenario = load(LIBRARY / "traces.yaml", ["fabric.kinds=rail-only"])
+    (spec,) = scenario.fabrics
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+        for case in scenario.cases:
+            steps = case_schedule(case, spec)
+            require_replayed(fabric, steps)
+        found = undisturbed_attempt(fabric, steps, fabric.predict(steps))
+    assert abs(found.ratio - 1) <= AGREES_WITHIN, found
+
+
+def require_replayed(fabric: Experiment, steps: Steps) -> None:
+    """Fail unless every byte is delivered, and nothing begins before what it waits for."""
+    (repeat,) = fabric.repeats(steps, fabric.predict(steps), 1, check_data=False)
+    begun = {record.transfer: record.started_ns for record in repeat.records}
+    arrived = {record.transfer: record.arrived_ns for record in repeat.records}
+    assert repeat.complete
+    assert sum(repeat.sent_bytes) == sum(repeat.received_bytes) == steps.size_bytes
+    for step in steps.transfers:
+        assert begun[step.id] >= max((arrived[number] for number in step.after), default=0)

@@ -1,0 +1,245 @@
+"""Traces of other tools: what is read, how it is replayed, and what is refused."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.workload.proof import ScheduleError
+from model.workload.trace import NodeKind, Trace
+from model.workload.transfers import Rows
+from tests.unit.traces import same, traces
+from traffic_gen.traces.chakra_writing import chakra_files
+from traffic_gen.traces.nodes import Malformed
+from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.reading import read_trace, trace_in
+from traffic_gen.traces.replay import Replay, Replayed
+
+# A property takes some hundredths of a second for each trace.
+FEW = settings(max_examples=40)
+RULES = st.sampled_from(PlacementRule)
+GRIDS = st.sampled_from([(1, 2), (2, 1), (2, 2), (3, 1), (2, 3)])
+MESSAGES = traces(collectives=False)
+GOAL = """\
+num_ranks 3
+// a message that is passed on, and an answer meanwhile
+rank 0 {
+a: send 1000b to 1 tag 5 cpu 0 nic 0
+b: calc 2000 cpu 1
+b requires a
+c: recv 10b from 1
+c requires b
+}
+rank 1 {
+a: recv 1000b from 0 tag 5
+b: send 1000b to 2 tag 5
+b requires a
+c: send 10b to 0
+c irequires b
+}
+rank 2 { /* the
+end */
+recv 1000b from 1 tag 5
+}
+"""
+
+
+def replayed(trace: Trace, rule: PlacementRule, grid: tuple[int, int]) -> Replayed:
+    """The steps of a trace on a grid of GPUs."""
+    domains, size = grid
+    gpu_of = placed(rule, trace.ranks, domains, size)
+    return Replay(trace, "x", gpu_of, domains * size, size).steps()
+
+
+@FEW
+@given(traces(), RULES, GRIDS, st.randoms(use_true_random=False))
+def test_nothing_begins_before_what_it_comes_after_has_ended(
+    trace: Trace, rule: PlacementRule, grid: tuple[int, int], chance: random.Random
+) -> None:
+    steps = replayed(trace, rule, grid)
+    begins, ends = times(steps, chance)
+    ended: dict[int, float] = {}
+    for node in trace.order:
+        deliveries, kind = steps.deliveries, trace.kind[node]
+        before = max((ended[earlier] for earlier in trace.after_lists[node]), default=0.0)
+        entries = list(deliveries.entries.lists())[node]
+        for entry in entries:
+            assert begins[entry] >= before
+        if kind == NodeKind.COLLECTIVE:
+            own = [ends[step] for step in list(deliveries.ends.lists())[node]]
+            ended[node] = max([before, *own])
+        else:
+            arrival = ended[trace.sent_by[node]] if kind == NodeKind.RECEIVE else 0.0
+            ended[node] = max([before, arrival, *(ends[entry] for entry in entries)])
+
+
+def times(steps: Replayed, chance: random.Random) -> tuple[list[float], list[float]]:
+    """When each step begins and ends, if each takes as long as chance has it."""
+    begins: list[float] = []
+    ends: list[float] = []
+    for step in steps.transfers:
+        waits = step.after if step.ready is None else (*step.after, step.ready)
+        begins.append(max((ends[earlier] for earlier in waits), default=0.0))
+        ends.append(begins[-1] + chance.random())
+    return begins, ends
+
+
+@FEW
+@given(MESSAGES, RULES, GRIDS)
+def test_every_byte_is_delivered(trace: Trace, rule: PlacementRule, grid: tuple[int, int]) -> None:
+    steps, gpu_of = replayed(trace, rule, grid), placed(rule, trace.ranks, *grid)
+    wanted = np.zeros((steps.gpus, steps.gpus), np.int64)
+    sends = trace.kind == NodeKind.SEND
+    sizes = np.maximum(1, trace.size_bytes[sends])
+    np.add.at(wanted, (gpu_of[trace.rank[sends]], gpu_of[trace.peer[sends]]), sizes)
+    np.fill_diagonal(wanted, 0)
+    found = np.zeros_like(wanted)
+    sent = steps.transfers
+    np.add.at(found, (sent.source, sent.destination), sent.size_bytes)
+    assert (found == wanted).all()
+    computed = np.rint(trace.seconds * 1e9).astype(np.int64).sum()
+    assert sent.compute_ns.sum() == computed
+
+
+@FEW
+@given(MESSAGES, st.data())
+def test_a_step_that_does_not_wait_is_refused(trace: Trace, data: st.DataObject) -> None:
+    steps = replayed(trace, PlacementRule.WRAP, (1, trace.ranks))
+    after = steps.transfers.after
+    assume(len(after.values))
+    left = np.arange(len(after.values)) != data.draw(st.integers(0, len(after.values) - 1))
+    fewer = Rows.grouped(after.values[left], after.row[left], len(after.lengths))
+    with pytest.raises(ScheduleError):
+        steps.deliveries.prove(replace(steps.transfers, after=fewer))
+
+
+@FEW
+@given(MESSAGES, st.data())
+def test_other_bytes_are_refused(trace: Trace, data: st.DataObject) -> None:
+    steps = replayed(trace, PlacementRule.WRAP, (1, trace.ranks))
+    sizes = steps.transfers.size_bytes.copy()
+    sizes[data.draw(st.integers(0, len(sizes) - 1))] += 1
+    with pytest.raises(ScheduleError):
+        steps.deliveries.prove(replace(steps.transfers, size_bytes=sizes))
+
+
+@FEW
+@given(traces())
+def test_a_chakra_trace_reads_as_it_was_written(trace: Trace) -> None:
+    assert same(trace_in(chakra_files(trace)), trace)
+
+
+@FEW
+@given(traces(), st.data())
+def test_a_damaged_chakra_trace_is_refused_or_read(trace: Trace, data: st.DataObject) -> None:
+    files = chakra_files(trace)
+    chosen = data.draw(st.integers(0, len(files) - 1))
+    files[chosen] = data.draw(damaged(files[chosen]))
+    read_or_refused(files)
+
+
+@FEW
+@given(st.data())
+def test_a_damaged_text_is_refused_or_read(data: st.DataObject) -> None:
+    read_or_refused([data.draw(damaged(GOAL.encode()))])
+
+
+def read_or_refused(files: list[bytes]) -> None:
+    """Nothing else happens than a trace, or an error with its place."""
+    try:
+        trace_in(files)
+    except Malformed as error:
+        found = error
+    else:
+        return
+    assert found.place.startswith(":")
+
+
+def damaged(content: bytes) -> st.SearchStrategy[bytes]:
+    """A content that is cut off, or has other bytes somewhere."""
+    places = st.integers(0, len(content))
+    return st.one_of(
+        places.map(lambda end: content[:end]),
+        st.tuples(places, st.integers(0, 4), st.binary(max_size=4)).map(
+            lambda change: content[: change[0]] + change[2] + content[sum(change[:2]) :]
+        ),
+    )
+
+
+def test_a_goal_schedule() -> None:
+    trace = trace_in([GOAL.encode()])
+    assert (trace.format, trace.ranks, trace.total_bytes) == ("GOAL", 3, 2010)
+    sent = replayed(trace, PlacementRule.WRAP, (1, 3)).transfers
+    found = [(step.source, step.destination, step.size_bytes, step.after) for step in sent]
+    assert sorted(found) == [
+        (0, 0, 0, (0,)),  # computes when its message is confirmed
+        (0, 1, 1000, ()),
+        (1, 0, 10, (0,)),  # begins as soon as the other one does
+        (1, 2, 1000, (0,)),
+    ]
+    assert sent.compute_ns.sum() == 2000
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "what"),
+    [
+        (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
+        (("num_ranks 3", "num_ranks 2"), ":12", "num_ranks is 2, got rank 2"),
+        (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
+        (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
+        (("calc 2000", "clac 2000"), ":5", "cannot be understood: 'b: clac 2000 cpu 1'"),
+        (("b requires a\nc:", "b requires z\nc:"), ":6", "the label 'z' is not defined above"),
+        (("10b to 0", "10b to 2"), ":7", "rank 1 sends nothing for this receive of rank 0"),
+        (("c: recv 10b", "c: calc 10 //"), ":14", "no receive of rank 0 takes this send"),
+        (("recv 10b from 1", "recv 10b from -1"), ":7", "takes anything that comes"),
+        (("a: send", "b: send"), ":5", "the label 'b' is there twice"),
+        (("c requires b", "c requires b\nb requires c"), ":5", "waits in a circle"),
+    ],
+)
+def test_a_wrong_goal_schedule_is_refused_with_its_line(
+    change: tuple[str, str], place: str, what: str
+) -> None:
+    text = GOAL.replace(*change)
+    assert text != GOAL
+    with pytest.raises(Malformed) as refused:
+        trace_in([text.encode()])
+    assert refused.value.place == place
+    assert refused.value.what.startswith(what)
+
+
+def test_placements() -> None:
+    assert placed(PlacementRule.WRAP, 6, 2, 2).tolist() == [0, 1, 2, 3, 0, 1]
+    assert placed(PlacementRule.BLOCK, 6, 2, 2).tolist() == [0, 0, 1, 1, 2, 2]
+    assert placed(PlacementRule.RAILS, 6, 2, 2).tolist() == [0, 2, 1, 3, 0, 2]
+    assert placed((3, 0), 2, 2, 2).tolist() == [3, 0]
+    with pytest.raises(ValueError, match="lists 1 GPUs, but the trace has 2 ranks"):
+        placed((3,), 2, 2, 2)
+    with pytest.raises(ValueError, match="numbered 0 to 3, got 4"):
+        placed((3, 4), 2, 2, 2)
+
+
+def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
+    trace = trace_in([GOAL.encode()])
+    for rank, content in enumerate(chakra_files(trace)):
+        (tmp_path / f"pass.{rank}.et").write_bytes(content)
+    assert same(read_trace(tmp_path), trace)
+    assert same(read_trace(tmp_path / "pass.2.et"), trace)
+    (tmp_path / "pass.1.et").write_bytes(chakra_files(trace)[1][:-3])
+    with pytest.raises(InputError, match=r"pass\.1\.et: byte \d+: ends within a message"):
+        read_trace(tmp_path)
+    (tmp_path / "pass.1.et").unlink()
+    with pytest.raises(InputError, match="has 2 files of ranks, but none of rank 1"):
+        read_trace(tmp_path)
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello\n")
+    with pytest.raises(InputError, match=r"x:1: is in none of the formats of traces"):
+        read_trace(tmp_path / "x")
+    with pytest.raises(InputError, match="no such file"):
+        read_trace(tmp_path / "y")

@@ -1,0 +1,90 @@
+"""Traces as workloads: their cases, what `check` says of them, and what is refused."""
+
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from scenarios.cli.check import describe
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.schedules import case_schedule
+from tests.unit.machines import TWO_CORES
+from traffic_gen.traces.replay import Replay
+
+SAMPLES = LIBRARY / "traces"
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A scenario beside its trace, named with its path from the scenario."""
+    shutil.copy(SAMPLES / "pipeline.goal", tmp_path)
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}\n"
+        "workloads:\n"
+        "  - {trace: pipeline.goal, size_scale: 100}\n"
+    )
+    return path
+
+
+def test_a_trace_is_a_case_of_each_fabric(scenario: Path) -> None:
+    loaded = load(scenario, machine=TWO_CORES)
+    assert [case.name for case in loaded.cases] == [
+        "rail-only/trace/pipeline.goal",
+        "rail-optimized/trace/pipeline.goal",
+    ]
+    case, spec = loaded.cases[0], loaded.fabrics[0]
+    assert spec.kind is FabricKind.RAIL_ONLY
+    steps = case_schedule(case, spec)
+    assert steps.size_bytes == 6 * 320_000
+    # Eight microbatches compute a millisecond each, 200 times as long.
+    assert steps.transfers.compute_ns.sum() == 8 * 200_000_000
+
+
+def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
+    out = StringIO()
+    describe(load(scenario), Console(file=out, width=200))
+    said = out.getvalue()
+    assert "1920000 bytes of a trace: GOAL, 4 ranks, 20 nodes, 192000000 bytes" in said
+
+
+def test_the_runs_copy_of_a_scenario_finds_the_trace(scenario: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "run" / "scenario.yaml"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(load(scenario).text)
+    assert load(elsewhere).cases == load(scenario).cases
+
+
+def test_a_placement_that_is_listed(scenario: Path) -> None:
+    case = load(scenario, ["workloads.0.placement=[3,2,1,0]"]).cases[0]
+    assert isinstance(case.task, Replay)
+    assert case.task.gpu_of.tolist() == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("workloads.0.placement=[0, 1]", "lists 2 GPUs, but the trace has 4 ranks"),
+        ("workloads.0.placement=[0, 1, 2, 4]", "the GPUs are numbered 0 to 3, got 4"),
+        ("workloads.0.placement=[0, 0, 0, 0]", "no GPU sends anything to another one"),
+        ("workloads.0.placement=spiral", "must be 'wrap', 'block' or 'rails', got 'spiral'"),
+        ("workloads.0.trace=nowhere", "nowhere: no such file"),
+        ("workloads.0.trace=x.yaml", "x.yaml:1: is in none of the formats of traces"),
+        ("workloads.0.sise_scale=1", "did you mean 'size_scale'?"),
+        ("check_data=true", "check_data: is not possible with a trace"),
+        ("workloads.0.size_scale=auto", None),
+        ("workloads.0.time_dilation=auto", "goes without size_scale"),
+    ],
+)
+def test_what_does_not_fit_is_refused(scenario: Path, change: str, said: str | None) -> None:
+    if said is None:
+        assert load(scenario, [change], TWO_CORES).cases[0].size_scale > 1
+        return
+    with pytest.raises(InputError) as refused:
+        load(scenario, [change])
+    assert said in str(refused.value)

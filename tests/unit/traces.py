@@ -1,0 +1,77 @@
+"""Traces for property tests."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from model.workload.collective import Collective
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.nodes import Nodes
+
+
+@st.composite
+def traces(draw: st.DrawFn, *, collectives: bool = True) -> Trace:
+    """Traces whose nodes come after earlier ones of their rank; two GPUs or more move bytes."""
+    ranks = draw(st.integers(2, 5))
+    nodes = Nodes(ranks=ranks)
+    of_rank: list[list[int]] = [[] for _ in range(ranks)]
+    kinds = [kind for kind in NodeKind if collectives or kind is not NodeKind.COLLECTIVE]
+    added = [_message(nodes, 0, to, 100, tag=0, place=0) for to in (1, ranks - 1)]
+    for place in range(draw(st.integers(0, 14))):
+        added.append(_added(draw, nodes, draw(st.sampled_from(kinds)), place))
+    for together in added:
+        for node in together:
+            before = of_rank[nodes.rank[node]]
+            for earlier in draw(st.sets(st.sampled_from(before), max_size=3)) if before else ():
+                nodes.wait(node, earlier)
+            before.append(node)
+    return nodes.trace("made")
+
+
+def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int) -> list[int]:
+    """Add a node that computes, a message, or a collective operation; return its nodes."""
+    rank, size_bytes = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 10**6))
+    if what is NodeKind.COMPUTE:
+        seconds = draw(st.integers(0, 1000)) / 1e6
+        return [nodes.add(NodeKind.COMPUTE, rank, place, seconds=seconds)]
+    if what is NodeKind.COLLECTIVE:
+        group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=1))
+        collective = draw(st.sampled_from([c for c in Collective if c is not Collective.SEND_RECV]))
+        size_bytes *= len(group)
+        return list(nodes.collective(collective, size_bytes, tuple(sorted(group)), place).values())
+    peer, tag = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 2))
+    return _message(nodes, rank, peer, size_bytes, tag, place)
+
+
+def _message(
+    nodes: Nodes, rank: int, peer: int, size_bytes: int, tag: int, place: int
+) -> list[int]:
+    send = nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes, tag=tag)
+    return [send, nodes.add(NodeKind.RECEIVE, peer, place, peer=rank, tag=tag)]
+
+
+def same(one: Trace, other: Trace) -> bool:
+    """Whether two traces have the same nodes, each rank's in the same order."""
+    return _contents(one) == _contents(other)
+
+
+def _contents(trace: Trace) -> list[list[object]]:
+    """What the nodes of each rank are; others are named by rank and place."""
+    places = np.zeros(len(trace), np.int64)
+    counts = [0] * trace.ranks
+    for node, rank in enumerate(trace.rank.tolist()):
+        places[node], counts[rank] = counts[rank], counts[rank] + 1
+    contents: list[list[object]] = [[] for _ in range(trace.ranks)]
+    for node, rank in enumerate(trace.rank.tolist()):
+        sent_by, operation = int(trace.sent_by[node]), int(trace.operation[node])
+        contents[rank].append(
+            (
+                int(trace.kind[node]),
+                int(trace.peer[node]),
+                int(trace.size_bytes[node]),
+                round(float(trace.seconds[node]) * 1e6),
+                sorted(places[earlier] for earlier in trace.after_lists[node]),
+                int(places[sent_by]) if sent_by >= 0 else None,
+                trace.operations[operation] if operation >= 0 else None,
+            )
+        )
+    return contents

@@ -1,0 +1,86 @@
+"""A trace from a file: its format is that of its content.
+
+A Chakra execution trace has a file for each rank, `NAME.RANK.et`; its folder names them all, and so
+does each of them.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from linux.files import Unreadable, read_bytes
+from model.errors import InputError, Problem
+from model.workload.trace import Trace
+from traffic_gen.traces.chakra import is_chakra, read_chakra
+from traffic_gen.traces.goal import is_goal, read_goal
+from traffic_gen.traces.nodes import MOST_RANKS, Malformed
+
+# Of all files of a trace; one of a million nodes has 30 to 100 MB.
+MOST_BYTES = 2**29
+TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str], Trace]]] = {
+    "GOAL": (is_goal, read_goal),
+}
+FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
+OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,6})\.et(?:\.gz)?", re.DOTALL)
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace; raises `InputError` with the place in the file if it cannot be understood."""
+    files = _files(path)
+    contents: list[bytes] = []
+    for file in files:
+        left = MOST_BYTES - sum(map(len, contents))
+        try:
+            contents.append(read_bytes(file, left))
+        except Unreadable as error:
+            raise InputError(Problem(str(file), str(error))) from None
+    try:
+        return trace_in(contents)
+    except Malformed as error:
+        where = f"{files[error.file]}{error.place}"
+        raise InputError(Problem(where, error.what, error.hint)) from None
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a trace, in the order of their ranks."""
+    if path.is_dir():
+        return _set_of(path, None)
+    named = OF_A_RANK.fullmatch(path.name)
+    return _set_of(path.parent, named[1]) if named and path.exists() else [path]
+
+
+def _set_of(folder: Path, name: str | None) -> list[Path]:
+    """Return the files of all ranks in a folder, of one name."""
+    found: dict[str, dict[int, Path]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if (named := OF_A_RANK.fullmatch(entry.name)) and name in (None, named[1]):
+                found.setdefault(named[1], {})[int(named[2])] = Path(entry.path)
+    if len(found) != 1:
+        what = f"must have the files NAME.RANK.et of one trace, has those of {len(found)}"
+        raise InputError(Problem(str(folder), what))
+    (ranks,) = found.values()
+    missing = set(range(len(ranks))) - ranks.keys()
+    if missing or len(ranks) > MOST_RANKS:
+        what = (
+            f"has {len(ranks)} files of ranks, but none of rank {min(missing, default=MOST_RANKS)}"
+        )
+        raise InputError(Problem(str(folder), what, f"ranks are 0 to at most {MOST_RANKS - 1}"))
+    return [ranks[rank] for rank in range(len(ranks))]
+
+
+def trace_in(contents: Sequence[bytes]) -> Trace:
+    """Read a trace from the content of its files; raise `Malformed` where it is none."""
+    if is_chakra(contents[0]):
+        return read_chakra(contents)
+    try:
+        text = contents[0].decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(
+            f": byte {error.start}", "is neither a Chakra trace nor UTF-8 text"
+        ) from None
+    for is_one, read in TEXT_FORMATS.values():
+        if is_one(text):
+            return read(text)
+    raise Malformed(":1", "is in none of the formats of traces", f"known: {', '.join(FORMATS)}")

@@ -1,0 +1,227 @@
+"""The replay of a trace on the GPUs of a job: its transfers, and what each of them waits for.
+
+A send is a transfer, which ends when it is confirmed; a receive ends when the transfer arrives and
+all that it comes after has ended. A message is sent whether its receive has begun or not. Ranks
+that share a GPU hand over within it, which takes no transfer.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.deliveries import Deliveries
+from model.workload.proof import ScheduleError
+from model.workload.schedule import fingerprint
+from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.transfers import NONE, Rows, Transfer, Transfers
+from traffic_gen.traces.collective_nodes import arranged, expansion
+
+# Numbers of transfers that a GPU has sent or received.
+Ends = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """The steps of a trace on a job; raises `ScheduleError` unless they do all that it says.
+
+    `size_bytes` is what all GPUs send. `algorithm` is the name of the trace.
+    """
+
+    algorithm: str
+    gpus: int
+    transfers: Transfers
+    deliveries: Deliveries
+    collective: None = None
+    task: str = "trace"
+
+    def __post_init__(self) -> None:
+        if not self.transfers.size_bytes.any():
+            raise ScheduleError("no GPU sends anything to another one")
+        self.deliveries.prove(self.transfers)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all transfers."""
+        return int(self.transfers.size_bytes.sum())
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the contents."""
+        return fingerprint(self.transfers, "trace", self.algorithm, self.gpus)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A trace whose ranks have GPUs of a job, which are numbered domain after domain."""
+
+    trace: Trace
+    name: str
+    gpu_of: Ints
+    gpus: int
+    domain_size: int
+
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Replayed:
+        """Build and verify the steps: bytes divided by a scale, times multiplied by a dilation."""
+        emission = _Emission(self, size_scale, time_dilation)
+        emission.emit_all()
+        return Replayed(self.name, self.gpus, emission.transfers(), emission.deliveries())
+
+
+class _Emission:
+    """Emits the transfers of all nodes, in an order in which each follows what it waits for.
+
+    `ends` and `entries` are as in `Deliveries`.
+    """
+
+    def __init__(self, replay: Replay, size_scale: float, time_dilation: float) -> None:
+        self.replay, self.trace = replay, replay.trace
+        self.gpu: list[int] = replay.gpu_of[replay.trace.rank].tolist()
+        self.peer_gpu: list[int] = replay.gpu_of[replay.trace.peer].tolist()
+        self.size_scale = size_scale
+        self.sizes = np.maximum(1, np.rint(replay.trace.size_bytes / size_scale).astype(np.int64))
+        compute_s = replay.trace.seconds * time_dilation
+        self.compute_ns = np.rint(compute_s * 1e9).astype(np.int64)
+        self.ends: list[Ends] = [()] * len(self.trace)
+        self.entries: list[Ends] = [()] * len(self.trace)
+        self.source: list[int] = []
+        self.destination: list[int] = []
+        self.size_bytes: list[int] = []
+        self.after: list[Ends] = []
+        self.ready: list[int] = []
+        self.computes: list[int] = []
+
+    def emit_all(self) -> None:
+        """Emit all nodes; those of a collective operation follow each other."""
+        trace = self.trace
+        kind, operation, after = trace.kind.tolist(), trace.operation.tolist(), trace.after_lists
+        sizes, sent_by = self.sizes.tolist(), trace.sent_by.tolist()
+        compute_ns = self.compute_ns.tolist()
+        members: dict[int, list[int]] = defaultdict(list)
+        for node in trace.order:
+            waits = union([self.ends[earlier] for earlier in after[node]])
+            if kind[node] == NodeKind.RECEIVE:
+                waits = union([waits, self.ends[sent_by[node]]])
+            self.ends[node] = waits
+            if kind[node] == NodeKind.SEND and self.gpu[node] != self.peer_gpu[node]:
+                number = self.emit(self.gpu[node], self.peer_gpu[node], sizes[node], waits)
+                self.ends[node] = self.entries[node] = (number,)
+            elif compute_ns[node]:
+                number = self.emit(self.gpu[node], self.gpu[node], 0, waits)
+                self.computes[number] = compute_ns[node]
+                self.ends[node] = self.entries[node] = (number,)
+            elif (number := operation[node]) != NONE:
+                members[number].append(node)
+                if len(members[number]) == len(trace.operations[number].ranks):
+                    self._collective(trace.operations[number], members.pop(number))
+
+    def emit(self, source: int, to: int, size_bytes: int, after: Ends, ready: int = NONE) -> int:
+        """Emit a transfer, or a step of compute of a GPU; return its number."""
+        self.source.append(source)
+        self.destination.append(to)
+        self.size_bytes.append(size_bytes)
+        self.after.append(after)
+        self.ready.append(ready)
+        self.computes.append(0)
+        return len(self.source) - 1
+
+    def _collective(self, operation: Operation, nodes: list[int]) -> None:
+        """Emit a collective operation, which `nodes` are of."""
+        if len(nodes) == 1:
+            return
+        node_of = dict(zip(self.trace.rank[nodes].tolist(), nodes, strict=True))
+        ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.domain_size)
+        size_bytes = max(1, round(operation.size_bytes / self.size_scale))
+        part = _Part(self, [node_of[rank] for rank in ranks])
+        part.emit_all(expansion(operation.collective, grid, size_bytes))
+
+    def transfers(self) -> Transfers:
+        """Return all transfers that were emitted."""
+        count = len(self.source)
+        return Transfers(
+            source=np.array(self.source, np.int64),
+            destination=np.array(self.destination, np.int64),
+            size_bytes=np.array(self.size_bytes, np.int64),
+            chunks=Rows(np.empty(0, np.int64), np.zeros(count + 1, np.int64)),
+            after=Rows.of(self.after),
+            ready=np.array(self.ready, np.int64),
+            reduce=np.zeros(count, bool),
+            compute_ns=np.array(self.computes, np.int64),
+        )
+
+    def deliveries(self) -> Deliveries:
+        """Return what shows that the transfers replay the trace."""
+        return Deliveries(
+            trace=self.trace,
+            gpu_of=self.replay.gpu_of,
+            size_bytes=self.sizes,
+            compute_ns=self.compute_ns,
+            entries=Rows.of(self.entries),
+            ends=Rows.of(self.ends),
+        )
+
+
+class _Part:
+    """One collective operation, between places that have a node each.
+
+    `done` is what the end of each of its transfers is for both GPUs; one within a GPU ends with
+    what it waits for. `carried` says which of them are between GPUs.
+    """
+
+    def __init__(self, emission: _Emission, nodes: list[int]) -> None:
+        self.emission, self.nodes = emission, nodes
+        self.begins = [emission.ends[node] for node in nodes]
+        self.done: list[Ends] = []
+        self.carried: list[bool] = []
+        self.entries: list[Ends] = [()] * len(nodes)
+        # What each place has seen end, and what it has itself waited for before it sent.
+        self.seen: list[set[int]] = [set() for _ in nodes]
+        self.awaited: list[set[int]] = [set() for _ in nodes]
+
+    def emit_all(self, transfers: Sequence[Transfer]) -> None:
+        """Emit the transfers, and set the entries and the end of each node."""
+        for transfer in transfers:
+            own = any(
+                self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
+            )
+            self._emit(transfer, begins=not own)
+        for place, node in enumerate(self.nodes):
+            last = tuple(sorted(self.seen[place] - self.awaited[place]))
+            self.emission.entries[node] = self.entries[place]
+            self.emission.ends[node] = (
+                last if self.entries[place] else union([self.begins[place], last])
+            )
+
+    def _emit(self, transfer: Transfer, *, begins: bool) -> None:
+        """Emit one transfer; if it `begins` its sender's part, it waits as the sender's node."""
+        source, to = transfer.source, transfer.destination
+        waits = union([self.done[earlier] for earlier in transfer.after])
+        waits = union([waits, self.begins[source]]) if begins else waits
+        gpu, peer = (self.emission.gpu[self.nodes[place]] for place in (source, to))
+        carried = gpu != peer
+        if carried:
+            ready = self._ready(transfer)
+            number = self.emission.emit(gpu, peer, transfer.size_bytes, waits, ready)
+            self.awaited[source].update(waits)
+            self.entries[source] += (number,) if begins else ()
+        self.carried.append(carried)
+        self.done.append((number,) if carried else waits)
+        for place in (source, to):
+            self.seen[place].update(self.done[-1])
+
+    def _ready(self, transfer: Transfer) -> int:
+        """Return the transfer after which the destination is ready-to-receive, if there is any."""
+        if transfer.ready is None or not self.carried[transfer.ready]:
+            return NONE
+        return self.done[transfer.ready][0]
+
+
+def union(parts: Sequence[Ends]) -> Ends:
+    """Return the numbers of all parts, in order."""
+    filled = [part for part in parts if part]
+    if not filled:
+        return ()
+    return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
