@@ -1,0 +1,52 @@
+"""Railbed from Python, as far as nothing is brought up."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.container import BarContainer
+
+from model.errors import InputError
+from results.store.runs import RunFolder
+from scenarios.notebook import TABLES, load, open_run
+from tests.fuzz import SAMPLE
+
+RESULT = json.loads(SAMPLE.read_text())
+
+
+def test_changes_add_up_and_are_checked() -> None:
+    quickstart = load("quickstart", {"fabric.domains": 2, "fabric.kinds": "rail-only"})
+    smaller = quickstart.changed({"fabric.domain_size": 2})
+    assert [spec.gpus for spec in quickstart.scenario.fabrics] == [8]
+    assert [spec.gpus for spec in smaller.scenario.fabrics] == [4]
+    with pytest.raises(InputError, match="must be at least 2, got 1"):
+        smaller.changed({"fabric.domains": 1})
+    with pytest.raises(InputError, match="no such file"):
+        load("nowhere.yaml")
+
+
+def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "20260105-120000-quickstart-abcd", "", {})
+    folder.complete(RESULT)
+    run = open_run("latest", tmp_path)
+    cases = run.table("cases")
+    assert run.verdict == RESULT["verdict"]
+    assert cases["case_name"].tolist() == [case["case"] for case in RESULT["cases"]]
+    assert cases["ratio"].dtype == np.float64
+    assert cases["ratio"].tolist() == [case["ratio"] for case in RESULT["cases"]]
+    assert {len(column) for column in cases.values()} == {len(RESULT["cases"])}
+    with pytest.raises(InputError, match="must be one of cases, failures, transfers"):
+        run.table("nothing")
+    assert "transfers" in TABLES
+
+
+def test_a_plot_has_a_bar_for_each_time(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "20260105-120000-quickstart-abcd", "", {})
+    folder.complete(RESULT)
+    figure = open_run("latest", tmp_path).plot()
+    (axes,) = figure.axes
+    groups = [bars for bars in axes.containers if isinstance(bars, BarContainer)]
+    measured, modeled = ([bar.get_width() for bar in bars] for bars in groups)
+    assert measured == [case["measured_s"]["median"] for case in RESULT["cases"]]
+    assert modeled == [case["modeled_s"] for case in RESULT["cases"]]
