@@ -147,4 +147,4 @@ def _checked(setup: Setup) -> Setup:
 
 def open_run(name: str = "latest", store: Path = DEFAULT_STORE) -> StoredRun:
     """Open a stored run by its id, the beginning of it, its folder, or `latest`."""
-    return StoredRun(find_run(store, name))
+    return StoredRun(find_run(store, name).resolve())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -35,6 +35,7 @@ from scenarios.cli.decide import decide
 from scenarios.cli.examples import add_examples
 from scenarios.cli.export import export
 from scenarios.cli.failures import failures
+from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page
 from scenarios.cli.options import (
     CONTAINER,
     AsJson,
@@ -65,6 +66,9 @@ from scenarios.planning.machine_profile import keep, known_machine, this_machine
 from scenarios.planning.plan import plan as planned
 from scenarios.planning.plan_table import print_chosen, print_crossings, print_machine, print_plan
 from scenarios.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from scenarios.live.feed import LiveFeed
 
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -114,6 +118,8 @@ def run(
     datapath: Datapath = None,
     clock: Clock = "real",
     fresh: Fresh = False,
+    live: Live = False,
+    live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Run one scenario."""
     changes = [*overrides, *on(datapath)]
@@ -122,7 +128,8 @@ def run(
 
         result = run_virtually(_for_virtual_machine(scenario, changes), store, fresh=fresh)
     else:
-        result = _run(scenario, changes, proxies or CONTAINER, store)
+        with page(live, live_at) as feed:
+            result = _run(scenario, changes, proxies or CONTAINER, store, feed)
     show_run(result, as_json)
     leave(failed=result["verdict"] == "fail")
 
@@ -132,17 +139,22 @@ def _for_virtual_machine(path: Path, overrides: list[str]) -> Scenario:
     return load(find(path), overrides, virtual_machine())
 
 
-def _run(path: Path, overrides: list[str], proxies: str, store: Path) -> dict[str, Any]:
+def _run(
+    path: Path, overrides: list[str], proxies: str, store: Path, feed: "LiveFeed | None"
+) -> dict[str, Any]:
     scenario = load(find(path), overrides, known_machine())
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
     # Importing the testbed's libraries takes a second: only commands that need them do it.
     from scenarios.execution.run import run as run_scenario
 
-    if not err.is_terminal:
-        return run_scenario(scenario, kind, store, Lines(err))
-    with Bar(err, scenario.executions) as bar:
-        return run_scenario(scenario, kind, store, bar)
+    with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
+        if feed is None:
+            return run_scenario(scenario, kind, store, listener)
+        from scenarios.live.feed import LiveRun
+
+        shown = LiveRun(feed, listener, scenario.executions)
+        return run_scenario(scenario, kind, store, shown, shown)
 
 
 app.command()(sweep)
@@ -233,6 +245,7 @@ app.command()(export)
 app.command()(report)
 app.command()(timeline)
 app.command()(up)
+app.command()(live)
 
 
 @app.command()

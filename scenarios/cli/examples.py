@@ -20,6 +20,7 @@ EXAMPLES: Mapping[str, str] = {
     "export": "./railbed export latest --to tables",
     "compare": "./railbed compare 2026-01-05 latest",
     "up": "sudo ./railbed up quickstart --proxies process",
+    "live": "sudo ./railbed live quickstart --proxies process",
     "doctor": "sudo ./railbed doctor --measure",
     "vm": "sudo ./railbed vm -- ./railbed run quickstart --proxies process",
     "traffic": "./railbed traffic gpt-146b --figure traffic",

@@ -2,6 +2,7 @@
 
 import os
 
+from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, page
 from scenarios.cli.options import CONTAINER, Datapath, Overrides, Proxies, ScenarioPath, find, on
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import out
@@ -14,14 +15,17 @@ def up(
     proxies: Proxies = None,
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
     datapath: Datapath = None,
+    live: Live = False,
+    live_at: LiveAt = DEFAULT_AT,
 ) -> None:
-    """Bring a scenario's first fabric up and open Mininet's command line."""
+    """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
     loaded = load(find(scenario), [*overrides, *on(datapath)], known_machine())
     kind = ready(proxies or CONTAINER)
     from scenarios.execution.emulation import experiment
     from scenarios.interactive.command_line import serve
+    from scenarios.live.audience import PageAudience
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
-    with experiment(loaded.fabrics[0], kind, run_id) as fabric:
+    with page(live, live_at) as feed, experiment(loaded.fabrics[0], kind, run_id) as fabric:
         fabric.bed.impair()
-        serve(fabric, loaded, out)
+        serve(fabric, loaded, out, PageAudience(feed) if feed else None)

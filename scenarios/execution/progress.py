@@ -1,10 +1,14 @@
 """Report a run's progress, as a bar on a terminal or as plain lines."""
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from results.verdicts.model_comparison import CaseResult
+    from scenarios.execution.emulation import Experiment
 
 
 class Listener(Protocol):
@@ -17,12 +21,47 @@ class Listener(Protocol):
         """An execution of case `what` has ended."""
 
 
+class Onlooker(Protocol):
+    """Is told of a run's fabrics and verdicts."""
+
+    def up(self, fabric: "Experiment") -> None:
+        """A fabric is up and idle."""
+
+    def down(self) -> None:
+        """The fabric is about to be taken down."""
+
+    def judged(self, result: "CaseResult") -> None:
+        """A case has its verdict."""
+
+
+class Nobody:
+    """An onlooker that does nothing."""
+
+    def up(self, fabric: "Experiment") -> None:
+        """Do nothing."""
+
+    def down(self) -> None:
+        """Do nothing."""
+
+    def judged(self, result: "CaseResult") -> None:
+        """Do nothing."""
+
+
+NOBODY = Nobody()
+
+
 class Lines:
     """Prints one line for each step, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._begun_s = time.monotonic()
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def step(self, what: str) -> None:
         """Print the step with the seconds since the run began."""

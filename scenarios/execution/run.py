@@ -32,7 +32,7 @@ from scenarios.execution.fault_case import FaultCase
 from scenarios.execution.host_facts import environment
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
 from scenarios.execution.path_check import check_fabric
-from scenarios.execution.progress import Listener
+from scenarios.execution.progress import NOBODY, Listener, Onlooker
 from scenarios.planning.rail_isolation import crossing
 from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
@@ -51,6 +51,7 @@ class Run:
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
+    onlooker: Onlooker = NOBODY
 
     def execute(self) -> tuple[list[CaseResult], list[FaultImpact]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
@@ -81,9 +82,11 @@ class Run:
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.impair()
+                self.onlooker.up(fabric)
                 yield fabric
                 self._tell_of_others(fabric)
             finally:
+                self.onlooker.down()
                 files, folder = folder_name(name), self.measuring.folder
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
@@ -126,19 +129,27 @@ class Run:
         if sentence := crossing(case, fabric.topology.spec):
             self.measuring.listener.step(sentence)
         warmup = self.scenario.warmup
-        return self.measuring.measure(
+        result = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
+        self.onlooker.judged(result)
+        return result
 
 
-def run(scenario: Scenario, proxies: ProxyKind, store: Path, listener: Listener) -> dict[str, Any]:
+def run(
+    scenario: Scenario,
+    proxies: ProxyKind,
+    store: Path,
+    listener: Listener,
+    onlooker: Onlooker = NOBODY,
+) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
     folder = RunFolder.create(store, run_id, scenario.text, facts)
     with _ending_recorded(folder):
         measuring = Measuring(scenario, folder, listener)
-        under_way = Run(scenario, proxies, measuring)
+        under_way = Run(scenario, proxies, measuring, onlooker=onlooker)
         cases, failures = under_way.execute()
         listener.step("comparing")
         result = run_object(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Protocol
 
 from rich.console import Console
 
@@ -13,12 +14,37 @@ from scenarios.spec.scenario import Scenario
 from testbed.fabric.command_line import open_command_line
 
 
-def serve(fabric: Experiment, scenario: Scenario, out: Console) -> None:
+class Audience(Protocol):
+    """Follows a session beside its command line, and may give commands, too."""
+
+    def follow(self, session: Session, commands: Commands) -> None:
+        """The session begins."""
+
+    def changed(self, session: Session) -> None:
+        """A fault has begun or ended."""
+
+    def said(self, text: str) -> None:
+        """A command has answered."""
+
+
+def serve(
+    fabric: Experiment, scenario: Scenario, out: Console, audience: Audience | None = None
+) -> None:
     """Serve the command line until its user leaves; faults that last go with the fabric."""
+
+    def say(text: str) -> None:
+        out.print(text, soft_wrap=True)
+        out.file.flush()
+        if audience is not None:
+            audience.said(text)
+            audience.changed(session)
+
     cases = scenario.cases_on(fabric.topology.spec.kind)
     with closing(Session(fabric, fabric.lock.folder / "probes")) as session:
-        commands = Commands(session, cases, out)
+        commands = Commands(session, cases, say)
         welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
+        if audience is not None:
+            audience.follow(session, commands)
         try:
             open_command_line(fabric.bed.network, welcome, commands.all())
         finally:

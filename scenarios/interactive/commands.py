@@ -1,11 +1,9 @@
 """The commands beside Mininet's: faults, workloads, paths, loads."""
 
-import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
-
-from rich.console import Console
+from collections.abc import Callable, Sequence
+from math import isfinite
 
 from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
@@ -26,10 +24,13 @@ LEAST_SHOWN_USE = 0.01
 
 
 class Commands:
-    """The commands on a session; `cases` are the workloads of its scenario on this fabric."""
+    """The commands on a session; `cases` are the workloads of its scenario on this fabric.
 
-    def __init__(self, session: Session, cases: Sequence[Case], out: Console) -> None:
-        self._session, self._out = session, out
+    `say` gets the lines that answer a command.
+    """
+
+    def __init__(self, session: Session, cases: Sequence[Case], say: Callable[[str], None]) -> None:
+        self._session, self._say = session, say
         self.workloads = {_workload(case): case for case in cases}
         self._stop = threading.Event()
         self._running: threading.Thread | None = None
@@ -54,7 +55,7 @@ class Commands:
     def fault(self, words: Sequence[str]) -> None:
         """Begin a fault, and say how the fabric answered."""
         seen = self._session.inject(parse_fault(self._session.topology, words))
-        self._print("\n".join(fault_lines(seen)))
+        self._say("\n".join(fault_lines(seen)))
 
     def _fault_words(self, before: Sequence[str]) -> Sequence[str]:
         known = targets(self._session.topology)
@@ -66,15 +67,15 @@ class Commands:
         """Undo the faults of these components, or all faults."""
         lasting = [fault.target for fault in self._session.faults]
         if not (words or lasting):
-            self._print("Nothing is broken.")
+            self._say("Nothing is broken.")
         for target in words or lasting:
             fault = self._session.heal(target)
-            self._print(f"{fault.target} works again.")
+            self._say(f"{fault.target} works again.")
 
     def faults(self, _words: Sequence[str]) -> None:
         """List what is broken."""
         lasting = self._session.faults
-        self._print("\n".join(_in_words(fault) for fault in lasting) or "Nothing is broken.")
+        self._say("\n".join(_in_words(fault) for fault in lasting) or "Nothing is broken.")
 
     def run(self, words: Sequence[str]) -> None:
         """Execute a workload once, or with `&` again and again beside the command line."""
@@ -86,7 +87,7 @@ class Commands:
         self._running = threading.Thread(target=self._execute, args=(case, beside))
         self._running.start()
         if beside:
-            self._print(f"{_workload(case)} is executed again and again; `stop` ends it.")
+            self._say(f"{_workload(case)} is executed again and again; `stop` ends it.")
         else:
             self._wait()
 
@@ -102,11 +103,11 @@ class Commands:
         """Execute a workload, in a thread of its own, and print each result."""
         try:
             while not self._stop.is_set():
-                self._print(executed_line(self._session.execute(case, self._stop.is_set)))
+                self._say(executed_line(self._session.execute(case, self._stop.is_set)))
                 if not again:
                     return
         except (RailbedError, OSError) as error:
-            self._print(str(error))
+            self._say(str(error))
 
     def stop(self, _words: Sequence[str] = ()) -> None:
         """End the workload that is being executed, if there is one."""
@@ -128,7 +129,7 @@ class Commands:
     def paths(self, words: Sequence[str]) -> None:
         """Show the intended path between two GPUs, and the path of probes."""
         source, destination = self._pair("paths", words)
-        self._print("\n".join(path_lines(self._session.path(source, destination))))
+        self._say("\n".join(path_lines(self._session.path(source, destination))))
 
     def _pair(self, command: str, words: Sequence[str]) -> tuple[Gpu, Gpu]:
         gpus = self._session.topology.gpu_by_name
@@ -140,7 +141,7 @@ class Commands:
 
     def load(self, _words: Sequence[str]) -> None:
         """Show what the links carry, the busiest first."""
-        self._print("\n".join(load_lines(self._session.load(WATCHED_S))))
+        self._say("\n".join(load_lines(self._session.load(WATCHED_S))))
 
     def link(self, words: Sequence[str]) -> None:
         """Take the link between two nodes down or up, as Mininet's command does."""
@@ -172,16 +173,12 @@ class Commands:
         pair = words or (gpus[0].name, gpus[-1].name)
         source, destination = self._pair("iperf", pair)
         bps = self._session.throughput_bps(source, destination)
-        self._print(f"{source.name} to {destination.name}: {bps / 1e6:.2f} Mbit/s of payload")
+        self._say(f"{source.name} to {destination.name}: {bps / 1e6:.2f} Mbit/s of payload")
 
     def iperfudp(self, _words: Sequence[str]) -> None:
         """Say why there is no such measurement."""
         what = "agents send TCP: more UDP than a link carries is dropped, and measures nothing else"
         raise InputError(Problem("iperfudp", what, "use iperf"))
-
-    def _print(self, text: str) -> None:
-        self._out.print(text, soft_wrap=True)
-        sys.stdout.flush()
 
 
 FAULT = """Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
@@ -225,10 +222,9 @@ def fault_lines(seen: FaultSeen) -> list[str]:
     )
     lines = [f"{_in_words(seen.fault)}: {answered}"]
     if seen.blackout_ms is not None:
-        lines.append(
-            f"Blackout: {seen.blackout_ms:.0f} ms, the longest of {seen.probed_pairs} probed pairs "
-            "that have another path."
-        )
+        lasted = f"{seen.blackout_ms:.0f} ms" if isfinite(seen.blackout_ms) else "no end was seen"
+        of_pairs = f"the longest of {seen.probed_pairs} probed pairs that have another path"
+        lines.append(f"Blackout: {lasted}, {of_pairs}.")
     if seen.health.drained:
         lines.append(
             f"Drained, as other links are faster: {', '.join(sorted(seen.health.drained))}"

@@ -27,7 +27,7 @@ PARTS = {
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
     "scenarios": "library spec prices training paper decision planning loader execution "
-    "interactive virtual_clock sweep benchmarks cli notebook __main__",
+    "interactive live virtual_clock sweep benchmarks cli notebook __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

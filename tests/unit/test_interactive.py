@@ -87,7 +87,7 @@ def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:
 
 @pytest.mark.parametrize(
     ("blackout_ms", "said"),
-    [(13.6, "Blackout: 14 ms"), (inf, "Blackout: inf ms"), (None, "")],
+    [(13.6, "Blackout: 14 ms"), (inf, "Blackout: no end was seen"), (None, "")],
 )
 def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str) -> None:
     fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")

@@ -1,0 +1,1 @@
+"""The live view: a web page that shows a running fabric."""

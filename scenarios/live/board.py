@@ -1,0 +1,136 @@
+"""What the page shows, as JSON objects: the fabric, the slow state, a frame for each reading."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from results.verdicts.machine_headroom import SATURATED_SHARE
+from scenarios.live.link_reader import Reading
+
+# Lines of the journal and of what commands have said that the page keeps.
+KEPT_LINES = 40
+# The light of the processors warns if less of them is idle; it fails at the limit of verdicts.
+SCARCE_SHARE = 0.2
+# Events of the controller's journal that tell a reader something, with the fact to show.
+SHOWN_EVENTS: Mapping[str, str] = {
+    "connected": "switch",
+    "disconnected": "switch",
+    "detected": "link",
+    "died": "proxy",
+    "computed": "failed",
+    "confirmed": "",
+    "settled": "",
+    "ready": "",
+    "error": "where",
+}
+# What the controller has detected of a link; the fact says by what.
+DETECTED = ("failed", "usable", "degraded")
+
+
+@dataclass
+class Board:
+    """The present state; `version` grows with each change of the slow part."""
+
+    version: int = 0
+    fabric_version: int = 0
+    fabric: dict[str, Any] | None = None
+    step: str = ""
+    executions: int = 0
+    done: int = 0
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    workloads: list[str] = field(default_factory=list)
+    interactive: bool = False
+    ended: bool = False
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    journal: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+
+    def show(self, fabric: dict[str, Any] | None) -> None:
+        """Show another fabric, or none."""
+        self.fabric = fabric
+        self.fabric_version += 1
+        self.broken, self.failed = {}, []
+        self.journal.clear()
+        self.version += 1
+
+    def note(self, changes: Mapping[str, Any]) -> None:
+        """Take over changes of fields, by their names; a line of `said` is added."""
+        for name, value in changes.items():
+            if name == "said":
+                self.said.append(value)
+            elif name == "verdict":
+                self.verdicts.append(value)
+            else:
+                setattr(self, name, value)
+        self.version += 1
+
+    def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Add events of the controller's journal that tell something."""
+        for event in events:
+            if event["event"] == "computed":
+                self.failed = list(event["failed"])
+            if event["event"] in SHOWN_EVENTS:
+                self.journal.append({"ns": event["ns"], "text": event_line(event)})
+                self.version += 1
+
+    def state(self) -> dict[str, Any]:
+        """The slow part of what is shown."""
+        return {
+            "step": self.step,
+            "executions": self.executions,
+            "done": self.done,
+            "verdicts": self.verdicts,
+            "broken": self.broken,
+            "failed": self.failed,
+            "workloads": self.workloads,
+            "interactive": self.interactive,
+            "ended": self.ended,
+            "said": list(self.said),
+            "journal": list(self.journal),
+        }
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """Say an event of the controller's journal in a line."""
+    value = event.get(SHOWN_EVENTS[event["event"]], "")
+    if event["event"] == "computed":
+        return f"computed, failed links: {len(value)}"
+    detected = (f"{name} ({event[name]})" for name in DETECTED if name in event)
+    return " ".join(filter(None, (event["event"], str(value), *detected)))
+
+
+def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -> dict[str, Any]:
+    """What the page needs of two readings: per mille of each direction's rate, queues, processors.
+
+    `rates_bps` has the rate of each direction.
+    """
+    seconds = max(now.s - before.s, 1e-9)
+    use = [
+        round(8000 * (new - old) / seconds / rate)
+        for new, old, rate in zip(now.carried, before.carried, rates_bps, strict=True)
+    ]
+    all_s = seconds * cores
+    idle, stolen = ((new - old) / all_s for new, old in _machine(before, now))
+    return {
+        "use": use,
+        "queued": now.queued,
+        "carried": sum(now.carried),
+        "bps": round(8 * (sum(now.carried) - sum(before.carried)) / seconds),
+        "idle": round(min(1.0, idle), 3),
+        "stolen": round(stolen, 3),
+        "dropped": now.dropped,
+        "light": light(idle),
+    }
+
+
+def _machine(before: Reading, now: Reading) -> tuple[tuple[float, float], tuple[float, float]]:
+    return (now.idle_s, before.idle_s), (now.steal_s, before.steal_s)
+
+
+def light(idle: float) -> str:
+    """The light of the processors for their idle share, in the words of verdicts."""
+    if idle < SATURATED_SHARE:
+        return "fail"
+    return "warn" if idle < SCARCE_SHARE else "pass"

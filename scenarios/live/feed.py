@@ -1,0 +1,180 @@
+"""The run's side of the live view: starts the page's server, and tells it what happens."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from linux.processes import dies_with_us
+from linux.program_files import ROOT
+from model.errors import InputError, Problem
+from results.verdicts.model_comparison import CaseResult
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.progress import Listener
+from scenarios.live.guard import LOOPBACK_NAMES
+from scenarios.live.picture import picture
+
+LOOPBACK = "127.0.0.1"
+LOWEST_PRIORITY = 19
+END_S = 3
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the page is served; port 0 is any free one."""
+
+    host: str = LOOPBACK
+    port: int = 0
+
+
+def parse_address(text: str) -> Address:
+    """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
+    host, _, port = text.partition(":")
+    if port and not (port.isdecimal() and int(port) < 2**16):
+        raise InputError(Problem("--live-at", f"has no port {port!r}", "ADDRESS, or ADDRESS:PORT"))
+    return Address(host or LOOPBACK, int(port or 0))
+
+
+class LiveFeed:
+    """Tells the page's server what happens; never waits for it while something is measured."""
+
+    def __init__(self, url: str, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None  # a pipe, as asked for
+        self.url, self._process = url, process
+        self._pipe = process.stdin.fileno()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Write a line; if the server is far behind, it misses what no longer is so anyway."""
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._pipe, json.dumps(message).encode() + b"\n")
+
+    def show(self, fabric: Experiment | None) -> None:
+        """Show a fabric that is up, or none any more; waits until the server has taken it."""
+        told = None if fabric is None else fabric_message(fabric)
+        os.set_blocking(self._pipe, True)
+        with suppress(BrokenPipeError):
+            _write_all(self._pipe, json.dumps({"fabric": told}).encode() + b"\n")
+        os.set_blocking(self._pipe, False)
+
+    def answer(self, execute: Callable[[Sequence[str]], None]) -> None:
+        """Call `execute` with the words of each command that a page asks for, in a thread."""
+        threading.Thread(target=self._answer, args=(execute,), daemon=True).start()
+
+    def _answer(self, execute: Callable[[Sequence[str]], None]) -> None:
+        assert self._process.stdout is not None  # a pipe, as asked for
+        for line in self._process.stdout:
+            execute(json.loads(line))
+
+
+def _write_all(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
+def fabric_message(fabric: Experiment) -> dict[str, Any]:
+    """What the server needs to read and draw a fabric."""
+    bed, topology = fabric.bed, fabric.topology
+    switches = bed.watch.process_id("Open vSwitch's database")
+    return {
+        "picture": picture(topology),
+        "interfaces": [link.upper.interface for link in topology.links],
+        "ends": [
+            bed.links.key_of(port) for link in topology.links for port in (link.lower, link.upper)
+        ],
+        "process_ids": {"": switches, **bed.process_ids},
+        "journal": str(bed.journal),
+    }
+
+
+@contextmanager
+def live_feed(address: Address) -> Iterator[LiveFeed]:
+    """Serve the page for as long as the context lasts; raises `InputError` if that is impossible.
+
+    Everybody with the page's address, which has a secret token, can look and break things.
+    """
+    token = secrets.token_urlsafe(16)
+    with _listening(address) as listening:
+        host, port = listening.getsockname()[:2]
+        process = _start(listening)
+        feed = LiveFeed(f"http://{host}:{port}/{token}/", process)
+        feed.tell({"token": token, "hosts": sorted({*LOOPBACK_NAMES, host})})
+    os.set_blocking(feed._pipe, False)
+    try:
+        yield feed
+    finally:
+        _end(process)
+
+
+def _listening(address: Address) -> socket.socket:
+    """A listening socket in the machine's own namespace."""
+    try:
+        return socket.create_server((address.host, address.port))
+    except OSError as error:
+        where = f"{address.host}:{address.port}"
+        what = f"{where}: the live view cannot be served there: {error.strerror}"
+        raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
+
+
+def _start(listening: socket.socket) -> "subprocess.Popen[bytes]":
+    program = [sys.executable, "-P", "-m", "scenarios.live.server", str(listening.fileno())]
+    return subprocess.Popen(
+        dies_with_us(["nice", "-n", str(LOWEST_PRIORITY), *program]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        pass_fds=[listening.fileno()],
+        start_new_session=True,
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the server by the end of its input, or else by force."""
+    assert process.stdin is not None  # a pipe, as asked for
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class LiveRun:
+    """Follows a run for the page, and passes its progress on to another listener."""
+
+    def __init__(self, feed: LiveFeed, listener: Listener, executions: int) -> None:
+        self._feed, self._listener = feed, listener
+        self._done, self._executions = 0, executions
+        feed.tell({"executions": executions})
+
+    def step(self, what: str) -> None:
+        """Tell the step."""
+        self._listener.step(what)
+        self._feed.tell({"step": what})
+
+    def done(self, what: str) -> None:
+        """Count an execution."""
+        self._listener.done(what)
+        self._done += 1
+        self._executions = max(self._executions, self._done)
+        self._feed.tell({"done": self._done, "executions": self._executions})
+
+    def up(self, fabric: Experiment) -> None:
+        """Show a fabric."""
+        self._feed.show(fabric)
+
+    def down(self) -> None:
+        """Show no fabric."""
+        self._feed.show(None)
+
+    def judged(self, result: CaseResult) -> None:
+        """Show the verdict of a case."""
+        verdict = {"case": result.name, "verdict": result.verdict.value, "ratio": result.ratio}
+        self._feed.tell({"verdict": verdict})

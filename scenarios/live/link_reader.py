@@ -1,0 +1,91 @@
+"""Counters and queues of all links of a running fabric, read from another process.
+
+A reading costs little: one file for the bytes of all links, as each ends at a switch, and one dump
+for the queues of each namespace.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from linux.cpu_time import idle_and_steal_s
+from linux.namespaces import namespace_of
+from linux.netlink import NetlinkSocket
+from linux.qdisc_stats import read_queues
+
+# Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
+RECEIVED, SENT = 0, 8
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a fabric's readings come from, in the order of its links.
+
+    `interfaces` are the upper ends' names, `ends` the namespace (a GPU's name, "" for switches) and
+    the kernel's index of each link's lower end and upper end. `process_ids` has a process in each
+    namespace.
+    """
+
+    interfaces: Sequence[str]
+    ends: Sequence[tuple[str, int]]
+    process_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Bytes carried until `s` and bytes queued, both upward and then downward for each link.
+
+    `dropped` counts packets; `idle_s` and `steal_s` are seconds of all cores together.
+    """
+
+    s: float
+    carried: tuple[int, ...]
+    queued: tuple[int, ...]
+    dropped: int
+    idle_s: float
+    steal_s: float
+
+
+class LinkReader:
+    """Reads a fabric's links."""
+
+    def __init__(self, sources: Sources, sockets: Mapping[str, NetlinkSocket]) -> None:
+        self._interfaces, self._sockets = sources.interfaces, sockets
+        self._numbers = {end: number for number, end in enumerate(sources.ends)}
+        self._counters = Path(f"/proc/{sources.process_ids['']}/net/dev")
+
+    def read(self) -> Reading:
+        """Read everything once; raises `OSError` if the fabric is gone."""
+        idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
+        counters = parse_counters(self._counters.read_text())
+        carried = [size for name in self._interfaces for size in counters.get(name, (0, 0))]
+        queued, dropped = [0] * len(self._numbers), 0
+        for place, netlink in self._sockets.items():
+            for queue in read_queues(netlink):
+                if (number := self._numbers.get((place, queue.interface))) is not None:
+                    queued[number] = queue.backlog_bytes
+                    dropped += queue.dropped_packets
+        return Reading(time.monotonic(), tuple(carried), tuple(queued), dropped, idle_s, steal_s)
+
+
+def parse_counters(text: str) -> dict[str, tuple[int, int]]:
+    """Received and sent bytes of each interface in /proc/PID/net/dev (proc(5))."""
+    found = {}
+    for line in text.splitlines()[2:]:
+        name, _, figures = line.partition(":")
+        columns = figures.split()
+        found[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
+    return found
+
+
+@contextmanager
+def link_reader(sources: Sources) -> Iterator[LinkReader]:
+    """Open a socket in each namespace of a fabric; release them when the context ends."""
+    with ExitStack() as stack:
+        sockets = {}
+        for place, process_id in sources.process_ids.items():
+            with namespace_of(process_id):
+                sockets[place] = stack.enter_context(closing(NetlinkSocket()))
+        yield LinkReader(sources, sockets)

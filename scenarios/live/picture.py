@@ -1,0 +1,54 @@
+"""A fabric as the page draws it: rails as columns, HB domains as rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from model.fabric.topology import NodeKind, Topology
+from model.faults import Component, FaultMode
+from scenarios.interactive.fault_words import modes, targets
+
+
+def picture(topology: Topology) -> dict[str, Any]:
+    """The JSON object of a fabric's nodes and links, links in the topology's order.
+
+    Columns are local ranks, rows are domains; rail switches stand above their column.
+    """
+    spec = topology.spec
+    return {
+        "kind": spec.kind.value,
+        "domains": spec.domains,
+        "domain_size": spec.domain_size,
+        "scale": spec.bandwidth_scale,
+        "nodes": list(_nodes(topology)),
+        "links": [
+            {
+                "name": link.name,
+                "kind": link.kind.value,
+                "lower": link.lower.node,
+                "upper": link.upper.node,
+                "rate_bps": link.rate_bps,
+            }
+            for link in topology.links
+        ],
+        "modes": {name: _modes(kind) for name, kind in targets(topology).items()},
+    }
+
+
+def _modes(component: Component) -> list[str]:
+    """The modes that a click can choose: to degrade a link takes a rate, too."""
+    return [mode.value for mode in modes(component) if mode is not FaultMode.DEGRADE]
+
+
+def _nodes(topology: Topology) -> Iterator[dict[str, Any]]:
+    for gpu in topology.gpus:
+        yield {"name": gpu.name, "kind": NodeKind.GPU.value, "row": gpu.domain, "column": gpu.rail}
+    for domain, name in enumerate(topology.hb_switches):
+        yield {"name": name, "kind": NodeKind.HB_SWITCH.value, "row": domain, "column": None}
+    for switch in topology.switches:
+        yield {
+            "name": switch.name,
+            "kind": switch.kind.value,
+            "row": None,
+            "column": switch.rail,
+            "index": switch.index,
+        }

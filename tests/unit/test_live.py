@@ -1,0 +1,200 @@
+"""The live view without a fabric: the board, the guard, what a page may ask, addresses."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from scenarios.interactive.fault_words import parse_fault
+from scenarios.live.board import Board, event_line, frame, light
+from scenarios.live.feed import Address, parse_address
+from scenarios.live.guard import HEADERS, LOOPBACK_NAMES, Guard
+from scenarios.live.link_reader import Reading, parse_counters
+from scenarios.live.picture import picture
+from scenarios.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
+from tests.unit.fabrics import spec
+
+TOKEN = "a-token"
+OWN = {"host": "127.0.0.1:8000"}
+NET_DEV = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop
+to-d0g0: 1500       2    0    0    0     0          0         0     3000       3    0    0
+    lo:       0       0    0    0    0     0          0         0        0       0    0    0
+"""
+
+
+def reading(s: float, carried: tuple[int, ...], idle_s: float = 0.0) -> Reading:
+    return Reading(s, carried, (0, 700), 3, idle_s, 0.0)
+
+
+def test_a_frame_has_the_use_of_each_direction_and_of_the_machine() -> None:
+    before, now = reading(10.0, (0, 1000), 5.0), reading(10.5, (62_500, 1000), 5.25)
+    shown = frame(before, now, (2_000_000, 1_000_000), cores=2)
+    assert shown["use"] == [500, 0]
+    assert shown["queued"] == (0, 700)
+    assert shown["bps"] == 1_000_000
+    assert (shown["idle"], shown["light"], shown["dropped"]) == (0.25, "pass", 3)
+
+
+@pytest.mark.parametrize(("idle", "shown"), [(0.5, "pass"), (0.1, "warn"), (0.01, "fail")])
+def test_the_light_of_the_processors_follows_their_idle_share(idle: float, shown: str) -> None:
+    assert light(idle) == shown
+
+
+def test_counters_are_read_from_the_kernels_table() -> None:
+    assert parse_counters(NET_DEV) == {"to-d0g0": (1500, 3000), "lo": (0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ({"event": "detected", "link": "d0g0--rail0", "failed": "carrier"}, "failed (carrier)"),
+        ({"event": "detected", "link": "d0g0--rail0", "usable": "probes"}, "usable (probes)"),
+        ({"event": "computed", "failed": ["a", "b"]}, "computed, failed links: 2"),
+        ({"event": "confirmed", "generation": 3}, "confirmed"),
+        ({"event": "connected", "switch": "rail0"}, "connected rail0"),
+    ],
+)
+def test_an_event_is_a_line(event: Mapping[str, Any], line: str) -> None:
+    assert event_line(event).endswith(line)
+
+
+def test_the_board_follows_the_journal_and_forgets_it_with_the_fabric() -> None:
+    board = Board()
+    board.show({"kind": "rail-only"})
+    board.add_events([{"ns": 1, "event": "computed", "failed": ["d0g0--rail0"]}])
+    board.add_events([{"ns": 2, "event": "sent", "switch": "rail0"}])
+    board.note({"said": "healed", "done": 3})
+    state = board.state()
+    assert (state["failed"], state["said"], state["done"]) == (["d0g0--rail0"], ["healed"], 3)
+    assert [entry["ns"] for entry in state["journal"]] == [1]
+    board.show(None)
+    assert (board.state()["failed"], board.state()["journal"]) == ([], [])
+    assert board.fabric_version == 2
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_the_picture_has_every_part_and_its_clicks_are_faults(kind: FabricKind) -> None:
+    topology = build_topology(spec(kind, 3, 2))
+    drawn = picture(topology)
+    names = {node["name"] for node in drawn["nodes"]}
+    assert names == {*topology.gpu_by_name, *topology.hb_switches, *topology.openflow_switches}
+    assert [link["name"] for link in drawn["links"]] == [link.name for link in topology.links]
+    assert all({link["lower"], link["upper"]} <= names for link in drawn["links"])
+    for name, modes in drawn["modes"].items():
+        for mode in modes:
+            assert parse_fault(topology, [name, mode]).target == name
+    json.dumps(drawn)
+
+
+# The guard
+
+
+def answered(path: str, headers: Mapping[str, str], method: str = "GET", body: bytes = b"") -> Any:
+    """The status and headers with which a server answers, and what it asked the run for."""
+    return asyncio.run(_answered(path, headers, method, body))
+
+
+async def _answered(path: str, headers: Mapping[str, str], method: str, body: bytes) -> Any:
+    live = LiveServer()
+    live.board.note({"interactive": True})
+    sent: list[Any] = []
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return parts.pop() if parts else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+    }
+    app: Guard = live.app(TOKEN, LOOPBACK_NAMES)
+    await app(scope, receive, send)
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_holder_of_the_token_gets_the_page(name: str) -> None:
+    status, headers = answered(f"/{TOKEN}/{name}", OWN)
+    assert status == 200
+    assert headers.items() >= HEADERS.items()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", OWN, 404),
+        ("/another/", OWN, 404),
+        (f"/{TOKEN}x/", OWN, 404),
+        (f"/{TOKEN}/../server.py", OWN, 404),
+        (f"/{TOKEN}/", {"host": "evil.example:8000"}, 421),
+        (f"/{TOKEN}/", {"host": "127.0.0.1.evil.example"}, 421),
+        (f"/{TOKEN}/", {"host": "[::1"}, 421),
+        (f"/{TOKEN}/", {}, 421),
+        (f"/{TOKEN}/", {"host": "localhost:9000"}, 200),
+        (f"/{TOKEN}/", {**OWN, "origin": "http://evil.example"}, 403),
+        (f"/{TOKEN}/", {**OWN, "origin": "null"}, 403),
+    ],
+)
+def test_everybody_else_is_refused(path: str, headers: Mapping[str, str], status: int) -> None:
+    assert answered(path, headers)[0] == status
+
+
+def test_a_command_is_handed_on_and_other_words_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["fault", "d0g0--rail0", "down"]
+    own = {**OWN, "origin": "http://127.0.0.1:8000"}
+    assert answered(f"/{TOKEN}/ask", own, "POST", json.dumps(words).encode())[0] == 202
+    assert json.loads(capsys.readouterr().out) == words
+    assert answered(f"/{TOKEN}/ask", own, "POST", b'["sh", "reboot"]')[0] == 400
+    assert answered(f"/{TOKEN}/ask", own, "GET")[0] == 405
+    assert capsys.readouterr().out == ""
+
+
+@given(st.binary(max_size=2 * LONGEST) | st.from_regex(rb'\[("fault"|1|\[\])(, "d0")*\]'))
+def test_what_a_page_may_ask_is_a_known_command_or_nothing(body: bytes) -> None:
+    words = parse_asked(body)
+    assert words is None or (words[0] == "fault" and all(isinstance(word, str) for word in words))
+    assert words is None or len(body) <= LONGEST
+
+
+def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+    for name, _ in FILES.values():
+        text = (PAGE / name).read_text()
+        assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
+
+
+# The address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1", Address("127.0.0.1", 0)),
+        (":8080", Address("127.0.0.1", 8080)),
+        ("192.0.2.7:80", Address("192.0.2.7", 80)),
+    ],
+)
+def test_an_address_is_read(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:http", ":70000", "1.2.3.4:-1"])
+def test_a_wrong_port_gets_a_sentence(text: str) -> None:
+    with pytest.raises(InputError, match="has no port"):
+        parse_address(text)
