@@ -56,6 +56,7 @@ def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
     spec, gpus = topology.spec, topology.gpus
     near, far = gpus[0], topology.gpu(1, spec.domain_size - 1)
     nic = topology.link_of(near, LinkKind.NIC).name
+    execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
 The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} GPUs, \
 {len(topology.rail_switches)} rail switches, {len(topology.spine_switches)} spine switches.
@@ -67,7 +68,7 @@ The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.d
 Try:
   {near.name} ping -c 3 {far.name}
   fault {nic}      then: paths {near.name} {topology.gpu(1, 0).name}, heal
-  run {workloads[0]}
+  {execute}
 
 help lists all commands, Mininet's too; exit takes the fabric down."""
 

@@ -8,6 +8,7 @@ from math import isfinite
 from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
 from model.faults import Fault, FaultMode
+from model.workload.generator import Generator
 from results.tables.style import number_or_dash
 from scenarios.interactive.fault_words import modes, parse_fault, require_target, targets
 from scenarios.interactive.link_loads import LinkLoad
@@ -31,7 +32,9 @@ class Commands:
 
     def __init__(self, session: Session, cases: Sequence[Case], say: Callable[[str], None]) -> None:
         self._session, self._say = session, say
-        self.workloads = {_workload(case): case for case in cases}
+        # Other generators start programs of their own for each execution: those are a run's.
+        by_agents = (case for case in cases if case.generator is Generator.AGENT)
+        self.workloads = {_workload(case): case for case in by_agents}
         self._stop = threading.Event()
         self._running: threading.Thread | None = None
 
