@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,6 +47,27 @@ def namespace_of(process_id: int) -> Iterator[None]:
         finally:
             os.close(there)
         yield
+
+
+def processes_beside(process_ids: Collection[int]) -> Iterator[int]:
+    """Yield all other processes in the network namespaces of these processes.
+
+    The machine's own namespace and that of this process are left out, whoever is in them: an id may
+    belong to another process by now.
+    """
+    left_out = {"", _namespace("1"), _namespace("self")}
+    namespaces = {_namespace(str(process_id)) for process_id in process_ids} - left_out
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) not in process_ids and _namespace(entry) in namespaces:
+            yield int(entry)
+
+
+def _namespace(process: str) -> str:
+    """The name of a process's network namespace; empty if it has ended."""
+    try:
+        return os.readlink(f"/proc/{process}/ns/net")
+    except OSError:
+        return ""
 
 
 def set_sysctl(name: str, value: str) -> None:

@@ -132,7 +132,7 @@ def _packets(crafted: list[dict[str, Any]]) -> Text:
     times = "They were crafted one by one: the times mean nothing, and no ratio is judged."
     if wrong := [case["case"] for case in crafted if not case["data_is_right"]]:
         return Text(f"packets: not all came as intended, in {', '.join(wrong)}. {times}", "red")
-    return Text(f"packets: all came whole, in order, on their intended paths. {times}", "green")
+    return Text(f"packets: all came whole, on their intended paths. {times}", "green")
 
 
 def _scales(cases: list[dict[str, Any]]) -> Table:

@@ -33,6 +33,7 @@ from scenarios.cli.compare import compared
 from scenarios.cli.cost import cost
 from scenarios.cli.decide import decide
 from scenarios.cli.examples import add_examples
+from scenarios.cli.exec import execute
 from scenarios.cli.export import export
 from scenarios.cli.failures import failures
 from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page
@@ -159,6 +160,7 @@ def _run(
 
 app.command()(sweep)
 app.command()(failures)
+app.command(name="exec", context_settings={"ignore_unknown_options": True})(execute)
 
 
 @app.command()

@@ -182,6 +182,11 @@ def _containers(
         client.close()
 
 
+def container_name(lock: RunLock, gpu: str) -> str:
+    """The name of a GPU's container."""
+    return f"railbed-{lock.run_id}-{gpu}"
+
+
 def _start_container(
     client: docker.DockerClient, image: str, gpu: str, program: Path, lock: RunLock
 ) -> int:
@@ -191,7 +196,7 @@ def _start_container(
         image,
         ["sh", "-c", f"{agent} 2>{INSIDE_FOLDER}/{LOG}"],
         user=f"{NOBODY}:{NOBODY}",
-        name=f"railbed-{lock.run_id}-{gpu}",
+        name=container_name(lock, gpu),
         hostname=gpu,
         labels={RUN_LABEL: lock.run_id},
         network_mode="none",

@@ -21,12 +21,13 @@ LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
 PARTS = {
     "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
     "network_cost training",
-    "testbed": "virtual_machine noise nodes plain_mininet fabric testbed faults instruments host",
+    "testbed": "virtual_machine noise nodes plain_mininet fabric testbed programs faults "
+    "instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
-    "scenarios": "library spec prices training paper decision planning loader execution "
+    "scenarios": "library programs spec prices training paper decision planning loader execution "
     "interactive live virtual_clock sweep benchmarks cli notebook __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]

@@ -1,0 +1,111 @@
+"""Run a program that knows nothing of Railbed, once for each rank, in the proxies of a fabric."""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.fabric.addressing import nic_address
+from model.fabric.link_probes import PROBE_BYTES
+from model.fabric.spec import FabricSpec
+from model.job.rank_environment import rank_environment
+from results.documents.program import ProgramRun, RankEnd
+from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.observer import carried
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.programs.containers import create_containers, require_image
+from testbed.programs.open_mpi import open_mpi_environment
+from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
+
+# Set by the script that starts this program; a rank would import its modules.
+NOT_FOR_RANKS = "PYTHONPATH"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command for each rank; in a container of `image`, if there is one.
+
+    A `launcher` is started once, at rank 0, and starts the ranks itself.
+    """
+
+    arguments: Sequence[str]
+    timeout_s: float
+    image: str = ""
+    launcher: bool = False
+
+
+def execute(
+    scenario: str, spec: FabricSpec, kind: ProxyKind, program: Program, on_line: OnLine
+) -> ProgramRun:
+    """Bring a fabric up, run the program, and count the bytes on all links."""
+    if program.image:
+        require_image(program.image)
+    with experiment(spec, kind, f"exec-{os.getpid()}-{scenario}") as fabric:
+        fabric.bed.impair()
+        commands = _commands(fabric, program)
+        begun_s, before = time.monotonic(), fabric.bed.counters()
+        with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
+            ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
+        after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
+        found = carried(fabric, before, after, seconds)
+        return ProgramRun(
+            scenario=scenario,
+            topology=fabric.topology,
+            command=program.arguments,
+            ranks=[_rank_end(fabric, command.rank, ended) for command in commands],
+            sentence=sentence(ended, [command.rank for command in commands], program.timeout_s),
+            seconds=ended.seconds,
+            carried=found.bytes,
+            probes_bytes=PROBE_BYTES * math.ceil(found.link_probes(fabric.topology)),
+        )
+
+
+def _commands(fabric: Experiment, program: Program) -> list[Command]:
+    """Return what to start: a command for each rank, or the launcher at rank 0."""
+    gpus, process_ids = fabric.placement.gpus, fabric.bed.process_ids
+    if program.launcher:
+        variables = open_mpi_environment(fabric.lock.folder, gpus, process_ids)
+        return [_command(fabric, 0, program.arguments, variables)]
+    environments = {gpu.name: rank_environment(rank, gpus) for rank, gpu in enumerate(gpus)}
+    arguments = {gpu: list(program.arguments) for gpu in environments}
+    if program.image:
+        folder, image = Path.cwd(), program.image
+        arguments = create_containers(image, fabric.lock, folder, program.arguments, environments)
+    return [
+        _command(fabric, rank, arguments[gpu], environments[gpu])
+        for rank, gpu in enumerate(environments)
+    ]
+
+
+def _command(
+    fabric: Experiment, rank: int, arguments: Sequence[str], variables: Mapping[str, str]
+) -> Command:
+    own = {name: value for name, value in os.environ.items() if name != NOT_FOR_RANKS}
+    environment = {**own, **fabric.lock.environment, **variables}
+    process_id = fabric.bed.process_ids[fabric.placement.gpus[rank].name]
+    return Command(rank, arguments, environment, process_id)
+
+
+def _rank_end(fabric: Experiment, rank: int, ended: Ended) -> RankEnd:
+    gpu = fabric.placement.gpus[rank]
+    return RankEnd(rank, gpu.name, str(nic_address(gpu)), ended.codes.get(rank))
+
+
+def sentence(ended: Ended, ranks: Sequence[int], timeout_s: float) -> str:
+    """Say what went wrong; empty if all ranks ended with exit code 0."""
+    if ended.timed_out:
+        left = ", ".join(str(rank) for rank in ranks if rank not in ended.codes)
+        return f"not done within {timeout_s:g} s: rank {left} had not ended, and was ended"
+    if not ended.failed:
+        return ""
+    how = "; ".join(f"rank {rank} ended {_how(code)}" for rank, code in ended.failed.items())
+    others = ", and all others were ended" if len(ended.codes) < len(ranks) else ""
+    return f"{how}{others}"
+
+
+def _how(code: int) -> str:
+    """The end of a process, in words."""
+    return f"with exit code {code}" if code > 0 else f"by {signal.Signals(-code).name}"

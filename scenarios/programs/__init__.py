@@ -1,0 +1,1 @@
+"""Programs to start with `railbed exec`: they know nothing of Railbed."""

@@ -1,0 +1,79 @@
+"""Containers of a user's image for the ranks of a program, in the networks of the GPU proxies."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import docker
+from docker.errors import ImageNotFound
+
+from linux.run_lock import RUN_LABEL, RunLock
+from model.errors import NotReady
+from testbed.nodes.docker_engine import answering, docker_client
+from testbed.nodes.gpu_proxies import NOBODY, container_name
+
+# More than agents have: a program loads its libraries.
+LIMITS = {"mem_limit": "4g", "memswap_limit": "4g", "pids_limit": 512}
+TMPFS = {"/tmp": "size=256m,nosuid,nodev"}
+
+
+def require_image(image: str) -> None:
+    """Raise `NotReady` if the engine has no such image."""
+    with closing(docker_client()) as client, answering():
+        try:
+            client.images.get(image)
+        except ImageNotFound:
+            raise NotReady(
+                f"image {image}: the Docker Engine has none of this name; "
+                "`testbed/program_image.sh PACKAGE...` builds one of Debian packages"
+            ) from None
+
+
+def create_containers(
+    image: str,
+    lock: RunLock,
+    folder: Path,
+    arguments: Sequence[str],
+    environments: Mapping[str, Mapping[str, str]],
+) -> dict[str, list[str]]:
+    """Create a container for each GPU that has an environment; return the commands that start them.
+
+    In it, `arguments` are executed as `nobody`, without capabilities; `folder` has its own name
+    there, and is read-only. The run's label lets it end with the run.
+    """
+    with closing(docker_client()) as client, answering():
+        return {
+            gpu: _create(client, image, gpu, lock, folder, arguments, environment)
+            for gpu, environment in environments.items()
+        }
+
+
+def _create(
+    client: docker.DockerClient,
+    image: str,
+    gpu: str,
+    lock: RunLock,
+    folder: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> list[str]:
+    proxy = container_name(lock, gpu)
+    container = client.containers.create(
+        image,
+        list(arguments),
+        name=f"{proxy}-program",
+        user=f"{NOBODY}:{NOBODY}",
+        labels={RUN_LABEL: lock.run_id},
+        network_mode=f"container:{proxy}",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        read_only=True,
+        auto_remove=True,
+        tmpfs=TMPFS,
+        volumes={str(folder): {"bind": str(folder), "mode": "ro"}},
+        working_dir=str(folder),
+        environment={"HOME": "/tmp", **environment},
+        **LIMITS,
+    )
+    # The engine's own client passes on both outputs and the exit code.
+    return ["docker", "start", "--attach", str(container.name)]

@@ -1,0 +1,173 @@
+"""Run a command for each rank side by side: lines as they come, one end for all, a time limit."""
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+
+from linux.namespaces import namespace_of, processes_beside
+from linux.processes import dies_with_us, kill, wait_for
+
+LOOK_EVERY_S = 0.1
+# What an ended command has written is read to its end, or for so long if someone keeps it open.
+LAST_LINES_S = 2.0
+PIECE_BYTES = 65536
+LONGEST_LINE_BYTES = 1 << 20
+END_DEADLINE_S = 10
+# Callback(rank, whether it is standard error, line without its end).
+OnLine = Callable[[int, bool, bytes], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a rank executes, in the network namespace of a process."""
+
+    rank: int
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    namespace: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the ranks ended: exit codes, negative for a signal, as they ended by themselves.
+
+    Ranks that were ended are not in `codes`: after another one failed, or as time was up.
+    """
+
+    codes: Mapping[int, int]
+    seconds: float
+    timed_out: bool
+
+    @property
+    def failed(self) -> dict[int, int]:
+        """The exit codes of the ranks that failed by themselves."""
+        return {rank: code for rank, code in self.codes.items() if code}
+
+
+@dataclass
+class _Stream:
+    """One of the two outputs of a rank."""
+
+    rank: int
+    is_error: bool
+    pipe: FileIO
+    rest: bytes = b""
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield whole lines of what there is to read; the last one at the end of the output."""
+        piece = self.pipe.read(PIECE_BYTES)
+        if piece is None:
+            return
+        *whole, self.rest = (self.rest + piece).split(b"\n")
+        yield from whole
+        if self.rest and (not piece or len(self.rest) > LONGEST_LINE_BYTES):
+            yield self.rest
+            self.rest = b""
+        if not piece:
+            self.pipe.close()
+
+
+class Ranks:
+    """Running commands and their outputs."""
+
+    def __init__(self, namespaces: Sequence[int], on_line: OnLine) -> None:
+        self._namespaces, self._on_line = namespaces, on_line
+        self._processes = dict[int, "subprocess.Popen[bytes]"]()
+        self._selector = selectors.DefaultSelector()
+
+    def start(self, command: Command) -> None:
+        """Start a rank's command."""
+        (output, its_output), (errors, its_errors) = _pipe(), _pipe()
+        with its_output, its_errors, namespace_of(command.namespace):
+            self._processes[command.rank] = subprocess.Popen(
+                dies_with_us(command.arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=its_output,
+                stderr=its_errors,
+                env=dict(command.environment),
+                start_new_session=True,
+            )
+        for is_error, pipe in ((False, output), (True, errors)):
+            stream = _Stream(command.rank, is_error, pipe)
+            self._selector.register(pipe, selectors.EVENT_READ, stream)
+
+    def wait(self, timeout_s: float, check: Callable[[], None]) -> Ended:
+        """Wait until all ranks have ended, one has failed, or time is up; end what is left."""
+        begun_s = time.monotonic()
+        while not self._are_over(time.monotonic() - begun_s > timeout_s):
+            self._read(LOOK_EVERY_S)
+            check()
+        codes = {
+            rank: code
+            for rank, process in self._processes.items()
+            if (code := process.returncode) is not None
+        }
+        seconds = time.monotonic() - begun_s
+        self.end()
+        end_s = time.monotonic() + LAST_LINES_S
+        while self._selector.get_map() and time.monotonic() < end_s:
+            self._read(LOOK_EVERY_S)
+        left = len(codes) < len(self._processes)
+        return Ended(codes, seconds, timed_out=left and not any(codes.values()))
+
+    def _are_over(self, time_is_up: bool) -> bool:
+        codes = [process.poll() for process in self._processes.values()]
+        return time_is_up or None not in codes or any(codes)
+
+    def _read(self, timeout_s: float) -> None:
+        if not self._selector.get_map():
+            time.sleep(timeout_s)
+        for key, _ in self._selector.select(timeout_s):
+            stream: _Stream = key.data
+            for line in stream.lines():
+                self._on_line(stream.rank, stream.is_error, line)
+            if stream.pipe.closed:
+                self._selector.unregister(stream.pipe)
+
+    def end(self) -> None:
+        """Kill all commands and all that they have started: whatever is beside the proxies."""
+        wait_for(self._is_ended, "the processes of the ranks end", END_DEADLINE_S)
+        for process in self._processes.values():
+            process.wait()
+
+    def _is_ended(self) -> bool:
+        left = list(processes_beside(self._namespaces))
+        for process_id in left:
+            kill(process_id)
+        return not left
+
+    def close(self) -> None:
+        """End all commands, and close their outputs."""
+        self.end()
+        for key in list(self._selector.get_map().values()):
+            key.data.pipe.close()
+        self._selector.close()
+
+
+def _pipe() -> tuple[FileIO, FileIO]:
+    """A pipe: its end to read from, which never blocks, and its end to write to."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(read_end, False)
+    return FileIO(read_end, "r"), FileIO(write_end, "w")
+
+
+@contextmanager
+def running_ranks(
+    commands: Sequence[Command], namespaces: Sequence[int], on_line: OnLine
+) -> Iterator[Ranks]:
+    """Start all commands; kill what is left of them when the context ends.
+
+    `namespaces` are the processes of all proxies: what else runs in their network is the ranks'.
+    """
+    ranks = Ranks(namespaces, on_line)
+    try:
+        for command in commands:
+            ranks.start(command)
+        yield ranks
+    finally:
+        ranks.close()

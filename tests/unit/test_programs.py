@@ -1,0 +1,137 @@
+"""Programs in the proxies: their environment, their lines, their ends."""
+
+import io
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from rich.console import Console
+
+from linux.namespaces import processes_beside
+from model.fabric.addressing import nic_address
+from model.fabric.link_probes import PROBE_BYTES
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop, Topology, build_topology
+from model.job.rank_environment import rank_environment
+from results.documents.program import ProgramRun, RankEnd, program_object
+from results.tables.program import print_program
+from scenarios.cli.commands import main
+from scenarios.execution.program import sentence
+from testbed.programs.open_mpi import open_mpi_environment
+from testbed.programs.ranks import Ended
+from tests.unit.fabrics import spec, topologies
+
+
+@given(topologies())
+def test_every_rank_finds_itself_and_the_others(topology: Topology) -> None:
+    gpus = topology.job_gpus
+    places = set()
+    for rank, gpu in enumerate(gpus):
+        found = rank_environment(rank, gpus)
+        addresses = found["RAILBED_ADDRESSES"].split(",")
+        assert addresses[rank] == found["RAILBED_ADDRESS"] == str(nic_address(gpu))
+        assert (found["RANK"], found["WORLD_SIZE"]) == (str(rank), str(len(gpus)))
+        assert found["MASTER_ADDR"] == addresses[0]
+        assert len(set(addresses)) == len(gpus)
+        node, local = int(found["GROUP_RANK"]), int(found["LOCAL_RANK"])
+        assert node * int(found["LOCAL_WORLD_SIZE"]) + local == rank
+        places.add((node, local))
+    assert len(places) == len(gpus)
+
+
+@pytest.mark.parametrize(
+    ("codes", "timed_out", "said"),
+    [
+        ({0: 0, 1: 0, 2: 0}, False, ""),
+        ({0: 0}, True, "not done within 9 s: rank 1, 2 had not ended, and was ended"),
+        ({1: 7}, False, "rank 1 ended with exit code 7, and all others were ended"),
+        ({0: 0, 1: -11, 2: 3}, False, "rank 1 ended by SIGSEGV; rank 2 ended with exit code 3"),
+    ],
+)
+def test_the_end_of_a_program_in_a_sentence(
+    codes: dict[int, int], timed_out: bool, said: str
+) -> None:
+    assert sentence(Ended(codes, 1.0, timed_out), [0, 1, 2], 9) == said
+
+
+def test_the_launch_agent_enters_the_proxy_that_has_the_address(tmp_path: Path) -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    gpus = topology.job_gpus
+    ids = {gpu.name: 1000 + number for number, gpu in enumerate(gpus)}
+    variables = open_mpi_environment(tmp_path, gpus, ids)
+    shown = tmp_path / "nsenter"
+    shown.write_text('#!/bin/sh\necho "$@"\n')
+    shown.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    agent = [variables["OMPI_MCA_plm_rsh_agent"], str(nic_address(gpus[3])), "orted", "-a"]
+    said = subprocess.run(agent, capture_output=True, text=True, env=path, check=True).stdout
+    assert said.startswith("--net=/proc/1003/ns/net unshare --uts sh -c echo d1g1 >")
+    assert said.endswith("; orted -a\n")
+    unknown = subprocess.run([agent[0], "10.9.9.9"], capture_output=True, text=True, env=path)
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        "railbed: no GPU proxy has the address 10.9.9.9\n",
+    )
+    hosts = Path(variables["OMPI_MCA_orte_default_hostfile"]).read_text().splitlines()
+    assert hosts == [f"{nic_address(gpu)} slots=1" for gpu in gpus]
+
+
+def test_processes_of_the_machines_own_network_are_never_listed() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        assert list(processes_beside([os.getpid(), 1])) == []
+        other.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--image", "a", "--launcher", "--", "true"), 2, "--launcher: goes without --image"),
+        (("--image", "a", "--proxies", "process", "--", "true"), 2, "--image: needs GPU proxies"),
+        (("--", "no-such-program"), 3, "no-such-program: there is no such program here"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_refused(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["__main__.py", "exec", "quickstart", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert said in capsys.readouterr().err
+
+
+def program_run(kind: FabricKind, sentence_: str = "") -> ProgramRun:
+    topology = build_topology(spec(kind, 2, 2, 2))
+    hops = [Hop(link, port.node) for link in topology.links for port in (link.lower, link.upper)]
+    carried = {hop: 1000 * number for number, hop in enumerate(hops)}
+    ranks = [RankEnd(0, "d0g0", "10.0.0.1", 0)]
+    command: Sequence[str] = ("true",)
+    return ProgramRun("mine", topology, command, ranks, sentence_, 1.25, carried, 3 * PROBE_BYTES)
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_the_table_has_every_link(kind: FabricKind) -> None:
+    result = program_object(program_run(kind))
+    console = Console(file=io.StringIO(), width=100)
+    print_program(result, console)
+    shown = cast(io.StringIO, console.file).getvalue()
+    for link in result["links"]:
+        name = link["lower"] if link["kind"] != "uplink" else link["link"]
+        assert name in shown
+    assert f"{kind}: 1.2 s" in shown
+    assert "at most 192 B are link probes" in shown
+
+
+def test_a_program_that_failed_is_a_failure() -> None:
+    assert program_object(program_run(FabricKind.RAIL_ONLY))["verdict"] == "pass"
+    failed = program_object(program_run(FabricKind.RAIL_ONLY, "rank 0 ended with exit code 7"))
+    assert (failed["verdict"], failed["sentence"]) == ("fail", "rank 0 ended with exit code 7")
