@@ -1,0 +1,48 @@
+"""Skewed all-to-alls, and several communicators at once, on a real fabric against the model."""
+
+import pytest
+
+from model.fabric.spec import FabricKind
+from model.workload.collective import Collective
+from scenarios.execution.emulation import Experiment
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.integration.agreement import undisturbed_attempt
+from tests.integration.fabrics import fabric_up, slowed_down, small_spec, times_slower
+from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.matrices import Preset, Skew
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+AGREES_WITHIN = 0.03
+DOMAINS, SIZE = 3, 3
+HOT = Skew(Preset.HOT_EXPERT)
+
+
+def measured_s(fabric: Experiment, algorithm: str, size_bytes: int) -> tuple[float, float]:
+    """Return measured and modeled seconds of an all-to-all with a hot expert; they must agree."""
+    size = round(size_bytes / times_slower())
+    named = Collective.ALL_TO_ALL, algorithm
+    schedule = build_schedule(*named, DOMAINS, SIZE, size, matrix=HOT)
+    prediction = fabric.predict(schedule)
+    found = undisturbed_attempt(fabric, schedule, prediction)
+    assert abs(found.ratio - 1) <= AGREES_WITHIN, (algorithm, found)
+    return found.ratio * prediction.completion_s, prediction.completion_s
+
+
+def test_the_winner_of_a_skewed_all_to_all_and_communicators_at_once_are_as_modeled() -> None:
+    spec = slowed_down(small_spec(FabricKind.RAIL_ONLY, DOMAINS, SIZE))
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+        two, spread = (
+            measured_s(fabric, name, 1_500_000) for name in ("two-step-pipelined", "spreading")
+        )
+        assert (spread[0] < two[0]) == (spread[1] < two[1])
+        both = build_schedule(
+            Collective.ALL_REDUCE,
+            "ring",
+            DOMAINS,
+            SIZE,
+            round(2_000_000 / times_slower()),
+            communicator=["rails", "domains"],
+        )
+        found = undisturbed_attempt(fabric, both, fabric.predict(both))
+        assert abs(found.ratio - 1) <= AGREES_WITHIN, found
