@@ -24,6 +24,7 @@ from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.yaml_files import FileKind, Source, parse, problems_of, read
 from scenarios.spec.yaml_text import MOST_LEVELS, plain, value_of
+from scenarios.training.configuration import ENDINGS
 
 SCENARIO = FileKind(
     "scenario",
@@ -50,7 +51,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
             overridden.add(_override(document, override))
         except ValueError as error:
             problems.append(Problem(f"--set {override}", str(error)))
-    changed = _locate_traces(document, path) or bool(overrides)
+    changed = _locate_files(document, path) or bool(overrides)
     source = Source(path, document, frozenset(overridden))
     files = named_files(document)
     bad = put_in_place(document, path.parent, files)
@@ -96,17 +97,22 @@ def _alone(document: CommentedMap, name: str) -> str:
     return text.getvalue()
 
 
-def _locate_traces(document: CommentedMap, path: Path) -> bool:
-    """Write the whole path of each trace, which counts from the scenario; return if there is any.
+def _locate_files(document: CommentedMap, path: Path) -> bool:
+    """Write the whole paths of traces and configurations, which count from the scenario.
 
-    A run's copy of the scenario is elsewhere.
+    A run's copy of the scenario is elsewhere. Return whether there are any.
     """
     workloads = document.get("workloads")
     entries = workloads if isinstance(workloads, list) else []
-    found = [entry for entry in entries if isinstance(entry, dict) and "trace" in entry]
-    for entry in found:
-        if isinstance(entry["trace"], str):
-            entry["trace"] = str(path.parent.absolute() / entry["trace"])
+    found = [
+        (entry, key)
+        for entry in entries
+        for key in ("trace", "iteration")
+        if isinstance(entry, dict) and isinstance(entry.get(key), str)
+        if key == "trace" or Path(entry[key]).suffix in ENDINGS
+    ]
+    for entry, key in found:
+        entry[key] = str(path.parent.absolute() / entry[key])
     return bool(found)
 
 

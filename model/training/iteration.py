@@ -62,16 +62,29 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
     compute = layers * layer_s(job, strategy)
     tensor = layers * _tensor_s(job, strategy)
     expert = model.expert_layers / strategy.pipeline * _expert_s(cluster, model, strategy)
-    logits = model.head_flops(strategy.microbatch) / strategy.tensor
     return Terms(
-        compute=microbatches * (compute + logits / cluster.accelerator.product_flops),
+        compute=microbatches * (compute + logits_s(job, strategy)),
         tensor=microbatches * tensor,
         expert=microbatches * expert,
         bubble=(strategy.pipeline - 1) / strategy.interleave * (compute + tensor + expert),
         pipeline=2 * strategy.interleave * microbatches * _hop_s(cluster, model, strategy),
         data=_data_s(cluster, model, strategy),
-        optimizer=_optimizer_s(cluster, model, strategy),
+        optimizer=optimizer_s(cluster, model, strategy),
     )
+
+
+def logits_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which the last stage computes a microbatch's logits, forward and backward."""
+    flops = job.transformer.head_flops(strategy.microbatch) / strategy.tensor
+    return flops / job.cluster.accelerator.product_flops
+
+
+def forward_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which a layer's forward pass of a microbatch is computed."""
+    accelerator = job.cluster.accelerator
+    flops = job.transformer.layer_flops(strategy.microbatch) / strategy.tensor
+    moved = _moved(job, strategy) / accelerator.streaming_bandwidth
+    return flops / accelerator.product_flops + moved
 
 
 def layer_s(job: Job, strategy: Strategy) -> Numbers:
@@ -166,19 +179,26 @@ def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
     return (strategy.pipeline > 1) * size / bandwidth
 
 
+def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Bytes of a GPU's gradients: those outside experts, and its experts'."""
+    shards = strategy.tensor * strategy.pipeline
+    parallel = model.experts.parallel if model.experts else 1
+    shared = GRADIENT_BYTES * model.shared_parameters / shards
+    return shared, GRADIENT_BYTES * model.expert_parameters / parallel / shards
+
+
 def _data_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
     """Seconds of the AllReduce of the gradients; an expert's are summed over its copies."""
-    shards = strategy.tensor * strategy.pipeline
-    shared = GRADIENT_BYTES * model.shared_parameters / shards
+    shared, held = gradient_bytes(model, strategy)
     whole = 2 * gather_s(cluster, shared, strategy.data, strategy.data_inside)
     if model.experts is None:
         return whole
-    held = GRADIENT_BYTES * model.expert_parameters / model.experts.parallel / shards
     copies = np.maximum(strategy.data / model.experts.parallel, 1)
     inside = np.maximum(strategy.data_inside / model.experts.parallel, 1)
     return whole + 2 * gather_s(cluster, held, copies, inside)
 
 
-def _optimizer_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+def optimizer_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
+    """Seconds of an optimizer's step over a GPU's share of the parameters."""
     moved = OPTIMIZER_STEP_BYTES * gpu_parameters(model, strategy) / strategy.data
     return moved / cluster.accelerator.streaming_bandwidth

@@ -12,9 +12,9 @@ import numpy as np
 
 from model.arrays import Bools, Floats, Ints
 from model.training.iteration import (
-    GRADIENT_BYTES,
     activation_bytes,
     expert_bytes,
+    gradient_bytes,
     tensor_collectives,
 )
 from model.training.job import Job
@@ -107,7 +107,7 @@ def joined(*parts: Flows) -> Flows:
 
 def traffic(job: Job, strategy: Strategy) -> Traffic:
     """The traffic of an iteration."""
-    grid = _Grid(strategy)
+    grid = RankGrid(strategy)
     microbatches = job.batch / (strategy.data * strategy.microbatch)
     flows = {
         Dimension.TENSOR: _tensor(job, strategy, grid, microbatches),
@@ -118,7 +118,7 @@ def traffic(job: Job, strategy: Strategy) -> Traffic:
     return Traffic(job.cluster.gpus, job.cluster.domain_size, flows)
 
 
-class _Grid:
+class RankGrid:
     """The GPU of every rank: six coordinates, of each degree the parts inside and across."""
 
     def __init__(self, strategy: Strategy) -> None:
@@ -151,7 +151,7 @@ class _Grid:
         return by_dimension.reshape(pipeline, data, tensor)
 
 
-def _collective(grid: _Grid, dimension: int, size: float) -> Flows:
+def _collective(grid: RankGrid, dimension: int, size: float) -> Flows:
     """A hierarchical AllGather or ReduceScatter of `size` bytes, as rings."""
     inside, across = grid.inside[dimension], grid.across[dimension]
     volumes = ((inside - 1) / inside * size, (across - 1) / (inside * across) * size)
@@ -166,27 +166,27 @@ def _collective(grid: _Grid, dimension: int, size: float) -> Flows:
 _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
-def _tensor(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+def _tensor(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     layers = job.transformer.layers / strategy.pipeline
     count = tensor_collectives(job) * layers * microbatches
     return _collective(grid, 0, count * float(activation_bytes(job.transformer, strategy)))
 
 
-def _data(job: Job, strategy: Strategy, grid: _Grid) -> Flows:
+def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
     """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
-    model, shards = job.transformer, strategy.tensor * strategy.pipeline
-    shared = _collective(grid, 1, 2 * GRADIENT_BYTES * model.shared_parameters / shards)
+    model = job.transformer
+    of_shared, of_experts = gradient_bytes(model, strategy)
+    shared = _collective(grid, 1, 2 * of_shared)
     copies = strategy.data // model.experts.parallel if model.experts else 1
     if model.experts is None or copies < 2:
         return shared
-    held = 2 * GRADIENT_BYTES * model.expert_parameters / model.experts.parallel / shards
     ranks = grid.stages()
     following = np.roll(ranks, -model.experts.parallel, axis=1)
-    volume = np.full(ranks.size, (copies - 1) / copies * held)
+    volume = np.full(ranks.size, (copies - 1) / copies * 2 * of_experts)
     return joined(shared, Flows(ranks.ravel(), following.ravel(), volume))
 
 
-def _pipeline(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     """Activations to the next stage and gradients back; interleaved, from last to first as well."""
     if strategy.pipeline == 1:
         return _NOTHING
@@ -199,7 +199,7 @@ def _pipeline(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) ->
     return joined(Flows(here, there, volume), Flows(there, here, volume))
 
 
-def _expert(job: Job, strategy: Strategy, grid: _Grid, microbatches: float) -> Flows:
+def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     """All-to-alls of the expert layers between the data-parallel ranks that share experts.
 
     Dispatch and combine, forward and backward; tokens are spread evenly.

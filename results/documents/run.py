@@ -87,4 +87,5 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),
         "fidelity": case.fidelity.plain(),
+        **({} if case.iteration is None else {"iteration": case.iteration.plain()}),
     }

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from results.tables.clock import print_clock
 from results.tables.fault_impact import print_failures
+from results.tables.iteration import parts_table, reduction_lines
 from results.tables.link_calibration import calibration_table
 from results.tables.observations import (
     EXECUTIONS_LEGEND,
@@ -101,6 +102,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text("Machine headroom:", "bold")
         yield headroom_table(result["cases"])
         yield Text(HEADROOM_LEGEND, "dim")
+    if iterations := [case for case in result["cases"] if "iteration" in case]:
+        yield ""
+        yield Text("Training iterations: compute, traffic that it does not hide, waiting:", "bold")
+        yield parts_table(iterations)
+        yield from (Text(line, "dim") for line in reduction_lines(iterations))
     yield from _reasons(result["cases"])
     if "generators" in result:
         yield ""

@@ -14,6 +14,7 @@ from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
+from results.verdicts.iteration_parts import IterationResult, iteration_result
 from results.verdicts.machine_headroom import Observation, summarized
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Reason, Verdict, worst
@@ -104,7 +105,8 @@ class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
     Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
-    few others. `data_is_right` is `None` if the results were not checked.
+    few others. `data_is_right` is `None` if the results were not checked, `iteration` if the case
+    is none.
     """
 
     name: str
@@ -119,6 +121,7 @@ class CaseResult:
     found: tuple[Reason, ...]
     fidelity: Fidelity
     data_is_right: bool | None = None
+    iteration: IterationResult | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -207,6 +210,7 @@ def compare(
         found=found,
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
+        iteration=iteration_result(schedule, measured.repeats, prediction),
     )
 
 

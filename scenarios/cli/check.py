@@ -5,9 +5,11 @@ import os
 from rich.console import Console
 
 from model.fabric.platforms import PLATFORMS
+from results.tables.iteration import reduction_in_words
 from scenarios.planning.plan_table import print_chosen, print_crossings
 from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.training_iteration import Iteration
 
 
 def describe(scenario: Scenario, out: Console) -> None:
@@ -21,6 +23,9 @@ def describe(scenario: Scenario, out: Console) -> None:
         out.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
         out.print(f"  {case.name}: {case.emulated_bytes} bytes{_trace(case)}", soft_wrap=True)
+        if isinstance(case.task, Iteration):
+            changes = case.task.iteration.plain_changes
+            out.print(f"    {reduction_in_words(changes)}", soft_wrap=True)
     print_chosen(scenario, out)
     print_crossings(scenario, out)
     for kind, faults in scenario.faults.items():

@@ -60,12 +60,12 @@ def _evaluated(
     search: bool,
 ) -> "tuple[str, Configuration, Evaluation]":
     """The name of a configuration, the configuration with its changes, and its iteration."""
-    from scenarios.training.configuration import load_configuration
+    from scenarios.training.configuration import configuration_name, load_configuration
     from scenarios.training.iteration import evaluated
 
     changes = _changes(gpus, batch, domain_size, platform)
     configuration = load_configuration(config).model_copy(update=changes)
-    name = config.name.removesuffix(".yaml")
+    name = configuration_name(config)
     return name, configuration, evaluated(name, configuration, search=search)
 
 

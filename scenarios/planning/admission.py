@@ -82,7 +82,9 @@ def _step_issues(
         f"need {agents:.0%} of this machine's cores"
     )
     dilation = auto_time_dilation(work_of(case, spec), scale, machine).value
-    if "time_dilation" in file.workloads[case.workload].model_fields_set:
+    workload = file.workloads[case.workload]
+    by_time = "time_dilation" in workload.model_fields_set
+    if by_time or "size_scale" not in type(workload).model_fields:
         yield Issue(
             ("workloads", case.workload, "time_dilation"), what, f"use {round_up(dilation):g}"
         )

@@ -20,6 +20,7 @@ from scenarios.spec.scenario import Case
 from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
 from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.training_iteration import Iteration
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
@@ -69,10 +70,10 @@ class Work:
 
 @dataclass(frozen=True)
 class TraceWork:
-    """A trace on a fabric at the real platform's rates, with its real bytes."""
+    """A trace or an iteration on a fabric at the real platform's rates, with its real bytes."""
 
     spec: FabricSpec
-    replay: Replay
+    replay: Replay | Iteration
 
     @property
     def full_s(self) -> float:
@@ -113,7 +114,7 @@ def _unscaled(spec: FabricSpec) -> FabricSpec:
 
 def work_of(case: Case, spec: FabricSpec) -> AnyWork:
     """Return the work of a case on its fabric."""
-    if isinstance(case.task, Replay):
+    if not isinstance(case.task, Collective):
         return TraceWork(_unscaled(spec), case.task)
     named = case.task, case.algorithm
     return work(spec, *named, case.size_bytes, case.slices, case.matrix, case.communicator)

@@ -16,11 +16,11 @@ from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Steps
 from model.workload.transfers import Transfers
+from scenarios.planning.iterations import iteration_issues
 from scenarios.planning.traces import trace_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile, TraceWorkload, Workload
-from traffic_gen.traces.replay import Replay
+from scenarios.spec.schema import ScenarioFile, Workload
 from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
@@ -41,7 +41,7 @@ LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
     task, shape = case.task, (spec.job_domains, spec.job_size)
-    if isinstance(task, Replay):
+    if not isinstance(task, Collective):
         return task.steps(case.size_scale, spec.bandwidth_scale / case.size_scale)
     try:
         return build_schedule(
@@ -61,7 +61,7 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
 def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
     """The transfers of a case on its fabric; those of a collective are not proved."""
     task, shape = case.task, (spec.job_domains, spec.job_size)
-    if isinstance(task, Replay):
+    if not isinstance(task, Collective):
         return case_schedule(case, spec).transfers
     return build_transfers(
         task,
@@ -75,11 +75,12 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of traces, and of algorithms that refuse the grid or build a wrong schedule for it."""
+    """Issues of traces, of iterations, and of algorithms that refuse a grid or are wrong on it."""
     yield from trace_issues(file)
+    yield from iteration_issues(file)
     shape = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
-        if isinstance(workload, TraceWorkload):
+        if not isinstance(workload, Workload):
             continue
         place = "workloads", number
         wrong = list(_wrong_groups(workload, shape))

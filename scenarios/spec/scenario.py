@@ -14,13 +14,15 @@ from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
 from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.training_iteration import Iteration
 
 
 @dataclass(frozen=True)
 class Case:
-    """One collective with one algorithm, or the replay of a trace, on one kind of fabric.
+    """One collective with one algorithm, a trace, or an iteration, on one kind of fabric.
 
-    The algorithm of a replay is the trace's name, and its size all that the trace names.
+    The algorithm of a trace is its name, and its size all that it names; that of an iteration is
+    its configuration's name, and its size the data of a GPU's collectives and transfers.
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
     its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
     algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
@@ -28,7 +30,7 @@ class Case:
 
     name: str
     kind: FabricKind
-    task: Collective | Replay
+    task: Collective | Replay | Iteration
     algorithm: str
     size_name: str
     size_bytes: float
@@ -48,6 +50,8 @@ class Case:
     @property
     def largest_bytes(self) -> float:
         """The most bytes that one transfer may have."""
+        if isinstance(self.task, Iteration):
+            return self.task.largest_bytes / self.size_scale
         if isinstance(self.task, Replay):
             return self.task.trace.largest_bytes / self.size_scale
         return self.emulated_bytes

@@ -4,29 +4,42 @@ The descriptions are the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Discriminator,
     Field,
     Tag,
     model_validator,
 )
 
-from model.fabric.platforms import PLATFORMS
-from model.fabric.shaping import LEAST_DEPTH_S, MOST_DELAY_S, MOST_DEPTH_S, MOST_LOSS
+from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind
 from model.faults import Component, FaultMode
 from model.job.communicators import EVERYONE
 from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
 from model.workload.generator import Generator
-from model.workload.training_sizes import PUBLISHED_SIZES
+from scenarios.spec.field_types import (
+    MOST_S,
+    MOST_SCALE,
+    Degree,
+    Delay,
+    Kinds,
+    Loss,
+    Names,
+    PairSizes,
+    Path,
+    Platform,
+    Ranks,
+    Rate,
+    Scale,
+    Seconds,
+    Seed,
+    Size,
+)
 from scenarios.spec.issues import TAGGED, nearest
 from scenarios.spec.strict import Strict
-from scenarios.spec.units import RATES, SIZES, parse
 from traffic_gen.traces.placement import PlacementRule
 from traffic_gen.workloads.collectives import (
     ALGORITHMS,
@@ -37,119 +50,18 @@ from traffic_gen.workloads.collectives import (
 )
 from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
 
-# Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
-RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
-SIZE_BOUNDS = ("1 B", "1000000 GB")
-LEAST_SCALE, MOST_SCALE = 1e-6, 1e12
+# Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
-MOST_S = 86_400.0
 SHORTEST_PERIOD_S = 0.01
 MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
 MOST_WORKLOADS, MOST_FAULTS = 30, 100
-MOST_SEED = 2**32 - 1
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64
-# A matrix of bytes, and what a pair has in it: 1 PB. A file has at most 10 000 values.
-MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
-# Of a quantity, a name, a description, and a path.
-MOST_CHARACTERS, MOST_NAME, MOST_DESCRIPTION, MOST_PATH = 50, 100, 10_000, 4096
-
-
-def _as_tuple(value: object) -> object:
-    """A single string stands for a list of one."""
-    return (value,) if isinstance(value, str) else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
-    """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
-    text = str(value)
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
-    if _is_number(text):
-        raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
-    number = parse(text, units)
-    if not parse(least, units) <= number <= parse(most, units):
-        raise ValueError(f"must be {least} to {most}, got {text!r}")
-    return number
-
-
-def _rate(value: object) -> float:
-    return _quantity(value, RATES, *RATE_BOUNDS)
-
-
-def _platform(name: str) -> str:
-    if name not in PLATFORMS:
-        known = ", ".join(PLATFORMS)
-        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
-    return name
-
-
-def size_in_bytes(size: str) -> float:
-    """Bytes of a published size or a number with a unit; raise `ValueError` with a message."""
-    if size in PUBLISHED_SIZES:
-        return PUBLISHED_SIZES[size]
-    return _quantity(size, SIZES, *SIZE_BOUNDS)
-
-
-def _size(size: object) -> object:
-    """Check a size, but return it as written; pydantic itself refuses values of other types."""
-    if isinstance(size, bool) or not isinstance(size, str | int | float):
-        return size
-    try:
-        size_in_bytes(str(size))
-    except ValueError as error:
-        raise ValueError(f"{error}; or a published size: {', '.join(PUBLISHED_SIZES)}") from None
-    return size
-
-
-def _word_or_list(value: object) -> object:
-    if not isinstance(value, str | list | tuple):
-        raise ValueError(f"must be a word or a list of GPUs, got {value!r}")
-    return value
-
-
-def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    if not 2 <= len(rows) <= MOST_ROWS:
-        raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
-    for number, row in enumerate(rows):
-        if len(row) != len(rows):
-            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
-    if not any(map(any, rows)):
-        raise ValueError("no GPU has any bytes for another one")
-    return rows
+MOST_DESCRIPTION = 10_000
 
 
 def _words(choices: type[StrEnum]) -> str:
     return ", ".join(f"`{choice}`" for choice in choices)
-
-
-Name = Annotated[str, Field(max_length=MOST_NAME)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Rate = Annotated[float, BeforeValidator(_rate)]
-Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
-Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
-Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
-Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
-Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
-
-
-Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
-PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
-MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
-# The tags, which are no keys, do not appear in messages.
-PairSizes = Annotated[
-    Annotated[Preset, Tag("a preset")] | Annotated[MatrixRows, Tag("rows of bytes")],
-    Discriminator(lambda value: "a preset" if isinstance(value, str) else "rows of bytes"),
-]
 
 
 class DatapathChoice(StrEnum):
@@ -168,7 +80,7 @@ class Fabric(Strict):
     )
     domains: int = Field(ge=2, strict=True, description="number of HB domains, y")
     domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
-    platform: Annotated[str, AfterValidator(_platform)] | None = Field(
+    platform: Platform | None = Field(
         default=None, description="a platform that Railbed knows, whose bandwidths are taken"
     )
     hb_rate: Rate | None = Field(
@@ -234,7 +146,7 @@ class Workload(Strict):
 
     collective: Collective = Field(description="what the GPUs want to achieve")
     algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
-    size: Annotated[str, BeforeValidator(_size)] | None = Field(
+    size: Size | None = Field(
         default=None,
         description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
         "required, except with a matrix of bytes",
@@ -307,7 +219,7 @@ class Workload(Strict):
 class TraceWorkload(Strict):
     """A trace of another tool to replay."""
 
-    trace: Annotated[str, Field(min_length=1, max_length=MOST_PATH)] = Field(
+    trace: Path = Field(
         description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
         "one of the files"
     )
@@ -327,15 +239,53 @@ class TraceWorkload(Strict):
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
 
+class IterationWorkload(Strict):
+    """A training iteration to execute."""
+
+    # Only agents compute; compute and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    iteration: Path = Field(
+        description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
+        "path from the scenario's folder"
+    )
+    tensor: Degree | None = Field(
+        default=None, description="tensor parallel degree here; default: by the rules"
+    )
+    pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
+    microbatches: Degree | None = Field(
+        default=None, description="microbatches here; default: as many as keep the bubble's share"
+    )
+    layers: Degree = Field(
+        default=1, description="layers of a stage's chunk here; each stands for several"
+    )
+    zero: bool = Field(
+        default=True,
+        strict=True,
+        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
+        "`false`: AllReduce, then the step",
+    )
+    time_dilation: Scale | Literal["auto"] = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of compute as well; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
 def _key_of(entry: object) -> str:
     """Return the key that says what an entry of the workloads is."""
-    is_trace = isinstance(entry, TraceWorkload) or (isinstance(entry, dict) and "trace" in entry)
-    return f"{TAGGED}{'trace' if is_trace else 'collective'}"
+    for key, model in (("trace", TraceWorkload), ("iteration", IterationWorkload)):
+        if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):
+            return f"{TAGGED}{key}"
+    return f"{TAGGED}collective"
 
 
 AnyWorkload = Annotated[
     Annotated[Workload, Tag(f"{TAGGED}collective")]
-    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")],
+    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
+    | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")],
     Discriminator(_key_of),
 ]
 

@@ -103,6 +103,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
+def configuration_name(path: Path) -> str:
+    """The name of a shipped configuration, or that of a file without its ending."""
+    return path.stem if path.suffix in ENDINGS else path.name
+
+
 def load_configuration(path: Path) -> Configuration:
     """Read a file, or a shipped configuration by its name; raises `InputError`."""
     shipped = SHIPPED / f"{path.name}.yaml"

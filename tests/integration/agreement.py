@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
@@ -24,6 +25,7 @@ ATTEMPTS = 4
 class Attempt:
     """The ratio of measured to modeled time, and how far the machine allows to trust it."""
 
+    executions: tuple[Repeat, ...]
     ratio: float
     fidelity: Fidelity
     disturbed: int
@@ -42,6 +44,7 @@ def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Atte
         headroom = summarized(observer.observations(done.counted), 0)
     assert headroom is not None
     return Attempt(
+        executions=tuple(done.counted),
         ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
         fidelity=Fidelity(tuple(machine_reasons(headroom)), headroom),
         disturbed=len(done.disturbed),

@@ -1,0 +1,69 @@
+"""Where the time of an iteration goes: compute, traffic that compute does not hide, waiting.
+
+At each moment of an iteration, a rank computes; or it does not, and data of a parallel dimension
+arrive: this traffic is exposed; or it waits for other ranks. Measurements and predictions are
+divided by the same rule.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from model.arrays import Bools, Floats, Ints
+from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
+from model.training.traffic import Dimension
+
+# Where data of several dimensions arrive at once, the first of these has the time: ranks wait for
+# collectives inside of a pass, and not for what another stage sends.
+ORDER = (Dimension.TENSOR, Dimension.EXPERT, Dimension.DATA, Dimension.PIPELINE)
+COMPUTES, WAITS = "compute", "waiting"
+
+
+def exposure_s(steps: IterationSteps, begin_s: Floats, end_s: Floats) -> dict[str, float]:
+    """Return the seconds of each part, a mean over ranks; they sum up to the completion time.
+
+    `begin_s` and `end_s` have the moments of all steps since the start.
+    """
+    completion_s = float(end_s.max())
+    of_ranks = [
+        _of_rank(steps.dimensions[mine], begin_s[mine], end_s[mine], completion_s)
+        for mine in (steps.transfers.destination == rank for rank in range(steps.gpus))
+    ]
+    return {part: float(np.mean([one[part] for one in of_ranks])) for part in of_ranks[0]}
+
+
+def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
+    """When each step could begin: the end of the last step that it depends on, 0 if there is none.
+
+    A step of compute begins as long before its end as it takes.
+    """
+    transfers = steps.transfers
+    found = np.zeros(len(transfers))
+    np.maximum.at(found, transfers.after.row, end_s[transfers.after.values])
+    waits = transfers.ready >= 0
+    found[waits] = np.maximum(found[waits], end_s[transfers.ready[waits]])
+    computes = transfers.is_compute
+    found[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
+    return found
+
+
+def _of_rank(
+    dimensions: Ints, begin_s: Floats, end_s: Floats, completion_s: float
+) -> Mapping[str, float]:
+    """Divide the time of a rank, by the steps that end there."""
+    edges = np.unique(np.concatenate([begin_s, end_s, [0.0, completion_s]]))
+    left, length = np.ones(len(edges) - 1, bool), np.diff(edges)
+    found = {}
+    for part in (COMPUTES, *ORDER):
+        these = dimensions == (COMPUTE if part == COMPUTES else DIMENSIONS.index(Dimension(part)))
+        covered = left & _covered(edges, begin_s[these], end_s[these])
+        found[str(part)] = float(length[covered].sum())
+        left &= ~covered
+    return {**found, WAITS: float(length[left].sum())}
+
+
+def _covered(edges: Floats, begin_s: Floats, end_s: Floats) -> Bools:
+    """Whether any of these spans covers the time between an edge and the next."""
+    changes = np.bincount(np.searchsorted(edges, begin_s), minlength=len(edges))
+    changes = changes - np.bincount(np.searchsorted(edges, end_s), minlength=len(edges))
+    return np.cumsum(changes)[:-1] > 0

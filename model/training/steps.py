@@ -1,0 +1,79 @@
+"""The steps of a training iteration: transfers, and the compute that they wait for.
+
+An iteration is proved when it is built, so a wrong one cannot be built. Its collectives are proved
+schedules of their own; shown here is that all of it fits together: no step begins before the
+results that it uses are there, whatever the order in which real steps run.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.training.reduction import ReducedIteration
+from model.training.traffic import Dimension
+from model.workload.happens_before import first_unordered
+from model.workload.proof import ScheduleError, check_dependencies
+from model.workload.schedule import fingerprint
+from model.workload.transfers import Transfers
+
+DIMENSIONS = tuple(Dimension)
+# Stands for no parallel dimension, where an array has the number of one.
+COMPUTE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class IterationSteps:
+    """The steps of an iteration, and what they are for.
+
+    `dimensions` has the number of each transfer's parallel dimension in `DIMENSIONS`, `COMPUTE` for
+    steps of compute. `uses` has pairs of a step and an earlier one, whose result it uses at the
+    rank where the former begins. `size_bytes` is the data of all collectives and transfers of a
+    GPU. Raises `ScheduleError` for a step that may begin too early.
+    """
+
+    algorithm: str
+    gpus: int
+    size_bytes: int
+    transfers: Transfers
+    dimensions: Ints
+    uses: tuple[Ints, Ints]
+    reduction: ReducedIteration
+    collective: None = None
+    task: str = "iteration"
+
+    def __post_init__(self) -> None:
+        _check_form(self.gpus, self.transfers)
+        check_dependencies(self.transfers)
+        _check_uses(self.transfers, *self.uses)
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the iteration's contents."""
+        return fingerprint(self.transfers, "iteration", self.algorithm, self.gpus)
+
+
+def _check_form(gpus: int, transfers: Transfers) -> None:
+    """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
+    ends = np.stack([transfers.source, transfers.destination])
+    _refuse_first(np.any((ends < 0) | (ends >= gpus), axis=0), f"is not of the ranks below {gpus}")
+    computes = transfers.is_compute
+    _refuse_first(computes != (transfers.compute_ns > 0), "is neither a transfer nor compute")
+    _refuse_first(computes != (transfers.size_bytes == 0), "is neither a transfer nor compute")
+
+
+def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
+    """Raise `ScheduleError` for a step that may begin before what it uses is at its rank."""
+    elsewhere = transfers.destination[earlier] != transfers.source[later]
+    if elsewhere.any():
+        step, used = later[elsewhere][0], earlier[elsewhere][0]
+        raise ScheduleError(f"step {step} uses the result of step {used}, which is at another rank")
+    unordered = first_unordered(transfers, later, earlier)
+    if unordered is not None:
+        raise ScheduleError(f"step {unordered[0]} does not wait for {unordered[1]}, which it uses")
+
+
+def _refuse_first(wrong: Bools, what: str) -> None:
+    if wrong.any():
+        raise ScheduleError(f"step {wrong.argmax()}: {what}")

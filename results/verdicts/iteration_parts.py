@@ -1,0 +1,62 @@
+"""Where the time of a training iteration went, and where the model says that it goes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from model.measurement.records import Repeat
+from model.prediction.fluid import Prediction
+from model.training.exposure import begins_s, exposure_s
+from model.training.reduction import ReducedIteration
+from model.training.steps import IterationSteps
+from model.workload.schedule import Steps
+
+
+@dataclass(frozen=True)
+class Part:
+    """Emulated seconds of a part of an iteration, a mean over ranks and, measured, executions."""
+
+    measured: float
+    modeled: float
+
+
+@dataclass(frozen=True)
+class IterationResult:
+    """The parts of an iteration: compute, exposed traffic by dimension, waiting."""
+
+    parts: Mapping[str, Part]
+    reduction: ReducedIteration
+
+    def plain(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "parts_s": {name: asdict(part) for name, part in self.parts.items()},
+            "reduction": self.reduction.plain_changes,
+        }
+
+
+def iteration_result(
+    steps: Steps, executions: Iterable[Repeat], prediction: Prediction
+) -> IterationResult | None:
+    """Divide measured and modeled time into parts; `None` for other steps than an iteration's.
+
+    Only whole executions count; without any, there are no parts.
+    """
+    if not isinstance(steps, IterationSteps):
+        return None
+    end_s = np.array(prediction.arrival_s)
+    modeled = exposure_s(steps, begins_s(steps, end_s), end_s)
+    measured = [_measured(steps, repeat) for repeat in executions if repeat.complete]
+    parts = {
+        name: Part(float(np.mean([one[name] for one in measured])), seconds)
+        for name, seconds in modeled.items()
+        if measured
+    }
+    return IterationResult(parts, steps.reduction)
+
+
+def _measured(steps: IterationSteps, repeat: Repeat) -> Mapping[str, float]:
+    times = np.array([(r.started_ns, r.arrived_ns) for r in repeat.records]) / 1e9
+    return exposure_s(steps, times[:, 0], times[:, 1])

@@ -1,0 +1,182 @@
+"""Training iterations in scenario files, results and tables."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric.topology import build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Prediction
+from model.training.exposure import begins_s
+from model.training.steps import IterationSteps
+from results.documents.run import run_object
+from results.tables.run import print_run
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from scenarios.cli.check import describe
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.plan import plan
+from scenarios.planning.schedules import case_schedule
+from scenarios.spec.scenario import Scenario
+
+HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"
+OWN = """\
+layers: 4
+hidden: 1024
+heads: 8
+sequence: 512
+vocabulary: 1000
+batch: 8
+gpus: 16
+platform: dgx-a100
+recomputation: none
+strategy: {tensor: 2, pipeline: 2, interleave: 1, microbatch: 1}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path x.yaml in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path("x.yaml")
+
+
+def loaded(file: Path, entry: str, more: str = "") -> Scenario:
+    file.write_text(f"{HEAD}workloads:\n  - {entry}\n{more}")
+    return load(file)
+
+
+def problems(file: Path, entry: str, more: str = "") -> list[str]:
+    with pytest.raises(InputError) as caught:
+        loaded(file, entry, more)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_an_iteration_is_a_case_on_each_fabric_with_the_same_bytes(file: Path) -> None:
+    Path("own.yaml").write_text(OWN)
+    scenario = loaded(file, "{iteration: own.yaml, time_dilation: 5}")
+    names = [case.name for case in scenario.cases]
+    assert names == ["rail-only/iteration/own", "rail-optimized/iteration/own"]
+    assert len({case.emulated_bytes for case in scenario.cases}) == 1
+    assert {case.size_scale for case in scenario.cases} == {10000 / 5}
+
+
+def test_iterations_that_differ_in_degrees_are_named_for_them(file: Path) -> None:
+    second = "{iteration: gpt-146b, tensor: 4, microbatches: 3, kinds: rail-only}"
+    scenario = loaded(file, f"{{iteration: gpt-146b, kinds: rail-only}}\n  - {second}")
+    assert [case.name for case in scenario.cases] == [
+        "rail-only/iteration/gpt-146b/t2p2d2m14",
+        "rail-only/iteration/gpt-146b/t4p1d2m3",
+    ]
+
+
+def test_a_plan_has_the_time_of_compute(file: Path) -> None:
+    """Emulated five times slower, all steps of compute of a rank take five times as long."""
+    scenario = loaded(file, "{iteration: gpt-146b, microbatches: 2, time_dilation: 5}")
+    for planned, spec in zip(plan(scenario, None), scenario.fabrics, strict=True):
+        steps = case_schedule(planned.case, spec)
+        computed_ns = np.bincount(steps.transfers.destination, steps.transfers.compute_ns)
+        assert planned.completion_s > computed_ns.max() / 1e9
+
+
+def test_check_says_what_is_reduced(file: Path) -> None:
+    scenario = loaded(file, "{iteration: gpt-146b, kinds: rail-only}")
+    out = io.StringIO()
+    describe(scenario, Console(file=out, width=200))
+    assert "reduced: gpus 1536 -> 8, tensor 8 -> 2, pipeline 8 -> 2, data 24 -> 2" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("entry", "more", "message"),
+    [
+        (
+            "{iteration: gpt-146}",
+            "",
+            "gpt-146: is no file and no shipped configuration (did you mean 'gpt-146b'?)",
+        ),
+        (
+            "{iteration: gpt-146b, tensr: 2}",
+            "",
+            "x.yaml:3 workloads.0.tensr: unknown key 'tensr' (did you mean 'tensor'?)",
+        ),
+        (
+            "{iteration: gpt-146b, tensor: two}",
+            "",
+            "x.yaml:3 workloads.0.tensor: must be a whole number, got 'two'",
+        ),
+        (
+            "{iteration: gpt-146b, tensor: 3}",
+            "",
+            "x.yaml:3 workloads.0.iteration: no smaller degrees than tensor 8, pipeline 8, "
+            "data 24 multiply to 2 x 4 GPUs with tensor 3 (use another grid of GPUs, or other "
+            "degrees)",
+        ),
+        (
+            "{iteration: gpt-146b}",
+            "check_data: true\n",
+            "x.yaml:4 check_data: is not possible with an iteration, which has no result to "
+            "check (leave it out)",
+        ),
+    ],
+)
+def test_mistakes_of_an_iteration_are_named(
+    file: Path, entry: str, more: str, message: str
+) -> None:
+    assert problems(file, entry, more) == [message]
+
+
+def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
+    """An execution in which everything took `ratio` times as long as modeled."""
+    case, spec = scenario.cases[number], scenario.fabrics[number]
+    steps = case_schedule(case, spec)
+    assert isinstance(steps, IterationSteps)
+    topology = build_topology(spec)
+    end_s = np.cumsum(np.full(len(steps.transfers), 0.01)) + steps.transfers.compute_ns.max() / 1e9
+    begin_s = begins_s(steps, end_s)
+    prediction = Prediction(topology.digest, steps.digest, float(end_s.max()), 0.0, tuple(end_s))
+    records = tuple(
+        TransferRecord(
+            0,
+            step.id,
+            step.source,
+            step.destination,
+            step.size_bytes,
+            *(round(moment_s * ratio * 1e9) for moment_s in (begin, end, end, end)),
+        )
+        for step, begin, end in zip(steps.transfers, begin_s, end_s, strict=True)
+    )
+    whole = Repeat(0, True, float(end_s.max()) * ratio, 0.0, 0.0, 0, (), records)
+    measured = Measured(topology, steps, (), (whole,), 0, None)
+    return compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
+
+
+def test_the_parts_of_an_iteration_are_in_the_result_and_in_the_table(file: Path) -> None:
+    scenario = loaded(file, "{iteration: gpt-146b, microbatches: 1, time_dilation: 1}")
+    cases = [case_result(scenario, number, 1.01) for number in range(2)]
+    result = run_object("id", "some", Path("runs/id"), cases)
+    for case in result["cases"]:
+        assert (case["collective"], case["algorithm"]) == ("iteration", "gpt-146b")
+        assert case["algbw_gbyte_per_s"] is None
+        parts = case["iteration"]["parts_s"].values()
+        assert sum(part["modeled"] for part in parts) == pytest.approx(case["modeled_s"])
+        for part in parts:
+            assert part["measured"] == pytest.approx(1.01 * part["modeled"], abs=1e-6)
+    assert result["slowdowns"][0]["measured"] == pytest.approx(0.0)
+    out = io.StringIO()
+    print_run(result, Console(file=out, width=120))
+    for shown in ("iteration/gpt-146b", "waiting", "gpt-146b: reduced: gpus 1536 -> 8"):
+        assert shown in out.getvalue()
+
+
+def test_the_iterations_of_the_library_are_those_of_the_documentation() -> None:
+    scenario = load(LIBRARY / "training-iteration.yaml")
+    names = [case.name for case in scenario.cases]
+    assert names == [
+        f"{kind}/iteration/{name}"
+        for kind in ("rail-only", "rail-optimized")
+        for name in ("gpt-146b", "moe-1.3b")
+    ]

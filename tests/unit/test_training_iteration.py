@@ -1,0 +1,277 @@
+"""Training iterations as steps: order, proof, bytes, time, reduction, and where the time goes."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.fabric.health import Epoch
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.training.exposure import begins_s, exposure_s
+from model.training.job import Job, cluster_of
+from model.training.pipeline import Pass, stage_order
+from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
+from model.training.strategy import Strategy
+from model.training.traffic import Dimension, traffic
+from model.training.transformer import Experts, Recomputation, Transformer
+from model.workload.proof import ScheduleError
+from model.workload.transfers import Rows, Transfers, starts_of
+from scenarios.training.configuration import load_configuration, names
+from scenarios.training.iteration import evaluated
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.training_iteration import Emulated, build_iteration
+
+REAL = Emulated(1.0, 1.0, FabricKind.RAIL_OPTIMIZED)
+SECOND_NS = 10**9
+
+
+@st.composite
+def iterations(draw: st.DrawFn) -> ReducedIteration:
+    """Small iterations of all kinds of strategies, with all kinds of traffic or without."""
+    tensor, pipeline, data = (draw(st.integers(1, 3)) for _ in range(3))
+    interleave = draw(st.integers(1, 2)) if pipeline > 1 else 1
+    rounds = draw(st.integers(1, 4))
+    inside = [draw(st.sampled_from([1, degree])) for degree in (tensor, pipeline, data)]
+    return ReducedIteration(
+        strategy=Strategy(tensor, pipeline, data, interleave, 1, *inside),
+        microbatches=rounds * pipeline if interleave > 1 else rounds,
+        layers=draw(st.integers(1, 2)),
+        experts=draw(st.sampled_from([1, data])),
+        forward_s=1.0,
+        again_s=draw(st.sampled_from([0.0, 1.0])),
+        backward_s=2.0,
+        logits_s=0.0,
+        optimizer_s=0.5,
+        tensor_bytes=1e3,
+        hop_bytes=1e3,
+        expert_bytes=1e3,
+        gradient_bytes=1e3,
+        expert_gradient_bytes=draw(st.sampled_from([0.0, 1e3])),
+    )
+
+
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4))
+def test_a_stage_does_every_pass_once_and_backward_after_forward(
+    stages: int, interleave: int, rounds: int
+) -> None:
+    microbatches = rounds * stages
+    for stage in range(stages):
+        order = stage_order(stage, stages, microbatches, interleave)
+        assert len(order) == len(set(order)) == 2 * microbatches * interleave
+        for one in order:
+            if not one.forward:
+                assert order.index(replace(one, forward=True)) < order.index(one)
+
+
+@given(st.integers(1, 6), st.integers(1, 12))
+def test_1f1b_keeps_as_many_microbatches_as_there_are_stages_behind(
+    stages: int, microbatches: int
+) -> None:
+    for stage in range(stages):
+        kept = np.cumsum([1 if p.forward else -1 for p in stage_order(stage, stages, microbatches)])
+        assert kept.max() == min(stages - stage, microbatches)
+        assert kept[-1] == 0
+
+
+def test_the_order_of_two_stages() -> None:
+    def shown(order: list[Pass]) -> str:
+        return " ".join(f"{'F' if p.forward else 'B'}{p.microbatch}" for p in order)
+
+    assert shown(stage_order(0, 2, 3)) == "F0 F1 B0 F2 B1 B2"
+    assert shown(stage_order(1, 2, 3)) == "F0 B0 F1 B1 F2 B2"
+
+
+def ends_s(
+    steps: IterationSteps, transfer_s: float = 0.0
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """When each step ends if all transfers take the same time, whatever their size."""
+    ends: list[float] = []
+    for step in steps.transfers:
+        waits = step.after if step.ready is None else (*step.after, step.ready)
+        took_s = step.compute_ns / 1e9 if step.is_compute else transfer_s
+        ends.append(max((ends[earlier] for earlier in waits), default=0.0) + took_s)
+    return np.array(ends)
+
+
+@given(iterations(), st.sampled_from(FabricKind), st.booleans())
+def test_without_traffic_the_time_is_that_of_the_pipeline(
+    iteration: ReducedIteration, kind: FabricKind, zero: bool
+) -> None:
+    """Passes of all microbatches, the bubble (p-1)/v, the optimizer (MegatronLM, section 2.2)."""
+    steps = build_iteration("some", iteration, Emulated(1.0, 1.0, kind), zero=zero)
+    strategy = iteration.strategy
+    layer_s = iteration.forward_s + iteration.again_s + iteration.backward_s
+    stage_s = strategy.interleave * iteration.layers * layer_s
+    passes = iteration.microbatches + (strategy.pipeline - 1) / strategy.interleave
+    assert ends_s(steps).max() == pytest.approx(passes * stage_s + iteration.optimizer_s)
+
+
+@given(iterations(), st.sampled_from(FabricKind))
+@settings(max_examples=30)
+def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: FabricKind) -> None:
+    """On any fabric, whatever the placement; compute takes what it was told to take."""
+    steps = build_iteration("some", iteration, Emulated(0.01, 1.0, kind))
+    topology = build_topology(spec(kind, *_grid(iteration), spines=2))
+    paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 1e-4 for hops in paths if hops}
+    prediction = predict(steps, topology, latency_s)
+    end_s = np.array(prediction.arrival_s)
+    parts = exposure_s(steps, begins_s(steps, end_s), end_s)
+    assert sum(parts.values()) == pytest.approx(prediction.completion_s)
+    computed_s = steps.transfers.compute_ns.sum() / SECOND_NS / steps.gpus
+    assert parts["compute"] == pytest.approx(computed_s)
+
+
+def _grid(iteration: ReducedIteration) -> tuple[int, int]:
+    strategy = iteration.strategy
+    inside = strategy.tensor_inside * strategy.pipeline_inside * strategy.data_inside
+    return iteration.gpus // inside, inside
+
+
+def test_exposed_traffic_is_what_arrives_while_a_rank_does_not_compute() -> None:
+    """Two stages, one microbatch: 1 s forward, 2 s backward, half a second for each hop."""
+    iteration = two_stages()
+    steps = build_iteration("some", iteration, REAL)
+    end_s = ends_s(steps, 0.5)
+    parts = exposure_s(steps, begins_s(steps, end_s), end_s)
+    # The first stage: F 0-1, B 5-7. The second: F 1.5-2.5, B 2.5-4.5.
+    assert end_s.max() == pytest.approx(7.0, abs=1e-6)
+    assert parts["compute"] == pytest.approx(3.0, abs=1e-6)
+    assert parts["pipeline"] == pytest.approx(0.5)
+    assert parts["waiting"] == pytest.approx((3.5 + 3.5) / 2, abs=1e-6)
+
+
+def two_stages() -> ReducedIteration:
+    return ReducedIteration(
+        strategy=Strategy(1, 2, 1, 1, 1, 1, 1, 1),
+        microbatches=1,
+        layers=1,
+        experts=1,
+        forward_s=1.0,
+        again_s=0.0,
+        backward_s=2.0,
+        logits_s=0.0,
+        optimizer_s=0.0,
+        tensor_bytes=0.0,
+        hop_bytes=1e3,
+        expert_bytes=0.0,
+        gradient_bytes=0.0,
+        expert_gradient_bytes=0.0,
+    )
+
+
+@given(iterations(), st.data())
+def test_a_step_that_does_not_wait_for_what_it_uses_is_refused(
+    iteration: ReducedIteration, data: st.DataObject
+) -> None:
+    steps = build_iteration("some", iteration, REAL)
+    later, _ = steps.uses
+    step = int(data.draw(st.sampled_from(later.tolist())))
+    with pytest.raises(ScheduleError, match=f"step {step} does not wait for"):
+        replace(steps, transfers=_without_waiting(steps.transfers, step))
+
+
+def _without_waiting(transfers: Transfers, step: int) -> Transfers:
+    """The same steps, of which one depends on nothing."""
+    after = transfers.after
+    kept = after.row != step
+    lengths = np.bincount(after.row[kept], minlength=len(transfers))
+    return replace(transfers, after=Rows(after.values[kept], starts_of(lengths)))
+
+
+def test_compute_that_takes_no_time_is_refused() -> None:
+    steps = build_iteration("some", two_stages(), REAL)
+    none = np.zeros_like(steps.transfers.compute_ns)
+    with pytest.raises(ScheduleError, match="step 0: is neither a transfer nor compute"):
+        replace(steps, transfers=replace(steps.transfers, compute_ns=none))
+
+
+def test_a_result_of_another_rank_is_refused() -> None:
+    steps = build_iteration("some", two_stages(), REAL)
+    elsewhere = np.flatnonzero(steps.transfers.source == 1)[[-1]], np.array([0])
+    with pytest.raises(ScheduleError, match="which is at another rank"):
+        replace(steps, uses=elsewhere)
+
+
+def job(experts: Experts | None = None, batch: int = 16) -> Job:
+    transformer = Transformer(8, 1024, 8, 512, 1000, experts)
+    return Job(transformer, batch, Recomputation.FULL, cluster_of("dgx-a100", 16, 4))
+
+
+WHOLE = (
+    (job(), Strategy(2, 2, 4, 1, 1, 2, 1, 2)),
+    (job(), Strategy(2, 2, 4, 2, 1, 2, 2, 1)),
+    (job(Experts(2, 8, 1, 1.0, 4)), Strategy(2, 1, 8, 1, 2, 1, 1, 4)),
+)
+
+
+@pytest.mark.parametrize(("whole", "strategy"), WHOLE)
+def test_what_is_not_reduced_sends_what_the_model_of_traffic_counts(
+    whole: Job, strategy: Strategy
+) -> None:
+    """Bytes by dimension, over all GPUs, with all microbatches and all layers."""
+    microbatches = whole.batch // (strategy.data * strategy.microbatch)
+    layers = whole.transformer.layers // (strategy.pipeline * strategy.interleave)
+    wanted = Wanted(strategy.tensor, strategy.pipeline, microbatches, layers)
+    iteration = reduced(whole, strategy, 4, 4, wanted)
+    assert not [c for c in iteration.changes if c.full != c.reduced]
+    steps, sent = build_iteration("whole", iteration, REAL), Counter[int]()
+    for step, dimension in zip(steps.transfers, steps.dimensions.tolist(), strict=True):
+        sent[dimension] += step.size_bytes
+    counted = traffic(whole, iteration.strategy)
+    for number, dimension in enumerate(DIMENSIONS):
+        assert sent[number] == pytest.approx(counted.flows[dimension].total, rel=1e-4)
+    assert not sent[COMPUTE]
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("grid", [(4, 4), (2, 4)])
+def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
+    name: str, grid: tuple[int, int]
+) -> None:
+    configuration = load_configuration(Path(name))
+    full = evaluated(name, configuration).strategy
+    gpus = grid[0] * grid[1]
+    if gpus > configuration.gpus:
+        with pytest.raises(NoReduction, match="multiply to"):
+            reduced(configuration.job, full, *grid, Wanted())
+        return
+    small = reduced(configuration.job, full, *grid, Wanted())
+    assert small.gpus == gpus
+    counted = traffic(configuration.job, full).flows
+    before = configuration.batch // (full.data * full.microbatch)
+    sent = Counter[int]()
+    steps = build_iteration(name, small, REAL)
+    for step, number in zip(steps.transfers, steps.dimensions.tolist(), strict=True):
+        sent[number] += step.size_bytes
+    for dimension in (Dimension.TENSOR, Dimension.EXPERT, Dimension.DATA):
+        a_gpu = sent[DIMENSIONS.index(dimension)] / gpus / small.microbatches
+        lost = dimension is Dimension.DATA and small.strategy.data == 1
+        must = 0.0 if lost else counted[dimension].total / configuration.gpus / before
+        assert a_gpu == pytest.approx(must, rel=1e-3), dimension
+
+
+def test_a_degree_may_be_asked_for() -> None:
+    configuration = load_configuration(Path("gpt-146b"))
+    full = evaluated("gpt-146b", configuration).strategy
+    small = reduced(configuration.job, full, 4, 4, Wanted(tensor=4, pipeline=4, microbatches=5))
+    strategy = small.strategy
+    assert (strategy.tensor, strategy.pipeline, strategy.data) == (4, 4, 1)
+    assert small.microbatches == 5
+
+
+def test_too_many_passes_are_refused() -> None:
+    with pytest.raises(NoReduction, match="have 16000 passes of a layer, at most 10000"):
+        reduced(*WHOLE[0], 4, 4, Wanted(microbatches=1000))
+
+
+def test_interleaving_takes_whole_rounds() -> None:
+    with pytest.raises(NoReduction, match="whole rounds of 2 microbatches, got 3"):
+        reduced(*WHOLE[1], 4, 4, Wanted(pipeline=2, microbatches=3))
