@@ -43,6 +43,7 @@ def crossing(case: Case, spec: FabricSpec) -> str:
 def _pairs(case: Case, spec: FabricSpec) -> tuple[int, int]:
     """Return how many pairs of ranks share neither domain nor rail, and how many pairs send."""
     sent = case_transfers(case, spec)
-    ends = np.unique(np.stack([sent.source, sent.destination]), axis=1)
+    ends = np.stack([sent.source, sent.destination])[:, ~sent.is_compute]
+    ends = np.unique(ends, axis=1)
     (domains, others), (rails, other_rails) = np.divmod(ends, spec.job_size)
     return int(((domains != others) & (rails != other_rails)).sum()), ends.shape[1]

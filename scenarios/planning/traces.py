@@ -7,9 +7,12 @@ from pathlib import Path
 from model.fabric.spec import FabricSpec
 from model.workload.proof import ScheduleError
 from model.workload.trace import Trace
+from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile, TraceWorkload
+from traffic_gen.traces.msccl import FORMAT as MSCCL
+from traffic_gen.traces.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
@@ -34,7 +37,10 @@ def trace_case(workload: TraceWorkload, spec: FabricSpec) -> Case:
 def replay_of(workload: TraceWorkload, domains: int, domain_size: int) -> Replay:
     """Read and place a trace; raises `ValueError` if its placement does not fit."""
     path = Path(workload.trace)
-    return _placed(path, _version(path), workload.placement, domains, domain_size)
+    size_bytes = None if workload.size is None else round(size_in_bytes(workload.size))
+    defaults = Defaults(domains * domain_size, size_bytes)
+    trace = _read(path, _version(path), defaults)
+    return _placed(trace, path.name, workload.placement, domains, domain_size)
 
 
 def _version(path: Path) -> tuple[int, ...]:
@@ -47,21 +53,20 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _version: tuple[int, ...]) -> Trace:
-    return read_trace(path)
+def _read(path: Path, _version: tuple[int, ...], defaults: Defaults) -> Trace:
+    return read_trace(path, defaults)
 
 
 @lru_cache(maxsize=16)
 def _placed(
-    path: Path,
-    version: tuple[int, ...],
+    trace: Trace,
+    name: str,
     rule: PlacementRule | tuple[int, ...],
     domains: int,
     domain_size: int,
 ) -> Replay:
-    trace = _read(path, version)
     gpu_of = placed(rule, trace.ranks, domains, domain_size)
-    return Replay(trace, path.name, gpu_of, domains * domain_size, domain_size)
+    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
 
 
 def trace_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -77,6 +82,9 @@ def _issues(number: int, workload: TraceWorkload, file: ScenarioFile) -> Iterato
         yield Issue(("check_data",), what, "leave it out")
     try:
         replay = replay_of(workload, file.fabric.domains, file.fabric.domain_size)
+        if workload.size is not None and replay.trace.format != MSCCL:
+            what = f"{replay.trace.format} names bytes of its own"
+            yield Issue(("workloads", number, "size"), what, f"only {MSCCL} needs a size")
         replay.steps()
     except ScheduleError as error:
         yield Issue(("workloads", number, "trace"), f"cannot be replayed: {error}")

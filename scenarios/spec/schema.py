@@ -227,6 +227,9 @@ class TraceWorkload(Strict):
         default=PlacementRule.WRAP,
         description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
     )
+    size: Size | None = Field(
+        default=None, description="MSCCL XML: the size of the collective, as for a collective"
+    )
     size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
         default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
     )

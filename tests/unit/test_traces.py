@@ -15,7 +15,7 @@ from model.workload.trace import NodeKind, Trace
 from model.workload.transfers import Rows
 from tests.unit.traces import same, traces
 from traffic_gen.traces.chakra_writing import chakra_files
-from traffic_gen.traces.nodes import Malformed
+from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace, trace_in
 from traffic_gen.traces.replay import Replay, Replayed
@@ -149,10 +149,10 @@ def test_a_damaged_text_is_refused_or_read(data: st.DataObject) -> None:
     read_or_refused([data.draw(damaged(GOAL.encode()))])
 
 
-def read_or_refused(files: list[bytes]) -> None:
+def read_or_refused(files: list[bytes], defaults: Defaults = NO_DEFAULTS) -> None:
     """Nothing else happens than a trace, or an error with its place."""
     try:
-        trace_in(files)
+        trace_in(files, defaults)
     except Malformed as error:
         found = error
     else:

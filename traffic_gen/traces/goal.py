@@ -18,6 +18,7 @@ import re
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.nodes import (
     MOST_SECONDS,
+    Defaults,
     Malformed,
     Nodes,
     line,
@@ -44,7 +45,7 @@ def is_goal(text: str) -> bool:
     return COMMENT.sub("", text[:65536]).lstrip().startswith("num_ranks")
 
 
-def read_goal(text: str) -> Trace:
+def read_goal(text: str, _defaults: Defaults) -> Trace:
     """Read a GOAL schedule; raise `Malformed` where it is none."""
     return _Reader().read(COMMENT.sub(_newlines, text))
 

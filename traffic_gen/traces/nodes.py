@@ -25,6 +25,17 @@ class Malformed(Exception):
         self.place, self.what, self.hint, self.file = place, what, hint, file
 
 
+@dataclass(frozen=True)
+class Defaults:
+    """What a trace may leave out: the number of ranks, and the size of a collective in bytes."""
+
+    ranks: int = 1
+    size_bytes: int | None = None
+
+
+NO_DEFAULTS = Defaults()
+
+
 def line(number: int) -> str:
     """A place in a text file."""
     return f":{number}"

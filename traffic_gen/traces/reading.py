@@ -12,21 +12,32 @@ from pathlib import Path
 from linux.files import Unreadable, read_bytes
 from model.errors import InputError, Problem
 from model.workload.trace import Trace
+from traffic_gen.traces.aicb import is_aicb, read_aicb
+from traffic_gen.traces.byte_matrix import is_byte_matrix, read_byte_matrix
 from traffic_gen.traces.chakra import is_chakra, read_chakra
 from traffic_gen.traces.goal import is_goal, read_goal
-from traffic_gen.traces.nodes import MOST_RANKS, Malformed
+from traffic_gen.traces.msccl import FORMAT as MSCCL
+from traffic_gen.traces.msccl import is_msccl, read_msccl
+from traffic_gen.traces.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
 # Of all files of a trace; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
-TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str], Trace]]] = {
+Reader = Callable[[str, Defaults], Trace]
+TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "GOAL": (is_goal, read_goal),
+    MSCCL: (is_msccl, read_msccl),
+    "AICB": (is_aicb, read_aicb),
+    "byte matrix": (is_byte_matrix, read_byte_matrix),
 }
 FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
 OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,6})\.et(?:\.gz)?", re.DOTALL)
 
 
-def read_trace(path: Path) -> Trace:
-    """Read a trace; raises `InputError` with the place in the file if it cannot be understood."""
+def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
+    """Read a trace; `defaults` has what it may leave out. Raises `InputError` with the place.
+
+    A file that cannot be understood is wrong at a line, or at a byte.
+    """
     files = _files(path)
     contents: list[bytes] = []
     for file in files:
@@ -36,7 +47,7 @@ def read_trace(path: Path) -> Trace:
         except Unreadable as error:
             raise InputError(Problem(str(file), str(error))) from None
     try:
-        return trace_in(contents)
+        return trace_in(contents, defaults)
     except Malformed as error:
         where = f"{files[error.file]}{error.place}"
         raise InputError(Problem(where, error.what, error.hint)) from None
@@ -70,7 +81,7 @@ def _set_of(folder: Path, name: str | None) -> list[Path]:
     return [ranks[rank] for rank in range(len(ranks))]
 
 
-def trace_in(contents: Sequence[bytes]) -> Trace:
+def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` where it is none."""
     if is_chakra(contents[0]):
         return read_chakra(contents)
@@ -82,5 +93,5 @@ def trace_in(contents: Sequence[bytes]) -> Trace:
         ) from None
     for is_one, read in TEXT_FORMATS.values():
         if is_one(text):
-            return read(text)
+            return read(text, defaults)
     raise Malformed(":1", "is in none of the formats of traces", f"known: {', '.join(FORMATS)}")

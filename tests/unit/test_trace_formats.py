@@ -1,0 +1,159 @@
+"""Text formats of traces: what a sample of each means, and what is refused, with its line."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.workload.collective import Collective
+from model.workload.trace import NodeKind, Trace
+from scenarios.library import LIBRARY
+from tests.unit.test_traces import damaged, read_or_refused
+from traffic_gen.traces.nodes import Defaults, Malformed
+from traffic_gen.traces.reading import trace_in
+
+SAMPLES = {
+    path.name: path.read_text() for path in sorted((LIBRARY / "traces").iterdir()) if path.is_file()
+}
+GIVEN = Defaults(4, 64_000_000)
+
+
+def sample(name: str) -> Trace:
+    return trace_in([SAMPLES[name].encode()], GIVEN)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(SAMPLES)), st.data())
+def test_a_damaged_sample_is_refused_or_read(name: str, data: st.DataObject) -> None:
+    read_or_refused([data.draw(damaged(SAMPLES[name].encode()))], GIVEN)
+
+
+def test_a_byte_matrix_is_a_message_for_each_pair() -> None:
+    trace = sample("experts.matrix")
+    assert (trace.format, trace.ranks, len(trace)) == ("byte matrix", 4, 24)
+    sends = trace.kind == NodeKind.SEND
+    sent = np.zeros((4, 4), int)
+    sent[trace.rank[sends], trace.peer[sends]] = trace.size_bytes[sends]
+    assert sent[:, 2].tolist() == [24_000_000, 24_000_000, 0, 24_000_000]
+    assert sent.sum() == trace.total_bytes == 144_000_000
+    assert not len(trace.after.values)
+
+
+def test_an_aicb_iteration_has_its_groups_and_its_order() -> None:
+    trace = sample("layers.txt")
+    found = [(one.collective, one.size_bytes, one.ranks) for one in trace.operations]
+    tensor = [(Collective.ALL_REDUCE, 32_000_000, ranks) for ranks in ((0, 1), (2, 3))]
+    mlp, attention = (
+        [(Collective.ALL_REDUCE, size, ranks) for ranks in ((0, 2), (1, 3))]
+        for size in (48_000_000, 24_000_000)
+    )
+    embedding = [(Collective.ALL_REDUCE, 4_000_000, ranks) for ranks in ((0, 1), (2, 3))]
+    assert found == [*embedding, *tensor * 2, *tensor, *mlp, *tensor, *attention]
+    computed = trace.seconds[trace.rank == 0]
+    assert computed[computed > 0].tolist() == [5e-4, 7e-4, 7e-4, 7e-4, 5e-4, 5e-4]
+    # The input gradient of a layer does not wait for the weight gradient of the one before.
+    node = {
+        (number, rank): node
+        for node, (number, rank) in enumerate(
+            zip(trace.operation.tolist(), trace.rank.tolist(), strict=True)
+        )
+        if number >= 0
+    }
+    before = {node[10, 0]}
+    while before:
+        assert node[8, 0] not in before
+        before = {earlier for later in before for earlier in trace.after_lists[later]}
+
+
+def test_ranks_that_aicb_does_not_name_are_the_jobs() -> None:
+    text = SAMPLES["layers.txt"].replace("all_gpus: 4 ", "")
+    assert trace_in([text.encode()], Defaults(8)).ranks == 8
+
+
+def test_expert_groups_of_aicb() -> None:
+    text = SAMPLES["layers.txt"].replace("ep: 1", "ep: 2").replace("all_gpus: 4", "all_gpus: 8")
+    text = text.replace("ALLREDUCE\t24000000", "ALLTOALL_EP\t24000000")
+    text = text.replace("ALLREDUCE\t48000000", "ALLREDUCE_DP_EP\t48000000")
+    groups = [one.ranks for one in trace_in([text.encode()]).operations]
+    assert groups[-4:] == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert [ranks for ranks in groups if ranks[1] - ranks[0] == 4] == [
+        (0, 4),
+        (1, 5),
+        (2, 6),
+        (3, 7),
+    ]
+
+
+def test_an_msccl_algorithm_sends_its_chunks() -> None:
+    trace = sample("ring-all-gather.xml")
+    assert (trace.format, trace.ranks) == ("MSCCL XML", 4)
+    sends = trace.kind == NodeKind.SEND
+    assert trace.size_bytes[sends].tolist() == [16_000_000] * 12
+    assert (trace.peer[sends] == (trace.rank[sends] + 1) % 4).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "place", "what"),
+    [
+        ("experts.matrix", ("0,8000000,24", "0,8e6,24"), ":2", "must be whole numbers"),
+        ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "has 3 numbers, but"),
+        ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
+        ("layers.txt", ("pp: 1", "pp: 2"), ":1", "has 2 pipeline stages"),
+        ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks are no groups of 3"),
+        ("layers.txt", ("HYBRID_", "DATA_"), ":1", "names a strategy that cannot be replayed"),
+        ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
+        ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
+        ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
+        ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "'REDUCE' cannot be replayed"),
+        ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "must have 1 to 65536"),
+        ("ring-all-gather.xml", ('s_chunks="0"', 's_chunks="1099511627776"'), ":3", "s_chunks"),
+        ("ring-all-gather.xml", ("allgather", "custom"), ":2", "has a collective whose result is"),
+        ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: in the end,"),
+        ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
+        ("ring-all-gather.xml", ("</algo>", ""), ":48", "is no XML"),
+        ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
+        ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "is a step 's' of"),
+        ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on step -1 of block 7"),
+    ],
+)  # fmt: skip
+def test_what_a_format_does_not_allow_is_refused_with_its_line(
+    name: str, change: tuple[str, str], place: str, what: str
+) -> None:
+    text = SAMPLES[name].replace(*change)
+    assert text != SAMPLES[name]
+    with pytest.raises(Malformed) as refused:
+        trace_in([text.encode()], GIVEN)
+    assert refused.value.what.startswith(what), refused.value.what
+    assert refused.value.place == place
+
+
+def test_an_msccl_algorithm_needs_a_size() -> None:
+    with pytest.raises(Malformed, match="names chunks, but no bytes"):
+        trace_in([SAMPLES["ring-all-gather.xml"].encode()])
+
+
+REDUCE = """\
+<algo coll="allreduce" ngpus="2" nchunksperloop="2" inplace="1">
+  <gpu id="0" i_chunks="2" o_chunks="0" s_chunks="0">
+    <tb id="0" send="1" recv="1" chan="0">
+      <step s="0" type="s" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
+      <step s="1" type="rrcs" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
+      <step s="2" type="r" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
+    </tb>
+  </gpu>
+  <gpu id="1" i_chunks="2" o_chunks="0" s_chunks="0">
+    <tb id="0" send="0" recv="0" chan="0">
+      <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
+      <step s="1" type="rrcs" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
+      <step s="2" type="r" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
+    </tb>
+  </gpu>
+</algo>
+"""
+
+
+def test_an_msccl_algorithm_that_reduces_in_place() -> None:
+    assert trace_in([REDUCE.encode()], GIVEN).total_bytes == 4 * 32_000_000
+    twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
+    with pytest.raises(Malformed, match="adds chunk 1 of the ranks 11 to 1 of 1"):
+        trace_in([twice.encode()], GIVEN)

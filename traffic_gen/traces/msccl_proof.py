@@ -1,0 +1,212 @@
+"""Proof that an algorithm in MSCCL's XML does what its collective asks: symbolic execution.
+
+A place in a buffer holds a chunk with the contributions of some ranks. The steps are executed once,
+in an order that their dependencies allow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.nodes import Malformed, line
+
+Location = tuple[str, int]
+"""The letter of a buffer (input, output, scratch), and an offset in chunks."""
+Value = tuple[int, int]
+"""The number of a chunk, and a bit for each rank whose contribution it has."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a thread block, and its line; `block` and `step` name what it comes after."""
+
+    place: int
+    type: str
+    source: Location
+    target: Location
+    count: int
+    block: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A thread block: the ranks that it sends to and receives from, -1 for none, and its steps."""
+
+    send: int
+    receive: int
+    channel: int
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The sizes of a GPU's buffers in chunks."""
+
+    input: int
+    output: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm: its collective, the buffers of each GPU, and their thread blocks."""
+
+    place: int
+    collective: str
+    ranks: int
+    chunks: int
+    in_place: bool
+    buffers: dict[int, Buffers] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], Block] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a node of the trace is: the sending, the receiving, or all of a step of a GPU."""
+
+    gpu: int
+    step: Step
+    kind: NodeKind
+
+
+def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
+    """Raise `Malformed` unless every rank has what the collective asks in the end."""
+    wanted = _wanted(algorithm)
+    memory = _Memory(algorithm)
+    for node in trace.order:
+        part = parts[node]
+        if part.kind is NodeKind.SEND:
+            memory.send(node, part)
+        elif part.kind is NodeKind.RECEIVE:
+            memory.receive(node, int(trace.sent_by[node]), part)
+        else:
+            memory.compute(part)
+    for gpu, values in wanted.items():
+        for offset, value in enumerate(values):
+            found = memory.values.get(memory.place(gpu, ("o", offset)))
+            if found != value:
+                what = (
+                    f"{algorithm.collective}: in the end, GPU {gpu} has {_words(found)} at {offset}"
+                )
+                raise Malformed(line(algorithm.place), f"{what} of its output, not {_words(value)}")
+
+
+def _words(value: Value | None) -> str:
+    return "nothing" if value is None else f"chunk {value[0]} of the ranks {value[1]:b}"
+
+
+def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
+    """Return what the output of every rank must be."""
+    ranks, everyone = algorithm.ranks, (1 << algorithm.ranks) - 1
+    size = algorithm.buffers[0].input
+    share = size // ranks
+    match algorithm.collective:
+        case "allreduce":
+            return {rank: [(chunk, everyone) for chunk in range(size)] for rank in range(ranks)}
+        case "allgather":
+            gathered = [(chunk, 1 << chunk // size) for chunk in range(size * ranks if size else 0)]
+            return dict.fromkeys(range(ranks), gathered)
+        case "reduce_scatter":
+            return {
+                rank: [(rank * share + chunk, everyone) for chunk in range(share)]
+                for rank in range(ranks)
+            }
+        case "alltoall":
+            return {
+                rank: [
+                    (source * size + rank * share + chunk, 1 << source)
+                    for source in range(ranks)
+                    for chunk in range(share)
+                ]
+                for rank in range(ranks)
+            }
+        case "broadcast":
+            return {rank: [(chunk, 1) for chunk in range(size)] for rank in range(ranks)}
+    known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
+    what = f"has a collective whose result is not known: {algorithm.collective[:40]!r}"
+    raise Malformed(line(algorithm.place), what, f"known: {known}")
+
+
+class _Memory:
+    """The buffers of all GPUs, and what is under way between them."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.values: dict[tuple[int, Location], Value] = {}
+        self.sent: dict[int, list[Value]] = {}
+        # What a node is to send of what its step has added up, but does not keep.
+        self.passing: dict[int, list[Value]] = {}
+        reduces = algorithm.collective in ("allreduce", "reduce_scatter")
+        for rank, buffers in algorithm.buffers.items():
+            if buffers.input != algorithm.buffers[0].input:
+                raise Malformed(line(algorithm.place), f"GPU {rank} has another input than GPU 0")
+            first = 0 if reduces else rank * buffers.input
+            for chunk in range(buffers.input):
+                self.values[self.place(rank, ("i", chunk))] = first + chunk, 1 << rank
+
+    def place(self, gpu: int, location: Location) -> tuple[int, Location]:
+        """Return where a location really is: in place, input and output share memory."""
+        name, offset = location
+        if self.algorithm.in_place and name in ("i", "o"):
+            buffers = self.algorithm.buffers[gpu]
+            if self.algorithm.collective == "allgather":
+                return gpu, ("o", offset + (gpu * buffers.input if name == "i" else 0))
+            if self.algorithm.collective == "reduce_scatter":
+                share = buffers.input // self.algorithm.ranks
+                return gpu, ("i", offset + (gpu * share if name == "o" else 0))
+            return gpu, ("i", offset)
+        return gpu, location
+
+    def send(self, node: int, part: Part) -> None:
+        """Send what a step has at its source, or what it has just received."""
+        step = part.step
+        if step.type == "rrs":
+            self.sent[node] = self.passing.pop(node)
+        else:
+            self.sent[node] = self._read(part, step.source if step.type == "s" else step.target)
+
+    def receive(self, node: int, sent_by: int, part: Part) -> None:
+        """Take what was sent; with a reduction, add what is at the source."""
+        step, values = part.step, self.sent.pop(sent_by)
+        if len(values) != step.count:
+            what = f"receives {step.count} chunks, but {len(values)} were sent"
+            raise Malformed(line(step.place), what)
+        if step.type in ("rrs", "rrc", "rrcs"):
+            values = self._added(part, self._read(part, step.source), values)
+        if step.type == "rrs":
+            self.passing[node + 1] = values
+        else:
+            self._write(part, values)
+
+    def compute(self, part: Part) -> None:
+        """Copy or add within a GPU."""
+        step = part.step
+        if step.type == "cpy":
+            self._write(part, self._read(part, step.source))
+        elif step.type == "re":
+            target, source = self._read(part, step.target), self._read(part, step.source)
+            self._write(part, self._added(part, target, source))
+
+    def _read(self, part: Part, location: Location) -> list[Value]:
+        name, offset = location
+        found = []
+        for chunk in range(part.step.count):
+            value = self.values.get(self.place(part.gpu, (name, offset + chunk)))
+            if value is None:
+                what = f"GPU {part.gpu} has nothing yet at {offset + chunk} of its buffer {name!r}"
+                raise Malformed(line(part.step.place), what)
+            found.append(value)
+        return found
+
+    def _write(self, part: Part, values: list[Value]) -> None:
+        name, offset = part.step.target
+        for chunk, value in enumerate(values):
+            self.values[self.place(part.gpu, (name, offset + chunk))] = value
+
+    def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
+        for (chunk, ranks), (other, others) in zip(held, more, strict=True):
+            if chunk != other or ranks & others:
+                what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
+                raise Malformed(line(part.step.place), what)
+        return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]
