@@ -14,6 +14,7 @@ from scenarios.benchmarks.datapaths import datapaths
 from scenarios.benchmarks.fidelity import fidelity
 from scenarios.benchmarks.gate import gate
 from scenarios.benchmarks.growth import growth
+from scenarios.benchmarks.live import live
 from scenarios.benchmarks.matrix import matrix
 from scenarios.benchmarks.mininet import mininet
 from scenarios.benchmarks.noise import noisy
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "routing": routing,
     "schedules": schedules,
     "blackout": blackout,
+    "live": live,
     "mininet": mininet,
     "training": training,
 }
@@ -48,7 +50,7 @@ WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "matrix", "soak"
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})
 # Benchmarks of this machine itself.
-REAL_ONLY = WITH_NOISE | {"soak"}
+REAL_ONLY = WITH_NOISE | {"live", "soak"}
 
 
 def benchmarks(minutes: float, seed: int) -> dict[str, Callable[[Path], Iterator[Row]]]:

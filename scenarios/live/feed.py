@@ -50,6 +50,11 @@ class LiveFeed:
         self.url, self._process = url, process
         self._pipe = process.stdin.fileno()
 
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """The process id of the server, for measurements of its cost."""
+        return (self._process.pid,)
+
     def tell(self, message: dict[str, Any]) -> None:
         """Write a line; if the server is far behind, it misses what no longer is so anyway."""
         with suppress(BlockingIOError, BrokenPipeError):

@@ -44,11 +44,14 @@ LINE_BYTES = 1 << 24
 
 
 class LiveServer:
-    """The board, its readings, and the pages that look at it."""
+    """The board, its readings, and the pages that look at it.
+
+    `present` is the latest frame.
+    """
 
     def __init__(self) -> None:
         self.board = Board()
-        self._frame: dict[str, Any] | None = None
+        self.present: dict[str, Any] | None = None
         self._looking = 0
         self._news = asyncio.Condition()
         self._opened = ExitStack()
@@ -66,7 +69,7 @@ class LiveServer:
             self.board.note(message)
             return
         self._opened.close()
-        self._reader, self._last, self._frame = None, None, None
+        self._reader, self._last, self.present = None, None, None
         fabric = message["fabric"]
         if fabric is None:
             self.board.show(None)
@@ -87,9 +90,13 @@ class LiveServer:
             begun_s = time.monotonic()
             if self._looking:
                 self._read()
-                async with self._news:
-                    self._news.notify_all()
+                await self.wake()
             await asyncio.sleep(max(0.0, begun_s + EVERY_S - time.monotonic()))
+
+    async def wake(self) -> None:
+        """Let all pages look at what is new."""
+        async with self._news:
+            self._news.notify_all()
 
     def _read(self) -> None:
         if self._reader is None:
@@ -100,8 +107,8 @@ class LiveServer:
         except (OSError, EmulationError):  # the fabric has just gone
             return
         if self._last is not None:
-            self._frame = frame(self._last, now, self._rates_bps, os.cpu_count() or 1)
-            self._frame["page_cpu"] = round(self._own_share(), 3)
+            self.present = frame(self._last, now, self._rates_bps, os.cpu_count() or 1)
+            self.present["page_cpu"] = round(self._own_share(), 3)
         self._last = now
 
     def _own_share(self) -> float:
@@ -132,8 +139,8 @@ class LiveServer:
                 if state_seen != self.board.version:
                     state_seen = self.board.version
                     yield _event("state", self.board.state())
-                if self._frame is not None:
-                    yield _event("frame", self._frame)
+                if self.present is not None:
+                    yield _event("frame", self.present)
                 async with self._news:
                     await self._news.wait()
         finally:

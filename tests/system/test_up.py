@@ -1,9 +1,14 @@
 """The command line of a fabric that is up: Mininet's commands, and Railbed's own."""
 
+import json
 import re
 import signal
 import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,13 +57,14 @@ pytestmark = [
 
 def test_every_command_works_and_only_signals_end_the_session(tmp_path: Path) -> None:
     printed = tmp_path / "printed"
-    command = [RAILBED, "up", "quickstart", "--proxies", "process", *SMALL]
+    command = [RAILBED, "up", "quickstart", "--live", "--proxies", "process", *SMALL]
     with (
         printed.open("w") as file,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, text=True) as up,
     ):
         try:
             type_lines(up, tmp_path / "all", *(line for line, _ in COMMANDS))
+            look_and_break(printed.read_text())
             up.send_signal(signal.SIGINT)
             # Python drops what it reads while a signal arrives.
             wait_until(lambda: "Interrupt" in printed.read_text(), "Ctrl-C is answered")
@@ -78,6 +84,37 @@ def test_every_command_works_and_only_signals_end_the_session(tmp_path: Path) ->
         found = re.compile(expected).search(said, begin)
         assert found is not None, f"{line}: {expected} is not in\n{said[begin:]}"
         begin = found.end()
+
+
+def look_and_break(said: str) -> None:
+    """Follow the live view until it shows a fabric, and the fault that it was asked for."""
+    found = re.search(r"http://(127\.0\.0\.1:\d+)(/\S+/)", said)
+    assert found is not None
+    host, path = found.groups()
+    with closing(HTTPConnection(host, timeout=20)) as events:
+        events.request("GET", f"{path}events")
+        answer = events.getresponse()
+        fabric = next_event(answer, b"fabric", lambda _: True)
+        assert len(fabric["nodes"]) == 4 + 2 + 2
+        frame = next_event(answer, b"frame", lambda _: True)
+        assert len(frame["use"]) == 2 * len(fabric["links"])
+        with closing(HTTPConnection(host, timeout=20)) as asking:
+            asking.request("POST", f"{path}ask", json.dumps(["fault", "d1g1--rail1", "down"]))
+            assert asking.getresponse().status == 202
+        state = next_event(answer, b"state", lambda state: bool(state["broken"]))
+        assert state["broken"] == {"d1g1--rail1": "down"}
+        assert state["failed"] == ["d1g1--rail1"]
+        assert "Blackout: " in state["said"][-1]
+
+
+def next_event(answer: HTTPResponse, kind: bytes, accepts: Callable[[Any], bool]) -> Any:
+    """Read server-sent events up to one of a kind that is accepted; return its data."""
+    while line := answer.readline():
+        data = json.loads(answer.readline().removeprefix(b"data: "))
+        answer.readline()
+        if line == b"event: " + kind + b"\n" and accepts(data):
+            return data
+    raise AssertionError(f"the live view ended before {kind!r}")
 
 
 def type_lines(session: subprocess.Popen[str], mark: Path, *lines: str) -> None:

@@ -1,0 +1,92 @@
+"""What the live view costs, and whether a followed execution takes as long as any other."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlsplit
+
+from linux.cpu_time import processes_s
+from model.fabric.spec import FabricSpec
+from model.workload.collective import Collective
+from scenarios.benchmarks.common.fabrics import bench_fabric
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, sized
+from scenarios.execution.emulation import Experiment
+from scenarios.live.feed import Address, LiveFeed, live_feed
+from traffic_gen.workloads.collectives import build_schedule
+
+TRIALS = 6
+# The NICs are busy for so many seconds in an execution.
+EXECUTION_S = 3
+TIMEOUT_S = 20
+
+
+@dataclass
+class Follower:
+    """Counts the frames that a page gets."""
+
+    frames: int = 0
+    stopped: bool = False
+
+    def follow(self, url: str) -> None:
+        """Read events as a browser does, until stopped."""
+        parts = urlsplit(url)
+        with closing(HTTPConnection(parts.netloc, timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", f"{parts.path}events")
+            answer = connection.getresponse()
+            while not self.stopped and (line := answer.readline()):
+                self.frames += line == b"event: frame\n"
+
+
+def live(_store: Path) -> Iterator[Row]:
+    """Updates a second and processor time of the page's server, and its effect on executions."""
+    for spec in (SIXTEEN, sized(8, 8)):
+        with live_feed(Address()) as feed, bench_fabric("live", spec) as fabric:
+            feed.show(fabric)
+            yield _row(spec, feed, fabric)
+            feed.show(None)
+
+
+def _row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
+    """Execute in turn with and without a follower."""
+    size = round(EXECUTION_S * spec.emulated_nic_bps / 8)
+    schedule = build_schedule(
+        Collective.ALL_TO_ALL, "two-step", spec.domains, spec.domain_size, size
+    )
+    prediction = fabric.predict(schedule)
+    repeats = fabric.repeats(schedule, prediction, 2 * TRIALS + 1, check_data=False)
+    next(repeats)  # a warm-up
+    alone_s, followed_s, shares, rates = [], [], [], []
+    for _ in range(TRIALS):
+        alone_s.append(next(repeats).completion_s)
+        begun_s, before_s = time.monotonic(), processes_s(feed.process_ids)
+        with _following(feed.url) as follower:
+            followed_s.append(next(repeats).completion_s)
+            elapsed_s = time.monotonic() - begun_s
+            rates.append(follower.frames / elapsed_s)
+            shares.append((processes_s(feed.process_ids) - before_s) / elapsed_s)
+    return {
+        "gpus": spec.gpus,
+        "links": len(fabric.topology.links),
+        "updates_per_s": median(rates),
+        "server_share_of_a_core": median(shares),
+        "alone_s": median(alone_s),
+        "followed_s": median(followed_s),
+        "followed_over_alone": median(followed_s) / median(alone_s),
+    }
+
+
+@contextmanager
+def _following(url: str) -> Iterator[Follower]:
+    follower = Follower()
+    thread = threading.Thread(target=follower.follow, args=(url,))
+    thread.start()
+    try:
+        yield follower
+    finally:
+        follower.stopped = True
+        thread.join()

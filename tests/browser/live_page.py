@@ -1,0 +1,165 @@
+"""The page of the live view in Chromium, without a fabric: `docs/guides/extending.md` says how."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Page, sync_playwright
+
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from scenarios.live.guard import LOOPBACK_NAMES
+from scenarios.live.picture import picture
+from scenarios.live.server import LiveServer
+from tests.machine import wait_until
+from tests.unit.fabrics import spec
+
+CHROMIUM = "/usr/bin/chromium"
+WIDTHS = {"desktop": (1400, 950), "phone": (390, 844)}
+BUSY, FAILED, QUEUED_BYTES = "d1g0--rail0", "d0g0--rail0", 90_000
+
+
+class Recording(LiveServer):
+    """Keeps what the page asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+
+    def hand_on(self, words: list[str]) -> None:
+        self.asked.append(words)
+
+
+class Served:
+    """A live server with a fabric that a test makes up, in a thread of its own."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.loop = asyncio.new_event_loop()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/token/"
+        self.live = Recording()
+        self.live.board.show(picture(topology))
+        app = self.live.app("token", LOOPBACK_NAMES)
+        settings: Any = {"log_config": None, "lifespan": "off", "ws": "none"}
+        self._web = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **settings))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_until_complete(self._web.serve(sockets=[self._listening]))
+
+    def stop(self) -> None:
+        self._web.should_exit = True
+        self._thread.join()
+        self._listening.close()
+        self.loop.close()
+
+    def note(self, **changes: Any) -> None:
+        self.loop.call_soon_threadsafe(self.live.board.note, changes)
+        self._wake()
+
+    def frame(self) -> None:
+        """Show one busy link, with a queue at its lower end."""
+        number = [link.name for link in self.topology.links].index(BUSY)
+        use, queued = [0] * (2 * len(self.topology.links)), [0] * (2 * len(self.topology.links))
+        use[2 * number], queued[2 * number] = 970, QUEUED_BYTES
+        self.live.present = {
+            **{"use": use, "queued": queued, "carried": 10**6, "bps": 19_400_000},
+            **{"idle": 0.1, "stolen": 0.0, "dropped": 0, "light": "warn", "page_cpu": 0.02},
+        }
+        self._wake()
+
+    def _wake(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.live.wake(), self.loop)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    found = Served(build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 4, spines=4)))
+    yield found
+    found.stop()
+
+
+@pytest.fixture(params=WIDTHS)
+def page(request: pytest.FixtureRequest, served: Served) -> Iterator[Page]:
+    """The page at a width; it may complain of nothing, and ask nothing of anybody else."""
+    width, height = WIDTHS[request.param]
+    complaints, requests = list[str](), list[str]()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda sent: requests.append(sent.url))
+        page.goto(served.url)
+        yield page
+        browser.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith(served.url)] == []
+
+
+def cable(page: Page, name: str) -> Any:
+    return page.locator(f'.cable[data-name="{name}"]')
+
+
+def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_path: Path) -> None:
+    served.frame()
+    served.note(failed=[FAILED], executions=36, done=11, step="all-to-all/two-step")
+    page.wait_for_selector(".cable.failed")
+    page.wait_for_selector(".use.u5")
+    assert page.locator(".cable").count() == len(served.topology.links)
+    assert page.locator(".node").count() == 4 * 4 + 4 + 4 + 4
+    assert page.locator(".use.u5").count() == 1
+    assert cable(page, BUSY).locator(".use.u5").count() == 1
+    assert float(cable(page, BUSY).locator("circle").first.get_attribute("r") or 0) > 0
+    assert "failed" in (cable(page, FAILED).get_attribute("class") or "")
+    busiest = page.locator("#busiest td").all_inner_texts()
+    assert busiest == ["d1g0 → rail0", "97 %", "19.4", "90 kB"]
+    assert page.locator("#cpu").inner_text().endswith("90 % busy")
+    assert page.locator("#count").inner_text() == "11 of 36 executions"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+
+
+def test_a_click_breaks_and_heals(page: Page, served: Served) -> None:
+    served.note(interactive=True, workloads=["all-to-all/direct"])
+    page.get_by_role("button", name="Run all-to-all/direct").click()
+    page.get_by_role("button", name="spine0", exact=True).click()
+    page.get_by_role("button", name="Break: kill").click()
+    page.get_by_role("button", name=FAILED, exact=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Break: down").click()
+    wait_until(lambda: len(served.live.asked) == 3, "three commands arrive")
+    served.note(broken={FAILED: "down"}, said="Blackout: 14 ms")
+    page.get_by_role("button", name=f"Heal {FAILED}").click()
+    wait_until(lambda: len(served.live.asked) == 4, "the fourth command arrives")
+    assert page.locator("#said").inner_text() == "Blackout: 14 ms"
+    assert served.live.asked == [
+        ["run", "all-to-all/direct"],
+        ["fault", "spine0", "kill"],
+        ["fault", FAILED, "down"],
+        ["heal", FAILED],
+    ]
+
+
+def test_names_are_text_and_nothing_else(page: Page, served: Served) -> None:
+    wicked = "<img src=x onerror=alert(1)>"
+    served.note(interactive=True, workloads=[wicked], said=wicked, step=wicked)
+    page.get_by_role("button", name=f"Run {wicked}").wait_for()
+    assert page.locator("img").count() == 0
+    assert page.locator("#step").inner_text() == wicked
+
+
+def test_a_run_shows_no_fault_buttons(page: Page, served: Served) -> None:
+    served.note(step="all-reduce/hierarchical")
+    page.wait_for_function("document.getElementById('step').textContent.startsWith('all-reduce')")
+    assert page.locator("#control").is_hidden()
+    cable(page, BUSY).dispatch_event("click")
+    assert page.locator("#menu").is_hidden()
