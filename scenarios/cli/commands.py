@@ -36,7 +36,7 @@ from scenarios.cli.examples import add_examples
 from scenarios.cli.exec import execute
 from scenarios.cli.export import export
 from scenarios.cli.failures import failures
-from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page
+from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page, refuse_virtual
 from scenarios.cli.options import (
     CONTAINER,
     AsJson,
@@ -127,6 +127,7 @@ def run(
     if is_virtual(clock, proxies):
         from scenarios.virtual_clock.run import run_virtually
 
+        refuse_virtual(live)
         result = run_virtually(_for_virtual_machine(scenario, changes), store, fresh=fresh)
     else:
         with page(live, live_at) as feed:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from model.errors import InputError, Problem
 from scenarios.cli.options import Datapath, Overrides, Proxies, ScenarioPath
 from scenarios.cli.terminal import err
 
@@ -22,6 +23,13 @@ LiveAt = Annotated[
     ),
 ]
 DEFAULT_AT = "127.0.0.1"
+
+
+def refuse_virtual(asked: bool) -> None:
+    """Raise `InputError` if the page is asked for under the virtual clock."""
+    if asked:
+        what = "goes with the real clock alone: the page cannot look into the virtual machine"
+        raise InputError(Problem("--live", what))
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class PageAudience:
                     known[name](rest)
             except RailbedError as error:
                 self.said(str(error))
+            except Exception as error:
+                self.said(f"{name}: {type(error).__name__}: {error}")
             self.changed(session)
 
         self._feed.answer(execute)

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from scenarios.live.picture import picture
 
 LOOPBACK = "127.0.0.1"
 LOWEST_PRIORITY = 19
-END_S = 3
+END_S, SHOW_S = 3, 5
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class LiveFeed:
         assert process.stdin is not None  # a pipe, as asked for
         self.url, self._process = url, process
         self._pipe = process.stdin.fileno()
+        self._listens = True
+        os.set_blocking(self._pipe, False)
 
     @property
     def process_ids(self) -> tuple[int, ...]:
@@ -56,17 +59,25 @@ class LiveFeed:
         return (self._process.pid,)
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Write a line; if the server is far behind, it misses what no longer is so anyway."""
-        with suppress(BlockingIOError, BrokenPipeError):
-            os.write(self._pipe, json.dumps(message).encode() + b"\n")
+        """Write a line at once, or not at all if the server is far behind or the line is long."""
+        line = json.dumps(message).encode() + b"\n"
+        if self._listens and len(line) <= select.PIPE_BUF:
+            with suppress(BlockingIOError, BrokenPipeError):
+                os.write(self._pipe, line)
 
     def show(self, fabric: Experiment | None) -> None:
-        """Show a fabric that is up, or none any more; waits until the server has taken it."""
+        """Show a fabric that is up, or none any more; waits until the server has read most of it.
+
+        Nothing is told any more to a server that does not read for `SHOW_S`.
+        """
         told = None if fabric is None else fabric_message(fabric)
-        os.set_blocking(self._pipe, True)
-        with suppress(BrokenPipeError):
-            _write_all(self._pipe, json.dumps({"fabric": told}).encode() + b"\n")
-        os.set_blocking(self._pipe, False)
+        left = json.dumps({"fabric": told}).encode() + b"\n"
+        while left and self._listens:
+            self._listens = bool(select.select([], [self._pipe], [], SHOW_S)[1])
+            try:
+                left = left[os.write(self._pipe, left) if self._listens else 0 :]
+            except BrokenPipeError:
+                self._listens = False
 
     def answer(self, execute: Callable[[Sequence[str]], None]) -> None:
         """Call `execute` with the words of each command that a page asks for, in a thread."""
@@ -76,11 +87,6 @@ class LiveFeed:
         assert self._process.stdout is not None  # a pipe, as asked for
         for line in self._process.stdout:
             execute(json.loads(line))
-
-
-def _write_all(pipe: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(pipe, data) :]
 
 
 def fabric_message(fabric: Experiment) -> dict[str, Any]:
@@ -110,7 +116,6 @@ def live_feed(address: Address) -> Iterator[LiveFeed]:
         process = _start(listening)
         feed = LiveFeed(f"http://{host}:{port}/{token}/", process)
         feed.tell({"token": token, "hosts": sorted({*LOOPBACK_NAMES, host})})
-    os.set_blocking(feed._pipe, False)
     try:
         yield feed
     finally:

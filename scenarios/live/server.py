@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ class LiveServer:
         sources = Sources(
             fabric["interfaces"], [(p, n) for p, n in fabric["ends"]], fabric["process_ids"]
         )
-        self._reader = self._opened.enter_context(link_reader(sources))
+        with suppress(OSError):  # the fabric has just gone
+            self._reader = self._opened.enter_context(link_reader(sources))
         self._rates_bps = [k["rate_bps"] for k in fabric["picture"]["links"] for _ in range(2)]
         self._journal, self._journal_read = Path(fabric["journal"]), 0
 
@@ -220,7 +221,7 @@ async def serve(listening: socket.socket) -> None:
     first = json.loads(await stdin.readline())
     live = LiveServer()
     app = live.app(first["token"], frozenset(first["hosts"]))
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", ws="none")
     web = asyncio.create_task(uvicorn.Server(config).serve(sockets=[listening]))
     watch = asyncio.create_task(live.watch())
     await _listen_to_run(live, stdin)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
+from scenarios.cli.live import refuse_virtual
 from scenarios.interactive.fault_words import parse_fault
 from scenarios.live.board import Board, event_line, frame, light
-from scenarios.live.feed import Address, parse_address
+from scenarios.live.feed import Address, LiveFeed, parse_address
 from scenarios.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from scenarios.live.link_reader import Reading, parse_counters
 from scenarios.live.picture import picture
@@ -198,3 +200,39 @@ def test_an_address_is_read(text: str, address: Address) -> None:
 def test_a_wrong_port_gets_a_sentence(text: str) -> None:
     with pytest.raises(InputError, match="has no port"):
         parse_address(text)
+
+
+# The run's side
+
+
+@pytest.fixture
+def silent() -> Iterator[subprocess.Popen[bytes]]:
+    """A server that reads nothing."""
+    with subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_a_run_never_waits_for_a_server_that_does_not_read(
+    silent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenarios.live.feed.SHOW_S", 0.05)
+    feed = LiveFeed("http://127.0.0.1/", silent)
+    for number in range(10_000):
+        feed.tell({"step": f"case {number}", "done": number})
+    feed.show(None)
+    feed.tell({"step": "the end"})
+
+
+def test_a_run_goes_on_without_its_server(silent: subprocess.Popen[bytes]) -> None:
+    feed = LiveFeed("http://127.0.0.1/", silent)
+    silent.kill()
+    silent.wait()
+    feed.tell({"step": "nobody listens"})
+    feed.show(None)
+
+
+def test_the_page_does_not_look_into_the_virtual_machine() -> None:
+    with pytest.raises(InputError, match="--live: goes with the real clock alone"):
+        refuse_virtual(True)
+    refuse_virtual(False)
