@@ -83,11 +83,11 @@ def carry(
                 )
                 for (of, to), size in sizes.items()
             ]
-            reports = [finish(client) for client in clients]
+            reports = [_finish(client) for client in clients]
         flows = []
         for pair, server, (text, client_cpu_s) in zip(sizes, servers, reports, strict=True):
             flow = parse(pair, text)
-            flows.append(replace(flow, cpu_s=client_cpu_s + finish(server)[1]))
+            flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
         return flows
 
 
@@ -133,7 +133,7 @@ def iperf3(
             process.kill()
 
 
-def finish(process: Process) -> tuple[str, float]:
+def _finish(process: Process) -> tuple[str, float]:
     """Wait for a process to end; return its output and its processor time in seconds."""
     text = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,7 +1,7 @@
 """Hold the times of other generators against those of the agents, for the same case of a run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import CaseResult
@@ -18,9 +18,10 @@ class Agreement:
 
 def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
     """Yield the agreement of each timed case that a run has with both generators."""
-    by_agents = {case.work: case for case in cases if case.work.generator is Generator.AGENT}
+    by_agents = {case.name: case for case in cases if case.work.generator is Generator.AGENT}
     for case in cases:
-        other = by_agents.get(replace(case.work, generator=Generator.AGENT))
+        # The generator is a part of a case's name, unless it is the agents.
+        other = by_agents.get(case.name.replace(f"/{case.work.generator}", ""))
         if other is not None and other is not case and case.work.generator.is_timed:
             ratio = case.measured.median / other.measured.median
             yield Agreement(case.name, other.name, ratio)

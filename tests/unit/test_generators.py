@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -18,7 +19,7 @@ from linux.tcp_counters import retransmitted_segments
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.workload.collective import Collective
-from model.workload.generator import Generator
+from model.workload.generator import FRAMINGS, Generator
 from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes
 from model.workload.transfers import Transfer
 from results.documents.run import run_object
@@ -200,7 +201,39 @@ def test_the_end_of_a_server_is_told() -> None:
             flow.drain(nowhere.fileno())
 
 
-def test_a_client_that_ends_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@contextmanager
+def without_client(report: str) -> Iterator[Flow]:
+    """A flow whose client has ended with this report."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = ["printf", "%s", report]
+    with (
+        FileIO(write_end, "w") as source,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client,
+    ):
+        nothing = cast(Any, None)
+        yield Flow((0, 1), client, source, nothing, nothing)
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ('{"error": "unable to connect"}', "unable to connect"),
+        (
+            '{"end": {"sum_sent": {"bytes": 0}, "sum_received": {"bytes": 0, "seconds": 1}}}',
+            "ended",
+        ),
+        ("", "no report"),
+    ],
+)
+def test_a_client_that_ends_is_told_in_its_words(report: str, said: str) -> None:
+    with without_client(report) as flow, pytest.raises(EmulationError, match=said):
+        flow.ask(0, 8)
+
+
+def test_a_server_that_does_not_listen_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "iperf3").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "iperf3").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -258,6 +291,10 @@ def test_generators_refuse_more_than_they_can_do(
         scenario(tmp_path, entry, domains=domains)
 
 
+def test_every_generator_has_its_framing() -> None:
+    assert FRAMINGS.keys() == {*Generator}
+
+
 def test_a_case_says_its_generator() -> None:
     library = load(LIBRARY / "generators.yaml")
     found = {case.name: case.generator for case in library.cases_on(FabricKind.RAIL_ONLY)}
@@ -272,13 +309,14 @@ def case_of(generator: Generator, ratio: float, **changes: Any) -> CaseResult:
     )
     executions = (repeat(0, prediction.completion_s * ratio, **changes),)
     measured = Measured(topology, schedule, (), executions, 0, None, generator=generator)
-    return compare(f"case/{generator}", measured, prediction, 10.0, LIMITS)
+    name = "case" if generator is Generator.AGENT else f"case/{generator}"
+    return compare(name, measured, prediction, 10.0, LIMITS)
 
 
 def test_iperf3_is_held_against_the_agents() -> None:
     cases = [case_of(Generator.AGENT, 1.0), case_of(Generator.IPERF3, 1.01)]
     (found,) = agreements([*cases, case_of(Generator.SCAPY, 50)])
-    assert (found.case, found.by_agents) == ("case/iperf3", "case/agent")
+    assert (found.case, found.by_agents) == ("case/iperf3", "case")
     assert found.ratio == pytest.approx(1.01)
     assert not list(agreements(cases[1:]))
 

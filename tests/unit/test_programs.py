@@ -135,3 +135,10 @@ def test_a_program_that_failed_is_a_failure() -> None:
     assert program_object(program_run(FabricKind.RAIL_ONLY))["verdict"] == "pass"
     failed = program_object(program_run(FabricKind.RAIL_ONLY, "rank 0 ended with exit code 7"))
     assert (failed["verdict"], failed["sentence"]) == ("fail", "rank 0 ended with exit code 7")
+
+
+def test_an_image_needs_packages() -> None:
+    script = Path(__file__).parents[2] / "testbed" / "program_image.sh"
+    done = subprocess.run([str(script)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no packages: name those that the program needs" in done.stderr

@@ -9,6 +9,7 @@ does not read on, and would never send what it has already read.
 
 import os
 import selectors
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,6 @@ from traffic_gen.iperf3 import (
     Hosts,
     Pair,
     Process,
-    finish,
     iperf3,
     parse,
     wait_until_listening,
@@ -40,7 +40,7 @@ FIRST_PORT = 5201
 # The socket's buffer is larger than the window; the kernel's default limit is 208 KiB.
 WINDOW_BYTES, SOCKET_BUFFER = 128 * 1024, "200K"
 ZEROS = memoryview(bytes(WINDOW_BYTES))
-OPEN_DEADLINE_S = 60
+OPEN_DEADLINE_S, END_DEADLINE_S = 60, 20
 GREETING = -1  # no number of a transfer
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
@@ -81,9 +81,17 @@ class Flow:
         """Write as much to the client as the window allows."""
         room = min(self.asked_bytes, self.read_bytes + WINDOW_BYTES) - self.written_bytes
         if room:
-            self.written_bytes += self.source.write(ZEROS[:room])
+            self.written_bytes += self._write(ZEROS[:room])
         for transfer_id in _whole(self._unsent, self.written_bytes):
             self.sent_ns[transfer_id] = time.monotonic_ns()
+
+    def _write(self, piece: memoryview) -> int:
+        """Write to the client's pipe; raise `EmulationError`, in its words, if it has ended."""
+        try:
+            return self.source.write(piece)
+        except BrokenPipeError:
+            parse(self.pair, _last_words(self.client))
+            raise EmulationError(f"iperf3: the client of ranks {self.pair} has ended") from None
 
     def drain(self, nowhere: int) -> list[int]:
         """Discard what has come out of the server; return the transfers that have arrived."""
@@ -239,9 +247,18 @@ def _pipe() -> tuple[FileIO, FileIO]:
     return FileIO(read_end, "r"), FileIO(write_end, "w")
 
 
+def _last_words(client: Process) -> str:
+    """What a client prints before it ends; raise `EmulationError` if it does not end."""
+    try:
+        return client.communicate(timeout=END_DEADLINE_S)[0]
+    except subprocess.TimeoutExpired:
+        what = f"iperf3: a client has not ended within {END_DEADLINE_S} s after its last byte"
+        raise EmulationError(what) from None
+
+
 def _require_counted(flow: Flow) -> None:
     """Raise `EmulationError` if client and server do not report the bytes of their pipes."""
-    report = parse(flow.pair, finish(flow.client)[0])
+    report = parse(flow.pair, _last_words(flow.client))
     if not flow.written_bytes == report.sent_bytes == report.received_bytes:
         raise EmulationError(
             f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "
