@@ -12,10 +12,15 @@ from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.options import RunName, Store
 from scenarios.cli.terminal import out
+from scenarios.exports.nccl_tests import export_nccl_tests
+from scenarios.exports.simulators import export_chakra, export_htsim
 
 # What writes a run's folder into a folder in each format, and returns the files.
 FORMATS: dict[str, Callable[[Path, Path], list[Path]]] = {
-    form: partial(export_tables, form=form) for form in OPTIONS
+    **{form: partial(export_tables, form=form) for form in OPTIONS},
+    "chakra": export_chakra,
+    "htsim": export_htsim,
+    "nccl-tests": export_nccl_tests,
 }
 
 
@@ -27,7 +32,7 @@ def export(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write the tables of a stored run as files: results, transfers, counters, CPU samples."""
+    """Write a stored run as files: its tables, or what ran for a simulator or as nccl-tests do."""
     if form not in FORMATS:
         raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
     run = find_run(store, run_name)

@@ -1,0 +1,1 @@
+"""Stored runs as files of other tools."""

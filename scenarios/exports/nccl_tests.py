@@ -1,0 +1,107 @@
+"""What ran, as nccl-tests print it: a table, and the JSON object of their option `-J`.
+
+Sizes and times are the real platform's, as the bandwidths are. nccl-tests execute in place and out
+of place; here one execution stands for both. Wrong results are counted if data was checked.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from linux.files import give, make_folder
+from results.store.records import reading
+from results.store.runs import folder_name, read_result
+
+ELEMENT_BYTES = 4
+SUMS = ("all-reduce", "reduce-scatter")
+Case = Mapping[str, Any]
+TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
+COLUMNS = ("size", "count", "type", "redop", "root", *TIMED, *TIMED)
+UNITS = ("(B)", "(elements)", "", "", "", *TIMED_UNITS, *TIMED_UNITS)
+WIDTHS = (12, 13, 8, 7, 6, 8, 7, 7, 7, 8, 7, 7, 7)
+
+
+def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
+    """Write a table and a JSON object for each collective with its algorithm on each fabric."""
+    result = read_result(run)
+    written: list[Path] = []
+    with reading(run):
+        for name, cases in _groups(result["cases"]).items():
+            place = folder / folder_name(name)
+            make_folder(folder)
+            place.with_suffix(".txt").write_text("\n".join((*_table(name, cases), "")))
+            place.with_suffix(".json").write_text(json.dumps(_object(name, cases), indent=1) + "\n")
+            written += [place.with_suffix(".txt"), place.with_suffix(".json")]
+    for file in written:
+        give(file)
+    return written
+
+
+def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    """Group collectives by fabric and algorithm, in order of sizes; others have no bandwidth."""
+    found: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
+        if case["busbw_gbyte_per_s"] is not None:
+            parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
+            found.setdefault("/".join((*parts, *filter(None, [case.get("variant")]))), []).append(
+                case
+            )
+    return found
+
+
+def _row(case: Case) -> dict[str, Any]:
+    """Return a result as nccl-tests name its parts."""
+    size = round(case["bytes"] * case["size_scale"])
+    wrong = {None: "N/A", True: "0", False: "1"}[case["data_is_right"]]
+    timed = {
+        "time": case["real_s"] * 1e6,
+        "alg_bw": case["algbw_gbyte_per_s"],
+        "bus_bw": case["busbw_gbyte_per_s"],
+        "nwrong": wrong,
+    }
+    return {
+        "size": size,
+        "count": size // ELEMENT_BYTES,
+        "type": "float",
+        "redop": "sum" if case["collective"] in SUMS else "none",
+        "root": "0" if case["collective"] == "broadcast" else "-1",
+        "out_of_place": timed,
+        "in_place": timed,
+    }
+
+
+def _object(name: str, cases: Sequence[Case]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "ranks": cases[0]["gpus"],
+        "results": [_row(case) for case in cases],
+        "out_of_bounds": {
+            "count": sum(case["data_is_right"] is False for case in cases),
+            "okay": all(case["data_is_right"] is not False for case in cases),
+        },
+        "average_bus_bandwidth": {"bandwidth": _average(cases), "okay": "unchecked"},
+    }
+
+
+def _average(cases: Sequence[Case]) -> float:
+    return sum(float(case["busbw_gbyte_per_s"]) for case in cases) / len(cases)
+
+
+def _table(name: str, cases: Sequence[Case]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"# Railbed: {name}, {cases[0]['gpus']} ranks"
+    yield "#" + _line(COLUMNS)[1:]
+    yield "#" + _line(UNITS)[1:]
+    for row in map(_row, cases):
+        timed = row["out_of_place"]
+        cells = [f"{timed['time']:.2f}", f"{timed['alg_bw']:.2f}", f"{timed['bus_bw']:.2f}"]
+        first = [row[key] for key in ("size", "count", "type", "redop", "root")]
+        yield _line([*first, *[*cells, timed["nwrong"]] * 2])
+    wrong = sum(case["data_is_right"] is False for case in cases)
+    yield f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}"
+    yield f"# Avg bus bandwidth    : {_average(cases):g}"
+
+
+def _line(cells: Sequence[object]) -> str:
+    return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))

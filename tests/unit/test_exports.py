@@ -1,0 +1,142 @@
+"""Exports of what ran: files of other tools, which read as what ran."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.topology import build_topology
+from model.measurement.records import TransferRecord
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.workload.schedule import Steps
+from model.workload.step_trace import trace_of
+from model.workload.trace import Trace
+from results.documents.run import run_object
+from results.store.runs import RunFolder
+from results.verdicts.model_comparison import Measured, Thresholds, compare
+from scenarios.exports.nccl_tests import export_nccl_tests
+from scenarios.exports.simulators import export_chakra, export_htsim
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.schedules import case_schedule
+from tests.unit.test_results import repeat
+from tests.unit.traces import same, traces
+from traffic_gen.traces.chakra_writing import chakra_files
+from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.reading import read_trace, trace_in
+from traffic_gen.traces.replay import Replay
+
+SCENARIO = f"""\
+fabric: {{domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}}
+workloads:
+  - {{trace: {LIBRARY / "traces" / "pipeline.goal"}, size_scale: 100, kinds: rail-only}}
+  - {{collective: all-reduce, algorithm: ring, size: 8 MB, size_scale: 4, kinds: rail-only}}
+  - {{collective: all-reduce, algorithm: ring, size: 4 MB, size_scale: 4, kinds: rail-only}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stored run whose executions took what the model says."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "x.yaml").write_text(SCENARIO)
+    scenario = load(folder / "x.yaml")
+    store = RunFolder.create(folder, "run-a", scenario.text, {})
+    (spec,) = (spec for spec in scenario.fabrics if spec.kind is scenario.cases[0].kind)
+    topology, results = build_topology(spec), []
+    for case in scenario.cases:
+        steps = case_schedule(case, spec)
+        paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+        prediction = predict(steps, topology, {path_class(hops): 0.0 for hops in paths if hops})
+        execution = repeat(
+            0, prediction.completion_s, records=_records(steps, prediction.arrival_s)
+        )
+        store.begin_case(case.name, topology, prediction)
+        store.add_repeat(case.name, execution)
+        store.end_case(case.name, 0, (execution,), frozenset(), {}, {})
+        measured = Measured(topology, steps, (), (execution,), 0, None)
+        results.append(compare(case.name, measured, prediction, case.size_scale, Thresholds(1, 2)))
+    store.complete(run_object("run-a", "x", store.path, results))
+    return store.path
+
+
+def _records(steps: Steps, arrival_s: tuple[float, ...]) -> tuple[TransferRecord, ...]:
+    """Records of an execution as modeled; transfers begin 1 us before they arrive."""
+    moments = [round(moment_s * 1e9) for moment_s in arrival_s]
+    took = [step.compute_ns or 1000 for step in steps.transfers]
+    return tuple(
+        TransferRecord(0, s.id, s.source, s.destination, s.size_bytes, at - ns, at, at, at)
+        for s, at, ns in zip(steps.transfers, moments, took, strict=True)
+    )
+
+
+def test_chakra_traces_read_as_what_ran(run: Path, tmp_path: Path) -> None:
+    files = export_chakra(run, tmp_path)
+    assert len(files) == 3 * 4
+    scenario = load(run / "scenario.yaml")
+    for case in scenario.cases:
+        name = case.name.replace("/", "_")
+        found = read_trace(tmp_path / f"{name}.0.et")
+        assert found.format == "Chakra"
+        assert same(found, trace_of(case_schedule(case, scenario.fabrics[0]).transfers, 4))
+
+
+@settings(max_examples=30)
+@given(traces(collectives=False))
+def test_the_trace_of_a_replay_replays_as_it_did(trace: Trace) -> None:
+    ran = _replayed(trace).transfers
+    again = _replayed(trace_in(chakra_files(trace_of(ran, trace.ranks)))).transfers
+    keys = [
+        sorted(
+            (s.source, s.destination, s.size_bytes, s.compute_ns // 1000, len(s.after)) for s in of
+        )
+        for of in (ran, again)
+    ]
+    assert keys[0] == keys[1]
+
+
+def _replayed(trace: Trace) -> Steps:
+    ranks = trace.ranks
+    return Replay(trace, "x", placed(PlacementRule.WRAP, ranks, 1, ranks), ranks, ranks).steps()
+
+
+def test_connections_of_htsim_begin_as_the_transfers_did(run: Path, tmp_path: Path) -> None:
+    (matrix,) = (file for file in export_htsim(run, tmp_path) if "pipeline" in file.name)
+    lines = matrix.read_text().splitlines()
+    assert lines[:2] == ["Nodes 4", "Connections 6"]
+    assert len(lines) == 8
+    assert lines[2].split()[0] == "0->1"
+    starts = [int(line.split()[4]) for line in lines[2:]]
+    assert all(line.split()[3::2] == ["start", "size"] for line in lines[2:])
+    assert min(starts) >= 200_000_000_000  # picoseconds: the first stage computes for 0.2 s
+    assert lines[2].endswith("size 320000")
+
+
+def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
+    table, document = export_nccl_tests(run, tmp_path)
+    rows = [line.split() for line in table.read_text().splitlines() if not line.startswith("#")]
+    result = json.loads((run / "result.json").read_text())
+    cases = {case["bytes"] * case["size_scale"]: case for case in result["cases"][1:]}
+    assert [int(row[0]) for row in rows] == [4_000_000, 8_000_000] == sorted(cases)
+    for row in rows:
+        case = cases[int(row[0])]
+        assert float(row[5]) == pytest.approx(case["real_s"] * 1e6, abs=0.01)
+        assert float(row[7]) == pytest.approx(case["busbw_gbyte_per_s"], abs=0.01)
+        assert row[8] == "N/A"
+    found = json.loads(document.read_text())
+    assert [row["size"] for row in found["results"]] == [4_000_000, 8_000_000]
+    busbw = [case["busbw_gbyte_per_s"] for case in cases.values()]
+    assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
+
+
+def test_other_steps_than_those_that_ran_are_refused(run: Path, tmp_path: Path) -> None:
+    text = (run / "scenario.yaml").read_text()
+    try:
+        (run / "scenario.yaml").write_text(text.replace("size_scale: 100", "placement: rails"))
+        with pytest.raises(InputError, match="has other steps than those that ran"):
+            export_chakra(run, tmp_path)
+    finally:
+        (run / "scenario.yaml").write_text(text)
