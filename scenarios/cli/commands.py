@@ -40,6 +40,7 @@ from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page, refuse_virt
 from scenarios.cli.options import (
     CONTAINER,
     AsJson,
+    Capture,
     Datapath,
     Overrides,
     Proxies,
@@ -121,17 +122,20 @@ def run(
     fresh: Fresh = False,
     live: Live = False,
     live_at: LiveAt = DEFAULT_AT,
+    capture: Capture = [],  # noqa: B006
 ) -> None:
     """Run one scenario."""
     changes = [*overrides, *on(datapath)]
     if is_virtual(clock, proxies):
+        if capture:
+            raise InputError(Problem("--capture", "does not work under the virtual clock"))
         from scenarios.virtual_clock.run import run_virtually
 
         refuse_virtual(live)
         result = run_virtually(_for_virtual_machine(scenario, changes), store, fresh=fresh)
     else:
         with page(live, live_at) as feed:
-            result = _run(scenario, changes, proxies or CONTAINER, store, feed)
+            result = _run(scenario, changes, proxies or CONTAINER, store, feed, capture)
     show_run(result, as_json)
     leave(failed=result["verdict"] == "fail")
 
@@ -142,7 +146,12 @@ def _for_virtual_machine(path: Path, overrides: list[str]) -> Scenario:
 
 
 def _run(
-    path: Path, overrides: list[str], proxies: str, store: Path, feed: "LiveFeed | None"
+    path: Path,
+    overrides: list[str],
+    proxies: str,
+    store: Path,
+    feed: "LiveFeed | None",
+    capture: list[str],
 ) -> dict[str, Any]:
     scenario = load(find(path), overrides, known_machine())
     kind = ready(proxies, NEEDS_NO_ROOT)
@@ -152,11 +161,11 @@ def _run(
 
     with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
         if feed is None:
-            return run_scenario(scenario, kind, store, listener)
+            return run_scenario(scenario, kind, store, listener, capture=capture)
         from scenarios.live.feed import LiveRun
 
         shown = LiveRun(feed, listener, scenario.executions)
-        return run_scenario(scenario, kind, store, shown, shown)
+        return run_scenario(scenario, kind, store, shown, shown, capture)
 
 
 app.command()(sweep)

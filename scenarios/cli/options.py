@@ -27,6 +27,10 @@ RunName = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
+Capture = Annotated[
+    list[str],
+    typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files"),
+]
 Datapath = Annotated[
     str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
 ]

@@ -6,7 +6,7 @@ For each case: schedule, measure idle paths, predict, execute, compare.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
+from scenarios.execution.capture import captured, require_links
 from scenarios.execution.case import Measuring
 from scenarios.execution.emulation import Experiment, experiment
 from scenarios.execution.fault_case import FaultCase
@@ -43,11 +44,12 @@ from testbed.nodes.openvswitch import datapath_of
 
 @dataclass(frozen=True)
 class Run:
-    """A run under way."""
+    """A run under way; frames on the links of `capture` are kept."""
 
     scenario: Scenario
     proxies: ProxyKind
     measuring: Measuring
+    capture: Sequence[str] = ()
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
@@ -83,7 +85,9 @@ class Run:
                     self._check_paths(fabric)
                 fabric.bed.impair()
                 self.onlooker.up(fabric)
-                yield fabric
+                place = self.measuring.folder.path / f"capture-{folder_name(name)}"
+                with captured(fabric, self.capture, place):
+                    yield fabric
                 self._tell_of_others(fabric)
             finally:
                 self.onlooker.down()
@@ -142,14 +146,19 @@ def run(
     store: Path,
     listener: Listener,
     onlooker: Onlooker = NOBODY,
+    capture: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    Frames on the links named in `capture` are kept as pcap files.
+    """
+    require_links(scenario, capture)
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
     folder = RunFolder.create(store, run_id, scenario.text, facts)
     with _ending_recorded(folder):
         measuring = Measuring(scenario, folder, listener)
-        under_way = Run(scenario, proxies, measuring, onlooker=onlooker)
+        under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
         cases, failures = under_way.execute()
         listener.step("comparing")
         result = run_object(

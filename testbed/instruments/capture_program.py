@@ -1,0 +1,129 @@
+"""The program that captures frames at the upper ends of links into pcap files.
+
+    python -m testbed.instruments.capture_program FOLDER MOST_BYTES LINK=INTERFACE...
+
+It runs in the switches' network namespace until SIGTERM, and then writes what it has captured to
+`FOLDER/capture.json`. `LINK.up.pcap` has the frames that arrive at the upper end, `LINK.down.pcap`
+those that leave it, each at the moment at which it passes the interface, behind the shaper.
+"""
+
+import json
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+# The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
+MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1
+FILE_HEADER, RECORD_HEADER = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
+# Of each frame: the headers, and the first bytes of the payload.
+SNAPSHOT_BYTES = 128
+# packet(7), socket(7).
+ETH_P_ALL, PACKET_OUTGOING = 3, 4
+SOL_PACKET, PACKET_STATISTICS = 263, 6
+SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
+BUFFER_BYTES = 16 * 2**20
+TIMESTAMP, STATISTICS = struct.Struct("@qq"), struct.Struct("=II")
+# Python tries select(2) again after a signal: its end is seen so much later.
+END_SEEN_S = 0.1
+
+
+@dataclass
+class PcapFile:
+    """A file that grows to at most `most_bytes`; frames that find no room are counted."""
+
+    place: Path
+    most_bytes: int
+    frames: int = 0
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        self._file: BinaryIO = self.place.open("wb")
+        header = FILE_HEADER.pack(MAGIC, MAJOR, MINOR, 0, 0, SNAPSHOT_BYTES, ETHERNET)
+        self._bytes = self._file.write(header)
+        self._file.flush()
+
+    def add(self, frame: memoryview, length: int, second: int, nanosecond: int) -> None:
+        """Append the beginning of a frame of `length` bytes."""
+        record = RECORD_HEADER.pack(second, nanosecond, len(frame), length)
+        if self._bytes + len(record) + len(frame) > self.most_bytes:
+            self.left_out += 1
+            return
+        self._bytes += self._file.write(record) + self._file.write(frame)
+        self.frames += 1
+
+    def close(self) -> dict[str, Any]:
+        """Close the file; return what is in it."""
+        self._file.close()
+        return {"file": self.place.name, "frames": self.frames, "left_out": self.left_out}
+
+
+class LinkCapture:
+    """A socket at the upper end of a link, and a file for each direction."""
+
+    def __init__(self, link: str, interface: str, folder: Path, most_bytes: int) -> None:
+        self.link = link
+        self.up = PcapFile(folder / f"{link}.up.pcap", most_bytes)
+        self.down = PcapFile(folder / f"{link}.down.pcap", most_bytes)
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self.socket.setblocking(False)
+        self.socket.bind((interface, ETH_P_ALL))
+        self._buffer = bytearray(SNAPSHOT_BYTES)
+
+    def read(self) -> None:
+        """Write all frames that wait at the socket."""
+        room = socket.CMSG_SPACE(TIMESTAMP.size)
+        while True:
+            try:
+                # MSG_TRUNC: the whole length of the frame is returned (recv(2)).
+                length, ancillary, _, address = self.socket.recvmsg_into(
+                    [self._buffer], room, socket.MSG_TRUNC
+                )
+            except BlockingIOError:
+                return
+            file = self.down if address[2] == PACKET_OUTGOING else self.up
+            moment = TIMESTAMP.unpack(ancillary[0][2])
+            file.add(memoryview(self._buffer)[: min(length, SNAPSHOT_BYTES)], length, *moment)
+
+    def close(self) -> dict[str, Any]:
+        """Read what waits, and close; return what was captured, and what the kernel dropped."""
+        self.read()
+        counted = self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, STATISTICS.size)
+        _, dropped = STATISTICS.unpack(counted)
+        self.socket.close()
+        return {
+            "link": self.link,
+            "up": self.up.close(),
+            "down": self.down.close(),
+            "dropped_by_kernel": dropped,
+        }
+
+
+def main(folder: str, most_bytes: str, *named: str) -> None:
+    """Capture until SIGTERM."""
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    pairs = (name.partition("=") for name in named)
+    captures = [LinkCapture(link, at, Path(folder), int(most_bytes)) for link, _, at in pairs]
+    selector = selectors.DefaultSelector()
+    for capture in captures:
+        selector.register(capture.socket, selectors.EVENT_READ, capture)
+    print("capturing", flush=True)
+    while not ended:
+        for key, _ in selector.select(END_SEEN_S):
+            key.data.read()
+    links = [capture.close() for capture in captures]
+    ahead_ns = time.time_ns() - time.monotonic_ns()
+    content = {"realtime_minus_monotonic_ns": ahead_ns, "links": links}
+    Path(folder, "capture.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
