@@ -7,17 +7,19 @@ measured on single idle paths and passed in; no constant is fitted to a collecti
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Floats, Ints
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.prediction.fair_rates import sums
 from model.prediction.network import FIRST_LINK, Network, PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
+from model.prediction.unshared import SharedLink, unshared_arrivals_s
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers import Transfer, Transfers
@@ -70,7 +72,7 @@ def predict_through(
     transfers = schedule.transfers
     pairs, pair = pairs_of(transfers, len(gpus))
     fabric = networks(epochs, gpus, pairs)
-    arrival_s = Simulation(transfers, pair, fabric, latency_s).run()
+    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s)
     return Prediction(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
@@ -78,6 +80,19 @@ def predict_through(
         lower_bound_s=min(lower_bound_s(transfers, pair, net) for net in fabric),
         arrival_s=tuple(arrival_s.tolist()),
     )
+
+
+def _arrivals_s(
+    transfers: Transfers,
+    pair: Ints,
+    fabric: Sequence[Network],
+    latency_s: Mapping[PathClass, float],
+) -> Floats:
+    """Return the arrival times of all transfers, without simulation if that gives the same."""
+    if len(fabric) == 1:
+        with suppress(SharedLink):
+            return unshared_arrivals_s(transfers, pair, fabric[0], latency_s)
+    return Simulation(transfers, pair, fabric, latency_s).run()
 
 
 def transfer_paths(

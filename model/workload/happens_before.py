@@ -14,14 +14,26 @@ def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | 
     All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
     the delivery directly, or one before it on the same chain does; other pairs are searched.
     """
+    direct = _waits_for(transfers, later, earlier)
+    later, earlier = later[~direct], earlier[~direct]
     if not len(later):
         return None
     known = _follows_on_chain(transfers, later, earlier)
     return min(_searched(transfers, later[~known], earlier[~known]), default=None)
 
 
+def _waits_for(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
+    """Whether each transfer depends on the delivery directly."""
+    after, count = transfers.after, len(transfers)
+    known = after.row * count + after.values  # in order, as rows and what is in them are
+    wanted = later * count + earlier
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    waits: Bools = known[places] == wanted if len(known) else np.zeros(len(later), bool)
+    return waits
+
+
 def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
-    """Whether each transfer, or one before it on its chain, depends on the delivery directly.
+    """Whether one before each transfer on its chain depends on the delivery directly.
 
     A chain: transfers of one sender, each of which depends on the one before.
     """

@@ -134,6 +134,8 @@ class Transfers(Sequence[Transfer]):
     @classmethod
     def joined(cls, parts: Sequence["Transfers"]) -> "Transfers":
         """Put the transfers of all parts one after the other; their numbers must fit already."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             source=np.concatenate([part.source for part in parts]),
             destination=np.concatenate([part.destination for part in parts]),

@@ -188,7 +188,10 @@ def _transfers(named: Named, groups: Sequence[Communicator], cuts: Sequence[_Cut
     for group, cut in zip(groups, cuts, strict=True):
         builder = Builder(*group.shape, cut.chunk_bytes, cut.slices, cut.phases)
         ALGORITHMS[named].build(builder)
-        parts.append(builder.transfers.placed(np.array(group.ranks), first, first_chunk))
+        ranks = np.array(group.ranks)
+        moved = first or (ranks != builder.ranks).any()
+        sent = builder.transfers
+        parts.append(sent.placed(ranks, first, first_chunk) if moved else sent)
         first += len(parts[-1])
         first_chunk += len(cut.chunk_bytes)
     if not first:

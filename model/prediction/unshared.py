@@ -1,0 +1,86 @@
+"""Arrival times where no two transfers share a link at any time: without events, so much sooner.
+
+A transfer then has the rate of its slowest link from beginning to end, and its times follow from
+those of what it waits for. All transfers whose dependencies are done are computed at once. As soon
+as two of them turn out to share a link, only the simulation knows the times.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from model.arrays import Bools, Floats, Ints
+from model.fabric.shaping import wire_bytes
+from model.prediction.network import PADDING, Network, PathClass
+from model.prediction.simulation import HEADER_BYTES, SAME_TIME_S, Releases
+from model.workload.transfers import NONE, Transfers
+
+
+class SharedLink(Exception):
+    """Two transfers share a link, or one has no path."""
+
+
+def unshared_arrivals_s(
+    transfers: Transfers, pair: Ints, net: Network, latency_s: Mapping[PathClass, float]
+) -> Floats:
+    """Return the arrival times of all transfers in seconds; or raise `SharedLink`."""
+    has_path = np.array([bool(kind) for kind in net.classes])[net.class_of][pair]
+    if not (has_path | transfers.is_compute).all():
+        raise SharedLink
+    latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
+    travel_s = latencies[net.class_of][pair]
+    releases, links = Releases(transfers), _Links(net)
+    releases.travel(travel_s)
+    sizes = np.float64(wire_bytes(1)) * (transfers.size_bytes + HEADER_BYTES)
+    computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
+    begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
+    due = np.flatnonzero(releases.missing == 0)
+    while len(due):
+        sent, computed = due[~computes[due]], due[computes[due]]
+        paths = net.paths[pair[sent]]
+        arrival_s[sent] = links.carry(paths, sizes[sent], begin_s[sent]) + travel_s[sent]
+        arrival_s[computed] = begin_s[computed] + compute_s[computed]
+        due = _release(releases, due, begin_s, arrival_s)
+    return arrival_s
+
+
+def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats) -> Ints:
+    """Let others begin no sooner than these allow; return those that wait for no more."""
+    places = releases.of(done)
+    later = releases.later[places]
+    np.maximum.at(begin_s, later, arrival_s[releases.earlier[places]] + releases.later_s[places])
+    np.subtract.at(releases.missing, later, 1)
+    due: Ints = np.sort(later[releases.missing[later] == 0])
+    return due[np.diff(due, prepend=NONE) > 0]
+
+
+class _Links:
+    """The links: when each is free again, and the tokens that its bucket has then."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
+
+    def carry(self, paths: Ints, sizes: Floats, begin_s: Floats) -> Floats:
+        """Carry a transfer on each path; return the moments at which their last bytes leave."""
+        if self._are_shared(paths, begin_s).any():
+            raise SharedLink
+        rate, burst = self._net.rate[paths], self._net.burst[paths]
+        idle_s = begin_s[:, None] - self._free_s[paths]
+        tokens = np.minimum(burst, self._tokens[paths] + rate * idle_s)
+        slowest = rate.min(axis=1)
+        passed = np.minimum(sizes, np.maximum(0.0, tokens.min(axis=1)))
+        seconds = (sizes - passed) / slowest
+        regained = (rate - slowest[:, None]) * seconds[:, None]
+        self._tokens[paths] = np.minimum(burst, tokens - passed[:, None] + regained)
+        end_s: Floats = begin_s + seconds
+        self._free_s[paths] = end_s[:, None]
+        self._free_s[PADDING] = 0.0
+        return end_s
+
+    def _are_shared(self, paths: Ints, begin_s: Floats) -> Bools:
+        """Whether each link is in use when a transfer begins, or is on two of these paths."""
+        times = np.bincount(paths.ravel(), minlength=self._net.links)
+        times[PADDING] = 0
+        shared: Bools = (self._free_s[paths] > begin_s[:, None] + SAME_TIME_S).ravel()
+        return shared | (times > 1)[paths].ravel()
