@@ -14,6 +14,8 @@ from results.report.pictures import Picture, drawing
 Place = tuple[float, float]
 COLOURS = "viridis_r"
 FAILED = "#b00020"
+# In points: a link in full use, of a fabric whose columns have room for it.
+WIDEST = 3.0
 # Between the columns of a large fabric, links get less room, and names none.
 NAMED_UP_TO = 64
 
@@ -21,7 +23,7 @@ NAMED_UP_TO = 64
 def fabric_picture(
     topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str], name: str
 ) -> Picture:
-    """Draw a fabric; the wider and darker a link, the more of its rate was used.
+    """Draw a fabric; the wider a link, the more of its rate was used.
 
     `failed` has names of links, GPUs and switches.
     """
@@ -69,12 +71,13 @@ def _draw_link(
     points = _line(topology, link, places)
     x, y = zip(*points, strict=True)
     share = min(1.0, use.share) if use else 0.0
+    widest = WIDEST / max(1, topology.spec.domains / 4)
     if link.name in failed:
         axes.plot(x, y, color=FAILED, linewidth=2, linestyle=(0, (2, 2)), zorder=3)
         middle = points[len(points) // 2]
         axes.plot(*middle, "X", color=FAILED, markersize=10, markeredgecolor="white", zorder=5)
         return
-    axes.plot(x, y, color=colormaps[COLOURS](share), linewidth=0.8 + 3 * share, zorder=1)
+    axes.plot(x, y, color=colormaps[COLOURS](share), linewidth=0.8 + widest * share, zorder=1)
 
 
 def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[Place]:

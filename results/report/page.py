@@ -214,9 +214,9 @@ def _fabrics(run: RunData) -> Section:
         ]
     return Section(
         "The fabrics and the use of their links",
-        "Rails are columns, HB domains rows. The wider and darker a link, the more of its rate was "
-        "in use, over the time of all executions, by the counters of its upper end. Failed parts "
-        "are crossed. The table has the five busiest links of each fabric.",
+        "Rails are columns, HB domains rows. The wider a link, the more of its rate was in use, "
+        "over the time of all executions, by the counters of its upper end; colours say the same. "
+        "Failed parts are crossed. The table has the five busiest links of each fabric.",
         drawn,
         ("fabric", "link", "kind", "in use", "bytes", "dropped packets"),
         rows,

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from scenarios.live.guard import LOOPBACK_NAMES
 from scenarios.live.picture import picture
 from scenarios.live.server import LiveServer
+from tests.browser.chromium import WIDTHS, opened
 from tests.machine import wait_until
 from tests.unit.fabrics import spec
 
-CHROMIUM = "/usr/bin/chromium"
-WIDTHS = {"desktop": (1400, 950), "phone": (390, 844)}
 BUSY, FAILED, QUEUED_BYTES = "d1g0--rail0", "d0g0--rail0", 90_000
 
 
@@ -89,20 +88,9 @@ def served() -> Iterator[Served]:
 
 @pytest.fixture(params=WIDTHS)
 def page(request: pytest.FixtureRequest, served: Served) -> Iterator[Page]:
-    """The page at a width; it may complain of nothing, and ask nothing of anybody else."""
-    width, height = WIDTHS[request.param]
-    complaints, requests = list[str](), list[str]()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda sent: requests.append(sent.url))
-        page.goto(served.url)
+    """The page at a width."""
+    with opened(served.url, request.param) as page:
         yield page
-        browser.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(served.url)] == []
 
 
 def cable(page: Page, name: str) -> Any:
