@@ -49,17 +49,20 @@ def namespace_of(process_id: int) -> Iterator[None]:
         yield
 
 
-def processes_beside(process_ids: Collection[int]) -> Iterator[int]:
-    """Yield all other processes in the network namespaces of these processes.
+def processes_beside(process_ids: Collection[int]) -> dict[int, list[int]]:
+    """Return the other processes in the network namespace of each of these processes.
 
     The machine's own namespace and that of this process are left out, whoever is in them: an id may
     belong to another process by now.
     """
     left_out = {"", _namespace("1"), _namespace("self")}
-    namespaces = {_namespace(str(process_id)) for process_id in process_ids} - left_out
+    owners = {_namespace(str(owner)): owner for owner in process_ids}
+    beside: dict[int, list[int]] = {owner: [] for owner in process_ids}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) not in process_ids and _namespace(entry) in namespaces:
-            yield int(entry)
+        namespace = _namespace(entry) if entry.isdigit() else ""
+        if namespace in owners.keys() - left_out and int(entry) not in beside:
+            beside[owners[namespace]].append(int(entry))
+    return beside
 
 
 def _namespace(process: str) -> str:

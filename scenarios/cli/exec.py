@@ -1,5 +1,6 @@
 """The command `exec`: programs that know nothing of Railbed, in the proxies of a fabric."""
 
+import os
 import shutil
 import sys
 from typing import Annotated
@@ -52,7 +53,7 @@ def execute(
     from scenarios.execution.program import execute as executed
 
     program = Program(command, timeout, image, launcher)
-    show = _shown_on_error if as_json else _shown
+    show = shown_on_error if as_json else shown
     run = executed(loaded.name, loaded.fabrics[0], kind, program, show)
     print_result(program_object(run), as_json, print_program)
     if run.sentence:
@@ -73,16 +74,20 @@ def _require_startable(command: list[str], image: str, launcher: bool, proxies: 
         raise NotReady(f"{command[0]}: there is no such program here; {hint}is it in the PATH?")
 
 
-def _shown(rank: int, is_error: bool, line: bytes) -> None:
+def shown(rank: int, is_error: bool, line: bytes) -> None:
     """Print a line of a rank on the same output, behind its number."""
     _write(rank, line, on_error=is_error)
 
 
-def _shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
+def shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
     """Print a line of a rank on standard error: the other one is for the JSON object."""
     _write(rank, line, on_error=True)
 
 
 def _write(rank: int, line: bytes, *, on_error: bool) -> None:
     output = sys.stderr if on_error else sys.stdout
-    print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)
+    try:
+        print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)
+    except BrokenPipeError:  # nobody reads any more, as behind `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        raise KeyboardInterrupt from None

@@ -55,7 +55,8 @@ class Measuring:
         begun_s, before = time.monotonic(), fabric.bed.counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
-            with observing(fabric, self.folder.folder_of(name)) as observer:
+            place, others = self.folder.folder_of(name), generator is Generator.IPERF3
+            with observing(fabric, place, beside_agents=others) as observer:
                 for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))

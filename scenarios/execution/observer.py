@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from linux.namespaces import processes_beside
 from model.fabric.topology import Hop
 from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.cpu_windows import Window, within
@@ -33,22 +34,40 @@ class _End:
 class Observer:
     """Watches the executions of one case on a fabric."""
 
-    def __init__(self, fabric: Experiment, watching: CpuMonitor, watch: PauseWatch) -> None:
+    def __init__(
+        self,
+        fabric: Experiment,
+        watching: CpuMonitor,
+        watch: PauseWatch,
+        *,
+        beside_agents: bool = False,
+    ) -> None:
         self._bed = fabric.bed
+        self._beside_agents = beside_agents
         self._depth_s = fabric.topology.least_depth_s
         self._watching = watching
         self._watch = watch
-        self._delays_ns = self._agents_delays_ns()
+        self._delays_ns = self._senders_delays_ns()
         self._ends: list[_End] = []
 
-    def _agents_delays_ns(self) -> dict[int, int]:
-        pids = tuple(self._bed.links.process_ids.values())
-        return {pid: times.delay_ns for pid, times in thread_times(pids).items()}
+    def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
+        """By agent, its wait for a core; on request those of all processes in its network."""
+        agents = tuple(self._bed.links.process_ids.values())
+        beside = processes_beside(agents) if self._beside_agents else {}
+        groups = {agent: thread_times((agent, *beside.get(agent, ()))) for agent in agents}
+        return {
+            agent: {pid: times.delay_ns for pid, times in group.items()}
+            for agent, group in groups.items()
+            if group
+        }
 
     def note(self, repeat: Repeat) -> PauseLog:
         """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
-        before, self._delays_ns = self._delays_ns, self._agents_delays_ns()
-        waited = tuple((now - before.get(pid, now)) / 1e9 for pid, now in self._delays_ns.items())
+        before, self._delays_ns = self._delays_ns, self._senders_delays_ns()
+        waited = tuple(
+            sum(now - before.get(agent, {}).get(pid, now) for pid, now in group.items()) / 1e9
+            for agent, group in self._delays_ns.items()
+        )
         # An execution that was aborted leaves its data in the queues.
         left_bytes = self._bed.links.longest_queue_bytes() if repeat.complete else 0
         log = self._watch.log_until(repeat.end_ns)
@@ -103,10 +122,15 @@ class Observer:
 
 
 @contextmanager
-def observing(fabric: Experiment, folder: Path) -> Iterator[Observer]:
-    """Observe within the context; write the observations to `folder` even after an error."""
+def observing(
+    fabric: Experiment, folder: Path, *, beside_agents: bool = False
+) -> Iterator[Observer]:
+    """Observe within the context; write the observations to `folder` even after an error.
+
+    `beside_agents`: other processes than the agents send, in the networks of the proxies.
+    """
     with CpuMonitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
-        observer = Observer(fabric, watching, watch)
+        observer = Observer(fabric, watching, watch, beside_agents=beside_agents)
         try:
             yield observer
         finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from itertools import chain
 
 from linux.namespaces import namespace_of, processes_beside
 from linux.processes import dies_with_us, kill, wait_for
@@ -136,7 +137,7 @@ class Ranks:
             process.wait()
 
     def _is_ended(self) -> bool:
-        left = list(processes_beside(self._namespaces))
+        left = list(chain.from_iterable(processes_beside(self._namespaces).values()))
         for process_id in left:
             kill(process_id)
         return not left

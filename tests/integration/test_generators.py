@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from linux.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
@@ -82,3 +84,19 @@ def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None
     assert repeat.complete
     assert any("packets from d0g0 to rail0, not 0" in error for error in repeat.errors)
     assert not repeat.notes
+
+
+def test_all_of_iperf3_runs_before_the_first_execution_and_ends_after_the_last(
+    fabric: Experiment,
+) -> None:
+    schedule = build_schedule(Collective.ALL_GATHER, "ring", 2, 2, 8_000)
+    request = Request(schedule, fabric.predict(schedule), 2, False, no_chance)
+    agents = list(fabric.bed.process_ids.values())
+    beside = []
+    with closing(executions(Generator.IPERF3, fabric, request)) as repeats:
+        for _ in repeats:
+            beside.append(processes_beside(agents))
+    assert beside[0] == beside[1]
+    # A rank of a ring has the client of one pair, and the server of another.
+    assert [len(found) for found in beside[0].values()] == [2] * 4
+    assert processes_beside(agents) == {agent: [] for agent in agents}

@@ -16,6 +16,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, LinkKind
 from scenarios import programs
 from scenarios.execution.program import Program, execute, sentence
+from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.ranks import Command, Ended, running_ranks
 from tests.integration.fabrics import small_spec
@@ -45,11 +46,13 @@ def test_all_ranks_reach_each_other_at_one_address_on_rail_only() -> None:
             assert 2 * BYTES < sent < 2.5 * BYTES + done.probes_bytes
 
 
-def test_the_command_prints_lines_behind_ranks_and_counts_bytes() -> None:
+def test_the_command_starts_containers_prints_lines_and_counts_bytes() -> None:
     changes = [word for change in SMALL for word in ("--set", change)]
-    command = ("exec", "quickstart", "--proxies", "process", "--json", *changes)
+    image = IMAGE_FILE.read_text().strip()
+    command = ("exec", "quickstart", "--image", image, "--json", *changes)
     done = subprocess.run(
-        [str(ROOT / "railbed"), *command, "--", sys.executable, EXCHANGE, str(BYTES)],
+        [str(ROOT / "railbed"), *command, "--", "python3", EXCHANGE, str(BYTES)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
@@ -97,11 +100,11 @@ def test_a_hung_rank_ends_with_all_that_it_has_started(networks: list[int]) -> N
     assert sentence(end, [0, 1], 1) == "not done within 1 s: rank 1 had not ended, and was ended"
     assert end.codes == {0: 0}
     assert sorted(lines) == [(1, False, b"half"), (1, True, b"waits")]
-    assert list(processes_beside(networks)) == []
+    assert processes_beside(networks) == {network: [] for network in networks}
 
 
 def test_a_failed_rank_ends_all_others(networks: list[int]) -> None:
     end, _ = ended(networks, "test $RANK = 1 && exit 7; sleep 1000", timeout_s=30)
     assert sentence(end, [0, 1], 30) == "rank 1 ended with exit code 7, and all others were ended"
     assert end.seconds < 30
-    assert list(processes_beside(networks)) == []
+    assert processes_beside(networks) == {network: [] for network in networks}

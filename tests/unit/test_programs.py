@@ -20,6 +20,7 @@ from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd, program_object
 from results.tables.program import print_program
 from scenarios.cli.commands import main
+from scenarios.cli.exec import shown
 from scenarios.execution.program import sentence
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Ended
@@ -82,7 +83,7 @@ def test_the_launch_agent_enters_the_proxy_that_has_the_address(tmp_path: Path) 
 
 def test_processes_of_the_machines_own_network_are_never_listed() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
-        assert list(processes_beside([os.getpid(), 1])) == []
+        assert processes_beside([os.getpid(), 1]) == {os.getpid(): [], 1: []}
         other.kill()
 
 
@@ -135,6 +136,17 @@ def test_a_program_that_failed_is_a_failure() -> None:
     assert program_object(program_run(FabricKind.RAIL_ONLY))["verdict"] == "pass"
     failed = program_object(program_run(FabricKind.RAIL_ONLY, "rank 0 ended with exit code 7"))
     assert (failed["verdict"], failed["sentence"]) == ("fail", "rank 0 ended with exit code 7")
+
+
+def test_lines_that_nobody_reads_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_end, write_end = os.pipe()
+    with open(write_end, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        shown(3, False, b"half \xff")
+        assert os.read(read_end, 100) == b"[3] half \\xff\n"
+        os.close(read_end)
+        with pytest.raises(KeyboardInterrupt):
+            shown(3, False, b"more")
 
 
 def test_an_image_needs_packages() -> None:
