@@ -13,11 +13,11 @@ WIDTHS = {"desktop": (1400, 950), "phone": (390, 844)}
 @contextmanager
 def opened(url: str, width: str, **settings: Any) -> Iterator[Page]:
     """Open a page at a width; it may complain of nothing, and ask nothing of anybody else."""
-    size = dict(zip(("width", "height"), WIDTHS[width], strict=True))
+    size: Any = dict(zip(("width", "height"), WIDTHS[width], strict=True))
     complaints, requests = list[str](), list[str]()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport=size, **settings)  # type: ignore[arg-type]
+        page = browser.new_page(viewport=size, **settings)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda sent: requests.append(sent.url))
