@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from model.training.job import Job
+from model.training.job import Cluster, Job
 from model.training.search import Evaluation
 from model.training.traffic import Dimension, Traffic
 
@@ -16,7 +16,7 @@ def train_object(name: str, job: Job, found: Evaluation) -> dict[str, Any]:
     return {
         "schema": TRAIN_SCHEMA,
         "configuration": name,
-        **_cluster(job),
+        **_gpus(job.cluster),
         "batch": job.batch,
         "parameters": job.transformer.parameters,
         "iteration_s": found.iteration_s,
@@ -35,13 +35,13 @@ def train_object(name: str, job: Job, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def traffic_object(name: str, job: Job, found: Traffic) -> dict[str, Any]:
+def traffic_object(name: str, found: Traffic) -> dict[str, Any]:
     """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs."""
     tensor = found.pairs_with_traffic(Dimension.TENSOR)
     return {
         "schema": TRAFFIC_SCHEMA,
         "configuration": name,
-        **_cluster(job),
+        **_gpus(found),
         "bytes": {dimension.value: flows.total for dimension, flows in found.flows.items()},
         "idle_pairs": 1 - found.pairs_with_traffic(*Dimension) / max(found.pairs, 1),
         "tensor_pairs": tensor / max(found.pairs, 1),
@@ -52,5 +52,5 @@ def traffic_object(name: str, job: Job, found: Traffic) -> dict[str, Any]:
     }
 
 
-def _cluster(job: Job) -> dict[str, Any]:
-    return {"gpus": job.cluster.gpus, "domain_size": job.cluster.domain_size}
+def _gpus(found: Cluster | Traffic) -> dict[str, Any]:
+    return {"gpus": found.gpus, "domain_size": found.domain_size}

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from results.tables.style import figures_table
+from results.tables.style import figures_table, styled_verdict
 
 STYLES = {"met": "green", "differs": "yellow"}
 
@@ -28,6 +28,21 @@ def print_paper(result: dict[str, Any], out: Console) -> None:
     out.print("\nFigures 8 to 10 with other assumptions, one changed at a time:")
     _print_sensitivities(result["sensitivities"], out)
     out.print(result["assumptions"], soft_wrap=True)
+
+
+def print_measured(result: dict[str, Any], out: Console) -> None:
+    """Print every measured point of the paper's figures against the model at its size."""
+    table = figures_table("figure, place, case", "measured", "modeled", "ratio", "")
+    for point in result["points"]:
+        table.add_row(
+            f"{point['figure']}, {point['place']}: {point['case']}",
+            f"{point['measured_s']['median']:.3f} s",
+            f"{point['modeled_s']:.3f} s",
+            f"{point['ratio']:.4f}",
+            styled_verdict(point["verdict"]),
+        )
+    out.print(table)
+    out.print(f"The page: {result['page']}", soft_wrap=True)
 
 
 def _print_sensitivities(rows: list[dict[str, Any]], out: Console) -> None:

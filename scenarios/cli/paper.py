@@ -7,8 +7,10 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem
-from scenarios.cli.options import AsJson
-from scenarios.cli.terminal import print_result
+from results.store.runs import DEFAULT_STORE
+from scenarios.cli.clock import NEEDS_NO_ROOT
+from scenarios.cli.options import CONTAINER, AsJson, Proxies, Store
+from scenarios.cli.terminal import err, leave, print_result
 
 FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
 
@@ -20,10 +22,17 @@ def paper(
     to: Annotated[
         Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")
     ] = Path("figures"),
+    measured: Annotated[
+        bool, typer.Option("--measure", help="measure emulated twins of figures; write one page")
+    ] = False,
+    proxies: Proxies = None,
+    store: Store = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Hold every claim of the rail-only paper against the model; draw its figures."""
-    if part is None:
+    if measured:
+        _measure(part, to, proxies or CONTAINER, store, as_json)
+    elif part is None:
         from results.tables.paper import print_paper
         from scenarios.paper.claims import paper_object
 
@@ -34,6 +43,27 @@ def paper(
         _print_part(part, as_json)
     else:
         _draw_part(part, to, as_json)
+
+
+def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
+    """Measure the twins that are not stored, and write the page."""
+    from results.tables.paper import print_measured
+    from scenarios.cli.ready import ready
+    from scenarios.execution.progress import Lines
+    from scenarios.execution.run import run
+    from scenarios.twins.comparison import measured_object
+    from scenarios.twins.measuring import measure
+    from scenarios.twins.page import write_page
+    from scenarios.twins.points import TWINS
+
+    if part is not None:
+        raise InputError(Problem("--measure", f"measures all figures, got {part!r}"))
+    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+    results = measure(TWINS, store, lambda one: run(one, kind, store, lines), lines)
+    found = measured_object(TWINS, results)
+    found["page"] = str(write_page(found, to))
+    print_result(found, as_json, print_measured)
+    leave(failed=found["verdict"] == "fail")
 
 
 def _print_part(part: str, as_json: bool) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import InputError, Problem
+from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.completion import configuration_names
-from scenarios.cli.options import AsJson
+from scenarios.cli.options import AsJson, Store
 from scenarios.cli.terminal import err, print_result
 
 if TYPE_CHECKING:
     from model.training.search import Evaluation
+    from model.training.traffic import Traffic
     from scenarios.training.configuration import Configuration
 
 # A pair takes about 100 bytes while it is counted.
@@ -92,7 +94,14 @@ def _changes(
 
 
 def traffic(
-    config: Config,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="a training configuration, without --run",
+            autocompletion=configuration_names,
+        ),
+    ] = None,
     gpus: Gpus = None,
     batch: Batch = None,
     domain_size: DomainSize = None,
@@ -101,23 +110,54 @@ def traffic(
     figure: Annotated[
         Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
     ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="count what a stored run's iteration sent")
+    ] = None,
+    case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
+    store: Store = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Count the bytes of a training iteration by parallel dimension, and the idle pairs."""
-    from model.training.traffic import traffic as traffic_of
     from results.documents.training import traffic_object
     from results.tables.training import print_traffic
 
-    name, configuration, found = _evaluated(config, gpus, batch, domain_size, platform, search)
-    _require_few_pairs(name, configuration)
-    flows = traffic_of(configuration.job, found.strategy)
-    print_result(traffic_object(name, configuration.job, flows), as_json, print_traffic)
+    if run is not None:
+        given = (config, gpus, batch, domain_size, platform, search or None)
+        name, flows = _recorded(run, case, store, alone=set(given) == {None})
+    elif config is None:
+        raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
+    else:
+        name, flows = _modeled(config, gpus, batch, domain_size, platform, search)
+    print_result(traffic_object(name, flows), as_json, print_traffic)
     if figure is not None:
         from results.figures.canvas import files
         from results.figures.heat_map import draw_heat_map
 
         draw_heat_map(flows, name, figure)
         err.print(f"Drawn: {', '.join(map(str, files(figure)))}", soft_wrap=True)
+
+
+def _modeled(
+    config: Path,
+    gpus: int | None,
+    batch: int | None,
+    domain_size: int | None,
+    platform: str | None,
+    search: bool,
+) -> "tuple[str, Traffic]":
+    from model.training.traffic import traffic as traffic_of
+
+    name, configuration, found = _evaluated(config, gpus, batch, domain_size, platform, search)
+    _require_few_pairs(name, configuration)
+    return name, traffic_of(configuration.job, found.strategy)
+
+
+def _recorded(run: str, case: str | None, store: Path, *, alone: bool) -> "tuple[str, Traffic]":
+    from scenarios.twins.recorded_traffic import recorded_traffic
+
+    if not alone:
+        raise InputError(Problem("--run", "goes without a configuration and changes of it"))
+    return recorded_traffic(find_run(store, run), case)
 
 
 def _require_few_pairs(name: str, configuration: "Configuration") -> None:

@@ -28,7 +28,7 @@ PARTS = {
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
     "scenarios": "library programs spec prices training paper decision planning loader exports "
-    "execution interactive live virtual_clock sweep benchmarks cli notebook __main__",
+    "execution interactive live virtual_clock sweep twins benchmarks cli notebook __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

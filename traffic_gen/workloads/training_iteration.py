@@ -58,11 +58,6 @@ class Iteration:
     zero: bool
 
     @property
-    def size_bytes(self) -> float:
-        """Real bytes of all collectives and transfers of a GPU."""
-        return self.iteration.size_bytes
-
-    @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
         sizes = vars(self.iteration)

@@ -1,0 +1,1 @@
+"""Emulated twins of the paper's figures: small enough to be measured."""
