@@ -51,6 +51,7 @@ from scenarios.cli.options import (
     on,
 )
 from scenarios.cli.paper import paper
+from scenarios.cli.plugins import Plugins, enter_plugins, plugins_first, require_built_in
 from scenarios.cli.query import query_runs
 from scenarios.cli.ready import kind_of, ready
 from scenarios.cli.report import report
@@ -94,8 +95,10 @@ def railbed(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and leave")
     ] = False,
+    plugins: Plugins = [],  # noqa: B006
 ) -> None:
     """An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics."""
+    enter_plugins(plugins)
 
 
 @app.command()
@@ -142,7 +145,9 @@ def run(
 
 def _for_virtual_machine(path: Path, overrides: list[str]) -> Scenario:
     """A scenario for the virtual clock's machine, whose costs are known."""
-    return load(find(path), overrides, virtual_machine())
+    scenario = load(find(path), overrides, virtual_machine())
+    require_built_in(scenario)
+    return scenario
 
 
 def _run(
@@ -351,7 +356,8 @@ def main() -> NoReturn:
             signal.signal(number, _interrupted)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
-        exit_code = app(prog_name="railbed", standalone_mode=False) or 0
+        arguments = plugins_first(sys.argv[1:])
+        exit_code = app(arguments, prog_name="railbed", standalone_mode=False) or 0
     except RailbedError as error:
         _end(str(error), error.exit_code)
     except Exception as error:

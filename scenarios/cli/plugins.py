@@ -1,0 +1,65 @@
+"""The option `--plugin` of all commands: algorithms of a user's own."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from model.errors import InputError, Problem
+from model.workload.collective import Collective
+from scenarios.spec.scenario import Scenario
+from traffic_gen.workloads.plugins import BUILT_IN, GROUP, enter_file, enter_installed
+
+OPTION, VARIABLE = "--plugin", "RAILBED_PLUGIN"
+PAGE = "docs/guides/extending.md"
+
+Plugins = Annotated[
+    list[Path],
+    typer.Option(OPTION, envvar=VARIABLE, help="a Python file with algorithms of your own"),
+]
+
+
+def enter_plugins(files: Sequence[Path]) -> None:
+    """Enter the algorithms of installed packages and files, for this process and those it starts.
+
+    Raises `InputError` for a wrong one.
+    """
+    try:
+        enter_installed()
+    except ValueError as error:
+        raise InputError(Problem(GROUP, str(error), f"see {PAGE}")) from error
+    for file in files:
+        try:
+            enter_file(file)
+        except ValueError as error:
+            raise InputError(Problem(str(file), str(error), f"see {PAGE}")) from error
+    if files:
+        os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
+
+
+def require_built_in(scenario: Scenario) -> None:
+    """Raise `InputError` for a case whose algorithm a virtual machine does not have."""
+    for case in scenario.cases:
+        own = isinstance(case.task, Collective) and (case.task, case.algorithm) not in BUILT_IN
+        if own:
+            what = f"{case.algorithm!r} is a plugin's, which the virtual clock does not have"
+            raise InputError(Problem(case.where, what, "leave out --clock virtual"))
+
+
+def plugins_first(arguments: Sequence[str]) -> list[str]:
+    """Put the option before the command, where Typer has the options of all commands.
+
+    What comes after `--` belongs to a user's own command.
+    """
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    moved, left = list[str](), list[str]()
+    words: Iterator[str] = iter(arguments[:end])
+    for word in words:
+        if word == OPTION:
+            moved += [word, *islice(words, 1)]
+        else:
+            (moved if word.startswith(f"{OPTION}=") else left).append(word)
+    return [*moved, *left, *arguments[end:]]

@@ -1,0 +1,194 @@
+"""Algorithms of a user's own: the documented example, installed packages, and what is refused."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.prediction.closed_forms import Grid
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.load import longest_chain
+from model.workload.collective import Collective
+from scenarios.cli.commands import main
+from scenarios.cli.plugins import enter_plugins, plugins_first, require_built_in
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.plugins import enter_installed
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"
+NAMED = (Collective.ALL_GATHER, "pairwise")
+SCENARIO = """\
+fabric: {domains: 4, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-gather, algorithm: pairwise, size: 12 MB}
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_known_ones_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    known = dict(ALGORITHMS)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    yield
+    os.environ.pop("RAILBED_PLUGIN", None)
+    ALGORITHMS.clear()
+    ALGORITHMS.update(known)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The file of the guide's example."""
+    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "mine.py").write_text(found[1])
+    return tmp_path / "mine.py"
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    monkeypatch.setattr("sys.argv", ["railbed", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_example_is_checked_and_planned_by_the_command(
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    first: bool,
+) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    command, plugin = ["check", str(scenario)], ["--plugin", str(example)]
+    assert ended(monkeypatch, *(plugin + command if first else command + plugin)) == 0
+    assert "rail-only/all-gather/pairwise: 12000000 bytes" in capsys.readouterr().out
+
+
+def test_without_the_example_its_name_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.yaml").write_text(SCENARIO)
+    assert ended(monkeypatch, "check", str(tmp_path / "x.yaml")) == 2
+    assert "all-gather has no algorithm 'pairwise'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 4), (3, 1)])
+def test_the_example_is_proved_and_its_closed_form_holds(
+    example: Path, kind: FabricKind, shape: tuple[int, int]
+) -> None:
+    enter_plugins([example])
+    fabric = spec(kind, *shape, spines=shape[0])
+    topology, schedule = build_topology(fabric), build_schedule(*NAMED, *shape, 40_000_000)
+    rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
+    grid, form = Grid(shape[1], shape[0], *rates), ALGORITHMS[NAMED].closed_form
+    assert longest_chain(schedule.transfers) == form.steps(grid)
+    assert len(schedule.transfers) == form.transfers(grid)
+    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    closed_s = form.completion_s(kind, grid, wire_bytes(1) * schedule.size_bytes)
+    found_s = predict(schedule, topology, latency_s).completion_s
+    assert found_s == pytest.approx(closed_s, rel=0.02)
+
+
+def test_processes_that_a_command_starts_have_its_plugins(
+    example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    enter_plugins([example])
+    del ALGORITHMS[NAMED]
+    assert ended(monkeypatch, "check", str(scenario)) == 0
+    assert ": ok" in capsys.readouterr().out
+
+
+def test_the_virtual_clock_refuses_a_plugins_algorithm(example: Path) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    enter_plugins([example])
+    with pytest.raises(InputError, match=r"x.yaml:3 workloads.0: 'pairwise' is a plugin's"):
+        require_built_in(load(scenario))
+    require_built_in(load(LIBRARY / "quickstart.yaml"))
+
+
+@pytest.fixture
+def installed(example: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example as an installed package; its metadata."""
+    metadata = example.parent / "mine-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[railbed.algorithms]\nmine = mine:ALGORITHMS\n")
+    monkeypatch.syspath_prepend(example.parent)
+    return metadata
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_needs_no_option() -> None:
+    enter_installed()
+    enter_installed()
+    assert build_schedule(*NAMED, 2, 2, 1000).algorithm == "pairwise"
+
+
+def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:
+    (installed / "entry_points.txt").write_text("[railbed.algorithms]\nmine = mine:TABLE\n")
+    with pytest.raises(InputError, match=r"railbed.algorithms: the entry point mine \(mine:TABLE"):
+        enter_plugins([])
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("1 +", "its code fails: SyntaxError: "),
+        ("import nothing_of_the_kind", "its code fails: ModuleNotFoundError: "),
+        ("x = 1", "has no table ALGORITHMS"),
+        ("ALGORITHMS = [1]", "ALGORITHMS must be a table, got list"),
+        ("ALGORITHMS = {'ring': 1}", "the key 'ring' must be a collective and a name"),
+        (
+            "from model.workload.collective import Collective as C\n"
+            "ALGORITHMS = {(C.BROADCAST, 'mine'): print}",
+            "'mine' must be an Algorithm, got builtin_function_or_method",
+        ),
+        (
+            "from model.workload.collective import Collective as C\n"
+            "from traffic_gen.workloads.collectives import ALGORITHMS as known\n"
+            "ALGORITHMS = {(C.ALL_REDUCE, 'ring'): known[C.ALL_GATHER, 'ring']}",
+            "all-reduce has an algorithm 'ring' already",
+        ),
+    ],
+)
+def test_a_wrong_file_is_bad_input(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(InputError) as caught:
+        enter_plugins([tmp_path / "mine.py"])
+    assert f"{tmp_path}/mine.py: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["missing.py", "mine.txt", "."])
+def test_what_is_no_python_file_is_bad_input(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").write_text("x = 1")
+    with pytest.raises(InputError, match="is no Python file"):
+        enter_plugins([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("given", "moved"),
+    [
+        ("run x --plugin a.py --json", "--plugin a.py run x --json"),
+        ("run x --plugin=a.py --plugin b.py", "--plugin=a.py --plugin b.py run x"),
+        ("exec x -- mine --plugin a.py", "exec x -- mine --plugin a.py"),
+        ("run x --plugin", "--plugin run x"),
+    ],
+)
+def test_the_option_may_stand_anywhere_before_a_command_of_the_users(
+    given: str, moved: str
+) -> None:
+    assert plugins_first(given.split()) == moved.split()
