@@ -16,6 +16,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
 from model.prediction.machine import Machine
+from scenarios.networks.imported import import_network
 from scenarios.planning.resolver import resolve
 from scenarios.spec.issues import Issue, Place
 from scenarios.spec.matrix_files import named_files, put_in_place
@@ -51,7 +52,8 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
             overridden.add(_override(document, override))
         except ValueError as error:
             problems.append(Problem(f"--set {override}", str(error)))
-    changed = _locate_files(document, path) or bool(overrides)
+    imported = import_network(document, path.parent)
+    changed = _locate_files(document, path) or imported or bool(overrides)
     source = Source(path, document, frozenset(overridden))
     files = named_files(document)
     bad = put_in_place(document, path.parent, files)

@@ -75,6 +75,11 @@ class DatapathChoice(StrEnum):
 class Fabric(Strict):
     """The fabric: its shape, its rates and their scale."""
 
+    topology: Path | None = Field(
+        default=None,
+        description="a network in a file of ASTRA-sim or SimAI, its path from the scenario's "
+        "folder; gives the keys below that are not here",
+    )
     kinds: Kinds = Field(
         default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
     )

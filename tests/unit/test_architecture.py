@@ -27,8 +27,8 @@ PARTS = {
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
-    "scenarios": "library programs spec prices training paper decision planning loader exports "
-    "execution interactive live virtual_clock sweep twins benchmarks cli notebook __main__",
+    "scenarios": "library programs spec networks prices training paper decision planning loader "
+    "exports execution interactive live virtual_clock sweep twins benchmarks cli notebook __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

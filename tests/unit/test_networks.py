@@ -1,0 +1,114 @@
+"""Networks in the files of other tools: the fabric that they are, and why one is none."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.networks.astra_sim import read_astra_sim
+from scenarios.networks.imported import FORMATS, read_network
+from scenarios.networks.refusal import Unmapped
+from tests.unit.test_traces import damaged
+
+ASTRA_SIM, SIMAI = (
+    LIBRARY / "networks" / name for name in ("two-hosts.yml", "two-servers.topology")
+)
+WORKLOAD = "workloads: [{collective: all-to-all, algorithm: two-step, size: 8 MB}]\n"
+
+
+def test_a_network_of_astra_sim() -> None:
+    assert read_network(ASTRA_SIM) == {
+        "kinds": "rail-only",
+        "domains": 2,
+        "domain_size": 4,
+        "hb_rate": "3600 Gbit/s",
+        "nic_rate": "400 Gbit/s",
+    }
+
+
+def test_a_ring_of_two_hosts_is_a_switch() -> None:
+    text = ASTRA_SIM.read_text().replace("[ Switch, Switch ]", "[ Switch, Ring ]")
+    assert read_astra_sim(text)["domains"] == 2
+    with pytest.raises(Unmapped, match="a rail is joined by a switch, not by 'Ring' of 4 NPUs"):
+        read_astra_sim(text.replace("[ 4, 2 ]", "[ 4, 4 ]"))
+
+
+def test_a_topology_of_simai() -> None:
+    assert read_network(SIMAI) == {
+        "kinds": "rail-optimized",
+        "domains": 2,
+        "domain_size": 4,
+        "hb_rate": "3600 Gbit/s",
+        "nic_rate": "400 Gbit/s",
+        "spines": 2,
+        "oversubscription": 2.0,
+    }
+
+
+def test_a_scenario_names_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        f"fabric: {{topology: {SIMAI}, domains: 3, bandwidth_scale: 20000}}\n{WORKLOAD}"
+    )
+    scenario = load(path)
+    (spec,) = scenario.fabrics
+    assert (spec.domains, spec.domain_size, spec.spines) == (3, 4, 2)
+    assert (spec.emulated_hb_bps, spec.emulated_nic_bps) == (180e6, 20e6)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(scenario.text)
+    assert "topology" not in scenario.text
+    assert load(copy).fabrics == scenario.fabrics
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "line", "what"),
+    [
+        (ASTRA_SIM, ("[ Switch, Switch ]", "[ Switch ]"), 2, "must have two dimensions"),
+        (ASTRA_SIM, ("[ Switch, Switch ]", "[ Ring, Switch ]"), 2, "a HB domain is joined by"),
+        (ASTRA_SIM, ("[ 4, 2 ]", "[ 4, x ]"), 3, "must be whole numbers, got 'x'"),
+        (ASTRA_SIM, ("[ 450, 50 ]", "[ 450, -1 ]"), 4, "must be GB/s, got -1"),
+        (ASTRA_SIM, ("[ 450, 50 ]", "[ 450, 50"), 5, "is not YAML"),
+        (SIMAI, ("16 4 2 6", "16 4 2 7"), 1, "7 GPUs are no whole servers of 4"),
+        (SIMAI, ("16 4 2 6 24", "16 4 2 6 25"), 1, "names 25 links, but has 24"),
+        (SIMAI, ("0 10 400Gbps", "0 11 400Gbps"), 3, "the GPUs with the same place"),
+        (SIMAI, ("0 10 400Gbps", "0 10 fast"), 4, "must be two of 16 nodes, a rate"),
+        (SIMAI, ("0 10 400Gbps", "0 8 400Gbps"), 4, "joins 0 and 8 again"),
+        (SIMAI, ("0 10 400Gbps", "0 10 200Gbps"), 3, "all NIC links must have one rate"),
+        (SIMAI, ("10 14 200Gbps", "8 14 200Gbps"), 3, "every rail switch must be joined with"),
+    ],
+)
+def test_what_is_no_fabric_is_refused(
+    tmp_path: Path, path: Path, change: tuple[str, str], line: int, what: str
+) -> None:
+    text = path.read_text()
+    assert change[0] in text
+    (tmp_path / "x").write_text(text.replace(*change, 1))
+    with pytest.raises(InputError) as refused:
+        read_network(tmp_path / "x")
+    assert str(refused.value).startswith(f"{tmp_path}/x:{line}: {what}"), str(refused.value)
+
+
+def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "n.yml").write_text(ASTRA_SIM.read_text().replace("[ 4, 2 ]", f"[ {2**40}, 2 ]"))
+    (tmp_path / "x.yaml").write_text(f"fabric: {{topology: n.yml}}\n{WORKLOAD}")
+    with pytest.raises(InputError, match="domain_size: there are addresses for at most"):
+        load(tmp_path / "x.yaml")
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([ASTRA_SIM, SIMAI]), st.data())
+def test_a_damaged_file_is_refused_or_read(path: Path, data: st.DataObject) -> None:
+    text = data.draw(damaged(path.read_bytes())).decode(errors="replace")
+    for is_one, read in FORMATS.values():
+        if is_one(text):
+            try:
+                read(text)
+            except Unmapped as error:
+                refused = error
+            else:
+                return
+            assert refused.line >= 1
