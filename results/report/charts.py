@@ -22,6 +22,7 @@ from results.tables.run import human_bytes
 
 Case = Mapping[str, Any]
 ROW = 0.34
+MOST_TICKS = 7
 
 
 def completion(cases: Sequence[Case]) -> Picture:
@@ -171,8 +172,10 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> Picture:
                     color=SERIES[index % len(SERIES)],
                     linestyle=DASHES[index % len(DASHES)],
                 )
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_plain)
+        if axes.dataLim.xmax > 10 * axes.dataLim.xmin > 0:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(_plain)
+            axes.minorticks_off()
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")
         figure.legend(loc="outside upper left")
@@ -210,8 +213,10 @@ def bus_bandwidth(cases: Sequence[Case]) -> Picture:
             )
         axes.plot([], [], "_", color=MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_bytes)
-        axes.xaxis.set_minor_formatter(_bytes)
+        sizes = sorted({_real_bytes(case) for case in cases})
+        shown = sizes[:: -(-len(sizes) // MOST_TICKS)]
+        axes.set_xticks(shown, [human_bytes(size) for size in shown])
+        axes.minorticks_off()
         axes.set_xlabel("size (bytes of the real platform)")
         axes.set_ylabel("busbw (GB/s)")
         axes.set_ylim(bottom=0)

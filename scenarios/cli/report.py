@@ -1,52 +1,86 @@
-"""The command `report`: one HTML file about stored runs, with its pictures inside."""
+"""The command `report`: one HTML file about stored runs or a sweep, with its pictures inside."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from linux.files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
-from results.store.records import write_record
+from results.documents.sweep import sweep_object
+from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
+from results.store.sweeps import find_sweep
+from scenarios.cli.compare import compared
 from scenarios.cli.options import Store
-from scenarios.cli.terminal import out
+from scenarios.cli.terminal import err, out
+
+if TYPE_CHECKING:
+    from results.report.article import Article
 
 # Of a prober, at a thousand probes a second and pair.
 MOST_BYTES = 2**28
 NS_PER_S = 1e9
+# Two runs on one page are compared.
+COMPARED = 2
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="ids or their beginnings")],
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="ids or their beginnings")
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="default: the first run's id, .html")
     ] = None,
     figures: Annotated[
         str, typer.Option(metavar="FORMATS", help="also write the figures: svg,png,pdf")
     ] = "",
+    sweep: Annotated[
+        str | None, typer.Option(metavar="NAME", help="about a sweep: its name, or latest")
+    ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write an HTML page about stored runs that opens anywhere, and on request its figures."""
-    from results.report.page import pictures, render, report_page
-    from results.report.run_data import read_run
+    """Write an HTML page about stored runs or a sweep that opens anywhere, and its figures."""
+    from results.report.article import render
 
     formats = _formats(figures)
-    folders = [find_run(store, name) for name in runs]
-    pages = [report_page(read_run(folder), _lost_probes(folder)) for folder in folders]
-    target = to or Path(f"{folders[0].name}.html")
+    articles = list(_articles(store, runs or [], sweep))
+    if not articles:
+        raise InputError(Problem("report", "needs a run or a sweep", "name a RUN, or --sweep NAME"))
+    target = to or Path(f"{articles[-1].name}.html")
     try:
         make_folder(target.absolute().parent)
-        write_record(target, render(pages))
+        write_record(target, render(articles))
         out.print(target, soft_wrap=True)
-        for page in pages:
-            for picture in pictures(page):
-                for file in picture.save(_figures_folder(target, page.run.run_id), formats):
+        for article in articles:
+            folder = target.with_name(f"{target.stem}-figures") / article.name
+            for picture in article.pictures:
+                for file in picture.save(folder, formats):
                     out.print(file, soft_wrap=True)
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise InputError(Problem(str(target), what, "name another --to")) from None
+
+
+def _articles(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
+    """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
+    from results.report.comparison_article import comparison_article
+    from results.report.run_article import report_page
+    from results.report.run_data import read_run
+    from results.report.sweep_article import sweep_article
+
+    if sweep is not None:
+        folder = find_sweep(store, sweep)
+        with reading(folder.path):
+            yield sweep_article(sweep_object(folder))
+    if len(names) == COMPARED:
+        try:
+            yield comparison_article(compared(store, *names))
+        except InputError as error:
+            err.print(f"not compared: {error}", soft_wrap=True)
+    for place in [find_run(store, name) for name in names]:
+        yield report_page(read_run(place), _lost_probes(place))
 
 
 def _formats(figures: str) -> list[str]:
@@ -57,10 +91,6 @@ def _formats(figures: str) -> list[str]:
         what = f"must be of {', '.join(FORMATS)}, got {', '.join(unknown)}"
         raise InputError(Problem("--figures", what))
     return named
-
-
-def _figures_folder(page: Path, run_id: str) -> Path:
-    return page.with_name(f"{page.stem}-figures") / run_id
 
 
 def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from results.report.page import render, report_page
+from results.report.article import render
+from results.report.run_article import report_page
 from results.report.run_data import read_run
 from tests.browser.chromium import WIDTHS, opened
 from tests.unit.stored_runs import stored_run

@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.workload.collective import Collective
 from results.report.analysis import link_use, pair_bytes, step_numbers, steps
+from results.report.article import Article, render
+from results.report.comparison_article import comparison_article
 from results.report.fault_strip import moments, sent_rates
-from results.report.page import RunPage, pictures, render, report_page
 from results.report.pictures import FORMATS
+from results.report.run_article import report_page
 from results.report.run_data import RunData, read_run
+from results.report.sweep_article import sweep_article
 from results.store.raw_tables import TRANSFERS, sealed
+from results.store.runs import stored_runs
 from scenarios.cli.report import report
 from tests.unit.stored_runs import stored_run
 
@@ -36,19 +41,19 @@ def run(folder: Path) -> RunData:
 
 
 @pytest.fixture(scope="module")
-def page(run: RunData) -> RunPage:
+def page(run: RunData) -> Article:
     return report_page(run, {})
 
 
 @pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> RunPage:
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Article:
     folder = stored_run(tmp_path_factory.mktemp("runs"), scenario="broken", faults=True)
-    lost = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}
+    lost: dict[str, Any] = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}
     return report_page(read_run(folder), lost)
 
 
 @pytest.fixture(scope="module")
-def html(page: RunPage, failed: RunPage) -> str:
+def html(page: Article, failed: Article) -> str:
     return render([page, failed])
 
 
@@ -110,37 +115,38 @@ def test_every_picture_has_words(html: str) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_the_answer_comes_first(html: str, page: RunPage) -> None:
+def test_the_answer_comes_first(html: str, page: Article) -> None:
     assert "Rail-only against rail-optimized: all-reduce/hierarchical: as fast" in page.answer
     assert f"Measured over modeled is {OFF:.3f} to {OFF:.3f}. The verdict is pass." in page.answer
     assert html.index("Measured over modeled") < html.index("<svg")
 
 
-def test_the_answer_of_a_failure_tells_its_moments(failed: RunPage) -> None:
+def test_the_answer_of_a_failure_tells_its_moments(failed: Article) -> None:
     assert failed.answer.startswith(
         "Nic-link down at d0g0--rail0 on rail-only: detected after 1 ms, repaired after 10 ms; "
         "longest blackout 14 ms; with it, an execution takes 1.01 times as long (modeled: 1.00)."
     )
+    assert failed.run is not None
     failure = failed.run.result["failures"][0]
     events, seconds = zip(*moments(failure), strict=True)
     assert events == ("begins", "detected", "confirmed")
     assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
 
 
-def test_pictures_show_what_was_measured(page: RunPage, failed: RunPage) -> None:
-    drawn = {picture.name: picture.figure for picture in pictures(page)}
-    medians = [case["measured_s"]["median"] for case in page.run.result["cases"]]
+def test_pictures_show_what_was_measured(run: RunData, page: Article, failed: Article) -> None:
+    drawn = {picture.name: picture.figure for picture in page.pictures}
+    medians = [case["measured_s"]["median"] for case in run.result["cases"]]
     dots = [line for line in drawn["completion"].axes[0].lines if line.get_marker() == "o"]
     shown = [float(np.asarray(line.get_xdata())[0]) for line in dots[: len(medians)]]
     assert shown == medians
     off = [line for line in drawn["residuals"].axes[0].lines if line.get_marker() == "o"]
     assert np.concatenate([line.get_xdata() for line in off]) == pytest.approx(100 * (OFF - 1))
-    broken = {picture.name: picture for picture in pictures(failed)}
+    broken = {picture.name: picture for picture in failed.pictures}
     assert "failed: d0g0--rail0" in broken["fabric-rail-only"].sentence
     assert {"fault-0", "fabric-rail-only", "bytes-0"} <= broken.keys()
 
 
-def test_all_sections_of_an_intact_run_are_there(page: RunPage) -> None:
+def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
     assert [section.heading for section in page.sections] == [
         "Completion time by case",
         "The fabrics and the use of their links",
@@ -203,8 +209,8 @@ def test_a_strip_has_all_bytes_of_the_first_execution(run: RunData) -> None:
     assert sent == pytest.approx(case.one["size_bytes"].sum())
 
 
-def test_a_picture_is_saved_in_every_format(page: RunPage, tmp_path: Path) -> None:
-    (picture, *_) = pictures(page)
+def test_a_picture_is_saved_in_every_format(page: Article, tmp_path: Path) -> None:
+    (picture, *_) = page.pictures
     files = picture.save(tmp_path, list(FORMATS))
     starts = {file.name: file.read_bytes()[:4] for file in files}
     assert starts == {
@@ -219,7 +225,7 @@ def test_the_command_writes_the_page_and_its_figures(
 ) -> None:
     folder = stored_run(tmp_path, faults=True)
     target = tmp_path / "new" / "r.html"
-    report([folder.name], target, "svg", tmp_path)
+    report([folder.name], target, "svg", None, tmp_path)
     page, *figures = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert page == target
     assert page.read_text().startswith("<!DOCTYPE html>")
@@ -230,8 +236,80 @@ def test_the_command_writes_the_page_and_its_figures(
 def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
     folder = stored_run(tmp_path)
     with pytest.raises(InputError, match="must be of svg, png, pdf, got gif"):
-        report([folder.name], None, "gif", tmp_path)
+        report([folder.name], None, "gif", None, tmp_path)
     sealed(folder, TRANSFERS).write_bytes(b"PAR1")
     with pytest.raises(InputError, match="its records cannot be read"):
-        report([folder.name], tmp_path / "r.html", "", tmp_path)
+        report([folder.name], tmp_path / "r.html", "", None, tmp_path)
     assert not (tmp_path / "r.html").exists()
+
+
+def test_two_runs_are_compared_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for scenario, off in (("first", 1.0), ("other", 1.02)):
+        stored_run(tmp_path, scenario=scenario, executions=5, off=off)
+    names = [folder.name for folder in stored_runs(tmp_path)]
+    report(names, tmp_path / "r.html", "", None, tmp_path)
+    assert capsys.readouterr().err == ""
+    text = (tmp_path / "r.html").read_text()
+    headings = re.findall(r"<h1[^>]*>(\S+)", text)
+    assert headings == ["Comparison", "first", "other"]
+    assert "4 of 4 cases differ by more than their executions do" in text
+    assert "rail-only/all-to-all/direct: B is 2.0% slower" in text
+    Elements(text)
+
+
+def test_cases_of_other_work_have_no_ratio() -> None:
+    case = {
+        **{"case": "a/b", "difference": "not the same work", "ratio": None},
+        **{"other_work": ["gpus: 4 against 8"], "modeled_s": [1, 2], "ratio_to_model": [1, None]},
+        "measured_s": [{"median": 1.0, "min": None, "max": None}] * 2,
+        **{"verdicts": ["pass", "warn"], "reasons": [[], []]},
+    }
+    runs = [{"run_id": name} for name in "ab"]
+    warning = "the machines differ in cores: 2 against 4"
+    both = {"cases": [case], "runs": runs, "warnings": [warning]}
+    article = comparison_article({**both, "only_in_first": ["c/d"], "only_in_second": []})
+    assert article.answer == "0 of 1 cases differ by more than their executions do."
+    assert article.sections[0].rows == [
+        ["a/b", "1.000", "1.000", "other work", "-", "1.0000", "-", "pass", "warn"]
+    ]
+    assert [row[0] for row in article.sections[1].rows] == [
+        warning,
+        "a/b: gpus: 4 against 8",
+        "c/d is in A only",
+    ]
+
+
+def test_a_sweep_has_a_picture_for_each_case(run: RunData) -> None:
+    points = [
+        {
+            "parameters": {"fabric.domains": domains, "seed": seed},
+            "run_id": "r",
+            "cause": "",
+            "cases": run.result["cases"],
+        }
+        for domains in (2, 8)
+        for seed in ("a", "b")
+    ]
+    lost: dict[str, Any] = {
+        "parameters": {"fabric.domains": 16, "seed": "a"},
+        "run_id": None,
+        "cases": [],
+        "cause": "<it died>",
+    }
+    sweep = {"scenario": "quick", "sweep": "night", "verdict": "fail", "points": [*points, lost]}
+    article = sweep_article(sweep)
+    assert article.answer == (
+        "4 of 5 points have a result. Measured over modeled is 1.010 to 1.010. The verdict is fail."
+    )
+    assert len(article.pictures) == len(run.result["cases"])
+    lines = article.pictures[0].figure.axes[0].lines
+    measured = [line for line in lines if line.get_marker() in ("o", "s")]
+    assert [np.asarray(line.get_xdata()).tolist() for line in measured] == [[2, 8], [2, 8]]
+    assert "&lt;it died&gt;" in render([article])
+
+
+def test_a_page_is_about_something(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name a RUN, or --sweep NAME"):
+        report(None, None, "", None, tmp_path)
+    with pytest.raises(InputError, match="no sweep called 'night'"):
+        report(None, None, "", "night", tmp_path)

@@ -1,15 +1,10 @@
-"""The page of a report: everything about one or several runs in one HTML file."""
+"""The article about a run: the answer, then all pictures and tables."""
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from results.report.analysis import Step, link_use, steps
+from results.report.article import Article, Section
 from results.report.charts import (
     bus_bandwidth,
     completion,
@@ -20,7 +15,6 @@ from results.report.charts import (
 )
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_strip import fault_strip, sentence
-from results.report.pictures import Picture
 from results.report.run_data import CaseData, RunData
 from results.tables.run import slowdown_in_words
 
@@ -29,66 +23,11 @@ Lost = Mapping[str, Mapping[str, Sequence[float]]]
 MOST_STEPS = 10
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: its heading, a word on how to read it, its pictures, a table."""
-
-    heading: str
-    text: str
-    pictures: Sequence[Picture] = ()
-    columns: Sequence[str] = ()
-    rows: Sequence[Sequence[object]] = ()
-
-
-@dataclass(frozen=True)
-class RunPage:
-    """A run with all its sections; the first picture is the answer."""
-
-    run: RunData
-    sections: Sequence[Section]
-
-    @property
-    def answer(self) -> str:
-        """What the run has found, in sentences."""
-        return " ".join(answer(self.run.result))
-
-    @property
-    def scenario_link(self) -> str:
-        """The scenario's file as an address without a host (RFC 2397)."""
-        coded = base64.b64encode(self.run.scenario.encode()).decode()
-        return f"data:application/yaml;base64,{coded}"
-
-    @property
-    def command(self) -> str:
-        """The command that repeats the run."""
-        machine = self.run.result.get("machine", {})
-        clock = self.run.result.get("clock", {}).get("kind", "real")
-        if clock == "virtual":
-            return "./railbed run scenario.yaml --clock virtual"
-        return f"sudo ./railbed run scenario.yaml --proxies {machine.get('proxies', 'container')}"
-
-
-def report_page(run: RunData, lost: Lost) -> RunPage:
+def report_page(run: RunData, lost: Lost) -> Article:
     """Draw and compile everything about a run."""
-    return RunPage(run, list(_sections(run, lost)))
-
-
-def render(pages: Sequence[RunPage]) -> str:
-    """Return the HTML page of several runs."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["drawn"] = lambda picture, prefix: Markup(picture.svg(prefix))
-    return environment.get_template("page.html").render(pages=pages)
-
-
-def pictures(page: RunPage) -> list[Picture]:
-    """All pictures of a run's page."""
-    return [picture for section in page.sections for picture in section.pictures]
+    scenario = str(run.result["scenario"])
+    sentences = " ".join(answer(run.result))
+    return Article(scenario, run.run_id, sentences, list(_sections(run, lost)), run)
 
 
 def answer(result: Mapping[str, Any]) -> Iterator[str]:

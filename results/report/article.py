@@ -1,0 +1,71 @@
+"""Articles, and the HTML page that they make: sections with pictures and tables, in a template."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from results.report.pictures import Picture
+from results.report.run_data import RunData
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of an article: its heading, a word on how to read it, its pictures, a table."""
+
+    heading: str
+    text: str
+    pictures: Sequence[Picture] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
+
+
+@dataclass(frozen=True)
+class Article:
+    """A title, the answer in sentences, and sections; an article about a `run` tells its scenario.
+
+    `name` tells it apart from other articles of the same title.
+    """
+
+    title: str
+    name: str
+    answer: str
+    sections: Sequence[Section]
+    run: RunData | None = None
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The pictures of all sections."""
+        return [picture for section in self.sections for picture in section.pictures]
+
+    @property
+    def scenario_link(self) -> str:
+        """The scenario's file as an address without a host (RFC 2397)."""
+        assert self.run is not None
+        coded = base64.b64encode(self.run.scenario.encode()).decode()
+        return f"data:application/yaml;base64,{coded}"
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        assert self.run is not None
+        if self.run.result.get("clock", {}).get("kind") == "virtual":
+            return "./railbed run scenario.yaml --clock virtual"
+        proxies = self.run.result.get("machine", {}).get("proxies", "container")
+        return f"sudo ./railbed run scenario.yaml --proxies {proxies}"
+
+
+def render(articles: Sequence[Article]) -> str:
+    """Return the HTML page of articles."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["drawn"] = lambda picture, prefix: Markup(picture.svg(prefix))
+    return environment.get_template("page.html").render(articles=articles)
