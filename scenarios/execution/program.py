@@ -97,8 +97,10 @@ def _rank_end(fabric: Experiment, rank: int, ended: Ended) -> RankEnd:
 def sentence(ended: Ended, ranks: Sequence[int], timeout_s: float) -> str:
     """Say what went wrong; empty if all ranks ended with exit code 0."""
     if ended.timed_out:
-        left = ", ".join(str(rank) for rank in ranks if rank not in ended.codes)
-        return f"not done within {timeout_s:g} s: rank {left} had not ended, and was ended"
+        left = [str(rank) for rank in ranks if rank not in ended.codes]
+        who, were = ("rank", "was") if len(left) == 1 else ("ranks", "were")
+        names = f"{who} {', '.join(left)}"
+        return f"not done within {timeout_s:g} s: {names} had not ended, and {were} ended"
     if not ended.failed:
         return ""
     how = "; ".join(f"rank {rank} ended {_how(code)}" for rank, code in ended.failed.items())

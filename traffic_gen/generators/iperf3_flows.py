@@ -45,7 +45,7 @@ GREETING = -1  # no number of a transfer
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
-# A server gives up after so many milliseconds without a byte; one case waits long for another.
+# A server gives up after so many milliseconds without a byte: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
 # Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
 FILES_OF_A_FLOW = 5
