@@ -88,6 +88,15 @@ class Trace:
         return max(int(self.size_bytes.max(initial=0)), *sizes, 0)
 
     @cached_property
+    def most_steps(self) -> int:
+        """The most transfers and steps of compute of a replay, with rings and direct sends."""
+        steps = int(((self.kind == NodeKind.SEND) | (self.seconds > 0)).sum())
+        for operation in self.operations:
+            both = 2 if operation.collective is Collective.ALL_REDUCE else 1
+            steps += both * len(operation.ranks) * (len(operation.ranks) - 1)
+        return steps
+
+    @cached_property
     def order(self) -> Sequence[int]:
         """All nodes, each after those that it waits for; raises `Contradiction` for a cycle.
 

@@ -21,6 +21,7 @@ from scenarios.planning.traces import trace_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile, Workload
+from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
@@ -28,6 +29,7 @@ from traffic_gen.workloads.collectives import (
     require_accepted,
 )
 from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.training_iteration import Iteration
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
 EXACT_UP_TO_GPUS = 32
@@ -42,7 +44,7 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
     task, shape = case.task, (spec.job_domains, spec.job_size)
     if not isinstance(task, Collective):
-        return task.steps(case.size_scale, spec.bandwidth_scale / case.size_scale)
+        return _steps(case, task, spec.bandwidth_scale / case.size_scale)
     try:
         return build_schedule(
             task,
@@ -56,6 +58,14 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     except ScheduleError as error:
         issue = _wrong(task, case.algorithm, shape, error)
         raise InputError(Problem(case.where, *issue)) from error
+
+
+def _steps(case: Case, task: Replay | Iteration, time_dilation: float) -> Steps:
+    """The steps of what is no collective; raises `InputError` if there are none at these scales."""
+    try:
+        return task.steps(case.size_scale, time_dilation)
+    except ScheduleError as error:
+        raise InputError(Problem(case.where, f"cannot be executed: {error}")) from error
 
 
 def case_transfers(case: Case, spec: FabricSpec) -> Transfers:

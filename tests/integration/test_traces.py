@@ -17,7 +17,9 @@ AGREES_WITHIN = 0.05
 
 
 def test_traces_are_replayed_as_modeled() -> None:
-    scenario = load(LIBRARY / "traces.yaml", ["fabric.kinds=rail-only"])
+    scenario = load(
+        LIBRARY / "traces.yaml", ["fabric.kinds=rail-only", "workloads.1.size_scale=200"]
+    )
     (spec,) = scenario.fabrics
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         for case in scenario.cases[:2]:

@@ -157,3 +157,21 @@ def test_an_msccl_algorithm_that_reduces_in_place() -> None:
     twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
     with pytest.raises(Malformed, match="adds chunk 1 of the ranks 11 to 1 of 1"):
         trace_in([twice.encode()], GIVEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 60_000 + "x",
+        "num_ranks 1\n" + "/*" * 100_000,
+        "num_ranks 1\nrank 0 {\nsend 1b to 0" + " " * 100_000 + "x\n}\n",
+        "1 " * 2_000_000,
+        "A" * 100_000,
+        "MICRO " + "a: 1 " * 20_000 + "!\n1\n",
+        "<" * 100_000 + "<algo",
+    ],
+    ids=["empty-lines", "comments", "spaces", "numbers", "letters", "parameters", "brackets"],
+)
+def test_long_texts_are_refused(text: str) -> None:
+    with pytest.raises(Malformed):
+        trace_in([text.encode()], GIVEN)

@@ -243,3 +243,36 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "x")
     with pytest.raises(InputError, match="no such file"):
         read_trace(tmp_path / "y")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n1\n"
+            "a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 1\n",
+            "would have 8589803520 steps, of at most",
+        ),
+        (
+            "num_ranks 2\nrank 0 {\n"
+            + "".join(f"r{n}: recv 1b from 1\n" for n in range(5000))
+            + "j: calc 0\n"
+            + "".join(f"j requires r{n}\n" for n in range(5000))
+            + "".join(f"s{n}: send 1b to 1\ns{n} requires j\n" for n in range(5000))
+            + "}\nrank 1 {\n"
+            + "send 1b to 0\nrecv 1b from 0\n" * 5000
+            + "}\n",
+            "its steps wait for more than",
+        ),
+    ],
+    ids=["a ring of 65536 ranks", "all wait for all"],
+)
+def test_what_memory_has_no_room_for_is_refused(text: str, what: str) -> None:
+    with pytest.raises(ScheduleError, match=what):
+        replayed(trace_in([text.encode()]), PlacementRule.WRAP, (1, 2))
+
+
+def test_compute_of_more_than_a_day_is_refused() -> None:
+    trace = trace_in([GOAL.encode()])
+    with pytest.raises(ScheduleError, match="more than a day"):
+        Replay(trace, "x", np.arange(3), 3, 3).steps(1.0, 1e12)

@@ -88,3 +88,11 @@ def test_what_does_not_fit_is_refused(scenario: Path, change: str, said: str | N
     with pytest.raises(InputError) as refused:
         load(scenario, [change])
     assert said in str(refused.value)
+
+
+def test_compute_of_more_than_a_day_of_emulated_time_is_refused(scenario: Path) -> None:
+    trace = scenario.parent / "pipeline.goal"
+    trace.write_text(trace.read_text().replace("calc 1000000", "calc 1000000000000"))
+    loaded = load(scenario)
+    with pytest.raises(InputError, match=r"x\.yaml:3 workloads\.0: cannot be executed: would comp"):
+        case_schedule(loaded.cases[0], loaded.fabrics[0])

@@ -5,9 +5,11 @@ lines, and what follows `#`, do not count. All messages are sent at once, as in 
 """
 
 import re
+from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.nodes import (
+    MOST_RANKS,
     Defaults,
     Malformed,
     Nodes,
@@ -18,20 +20,23 @@ from traffic_gen.traces.nodes import (
 )
 
 NUMBER = re.compile(r"[0-9]{1,18}")
-# A text that begins with a row of numbers, each of which may be a fraction.
-BEGIN = re.compile(r"(?:\s*(?:#[^\n]*)?\n)*[ \t]*[0-9.]+(?:[ \t]*[, \t][ \t]*[0-9.]+)*[ \t]*[,#\n]")
+FRACTION = re.compile(r"[0-9.][0-9.eE+-]*")
+# A number, and what separates it from the next one.
+LONGEST_WORD = 20
 
 
 def is_byte_matrix(text: str) -> bool:
-    """Whether a text begins with a row of numbers."""
-    return BEGIN.match(text[:65536] + "\n") is not None
+    """Whether the first line that counts has numbers alone, however written."""
+    for written in StringIO(text[:65536]):
+        if words := _words(written):
+            return all(map(FRACTION.fullmatch, words))
+    return False
 
 
 def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
     """Read a matrix; raise `Malformed` where it is none."""
-    rows = list(_rows(text))
+    rows = _rows(text)
     ranks = require_ranks(len(rows), line(1))
-    require_nodes(2 * sum(sum(map(bool, row)) for _, row in rows), line(1))
     nodes = Nodes(ranks)
     for rank, (place, row) in enumerate(rows):
         if len(row) != ranks:
@@ -43,15 +48,24 @@ def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
     return nodes.trace("byte matrix")
 
 
-def _rows(text: str) -> "list[tuple[int, list[int]]]":
+def _words(written: str) -> list[str]:
+    """Return the numbers of a line."""
+    return written.partition("#")[0].replace(",", " ").split()
+
+
+def _rows(text: str) -> list[tuple[int, list[int]]]:
     """Return the rows with their lines."""
-    found = []
-    for number, written in enumerate(text.split("\n"), start=1):
-        words = written.partition("#")[0].replace(",", " ").split()
+    found, count = list[tuple[int, list[int]]](), 0
+    for number, written in enumerate(StringIO(text), start=1):
+        if len(written) > MOST_RANKS * LONGEST_WORD:
+            raise Malformed(line(number), f"has more than {MOST_RANKS} numbers")
+        words = _words(written)
         for word in words:
             if not NUMBER.fullmatch(word):
                 what = f"must be whole numbers of bytes, got {word[:40]!r}"
                 raise Malformed(line(number), what)
         if words:
+            count += len(words)
+            require_nodes(count, line(number))
             found.append((number, [require_bytes(int(word), line(number)) for word in words]))
     return found

@@ -14,6 +14,7 @@ interfaces (`nic`) are read and left out: a rank does at once what nothing holds
 """
 
 import re
+from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.nodes import (
@@ -36,7 +37,8 @@ STATEMENT = re.compile(
 WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
 RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
 COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A comment that nothing closes ends with the text.
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 EXPECTED = "`num_ranks N`, `rank R {`, a send, recv or calc, `a requires b`, or `}`"
 
 
@@ -68,7 +70,7 @@ class _Reader:
     def read(self, text: str) -> Trace:
         """Read a whole text."""
         number = 0
-        for number, statement in enumerate(text.split("\n"), start=1):
+        for number, statement in enumerate(StringIO(text), start=1):
             if statement and not statement.isspace():
                 self.statement(statement, number)
         if self.rank is not None:

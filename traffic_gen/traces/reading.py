@@ -20,6 +20,8 @@ from traffic_gen.traces.msccl import FORMAT as MSCCL
 from traffic_gen.traces.msccl import is_msccl, read_msccl
 from traffic_gen.traces.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
+# More lines are more than the nodes that a trace may have, each with what it waits for.
+MOST_LINES = 20_000_000
 # Of all files of a trace; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
 Reader = Callable[[str, Defaults], Trace]
@@ -55,19 +57,22 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
 
 def _files(path: Path) -> list[Path]:
     """Return the files of a trace, in the order of their ranks."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return _set_of(path, None)
     named = OF_A_RANK.fullmatch(path.name)
-    return _set_of(path.parent, named[1]) if named and path.exists() else [path]
+    return _set_of(path.parent, named[1]) if named and os.path.exists(path) else [path]
 
 
 def _set_of(folder: Path, name: str | None) -> list[Path]:
     """Return the files of all ranks in a folder, of one name."""
     found: dict[str, dict[int, Path]] = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if (named := OF_A_RANK.fullmatch(entry.name)) and name in (None, named[1]):
-                found.setdefault(named[1], {})[int(named[2])] = Path(entry.path)
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
+    for file in names:
+        if (named := OF_A_RANK.fullmatch(file)) and name in (None, named[1]):
+            found.setdefault(named[1], {})[int(named[2])] = folder / file
     if len(found) != 1:
         what = f"must have the files NAME.RANK.et of one trace, has those of {len(found)}"
         raise InputError(Problem(str(folder), what))
@@ -91,6 +96,8 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
         raise Malformed(
             f": byte {error.start}", "is neither a Chakra trace nor UTF-8 text"
         ) from None
+    if (lines := text.count("\n")) > MOST_LINES:
+        raise Malformed(":1", f"has {lines} lines, of at most {MOST_LINES}")
     for is_one, read in TEXT_FORMATS.values():
         if is_one(text):
             return read(text, defaults)

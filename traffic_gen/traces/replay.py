@@ -20,6 +20,10 @@ from model.workload.trace import NodeKind, Operation, Trace
 from model.workload.transfers import NONE, Rows, Transfer, Transfers
 from traffic_gen.traces.collective_nodes import arranged, expansion
 
+# A step takes about half a kilobyte, what it waits for some bytes.
+MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
+# A step of compute takes at most a day of emulated time.
+MOST_NS = 86_400 * 10**9
 # Numbers of transfers that a GPU has sent or received.
 Ends = tuple[int, ...]
 
@@ -65,7 +69,12 @@ class Replay:
     domain_size: int
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Replayed:
-        """Build and verify the steps: bytes divided by a scale, times multiplied by a dilation."""
+        """Build and verify the steps: bytes divided by a scale, times multiplied by a dilation.
+
+        Raises `ScheduleError` for more than memory or a day has room for.
+        """
+        if (count := self.trace.most_steps) > MOST_STEPS:
+            raise ScheduleError(f"would have {count} steps, of at most {MOST_STEPS}")
         emission = _Emission(self, size_scale, time_dilation)
         emission.emit_all()
         return Replayed(self.name, self.gpus, emission.transfers(), emission.deliveries())
@@ -83,8 +92,13 @@ class _Emission:
         self.peer_gpu: list[int] = replay.gpu_of[replay.trace.peer].tolist()
         self.size_scale = size_scale
         self.sizes = np.maximum(1, np.rint(replay.trace.size_bytes / size_scale).astype(np.int64))
-        compute_s = replay.trace.seconds * time_dilation
-        self.compute_ns = np.rint(compute_s * 1e9).astype(np.int64)
+        compute_ns = np.rint(replay.trace.seconds * time_dilation * 1e9)
+        if (compute_ns > MOST_NS).any():
+            longest_s = compute_ns.max() / 1e9
+            raise ScheduleError(
+                f"would compute {longest_s:.3g} s of emulated time, more than a day"
+            )
+        self.compute_ns = compute_ns.astype(np.int64)
         self.ends: list[Ends] = [()] * len(self.trace)
         self.entries: list[Ends] = [()] * len(self.trace)
         self.source: list[int] = []
@@ -101,11 +115,14 @@ class _Emission:
         sizes, sent_by = self.sizes.tolist(), trace.sent_by.tolist()
         compute_ns = self.compute_ns.tolist()
         members: dict[int, list[int]] = defaultdict(list)
+        left = MOST_WAITS
         for node in trace.order:
             waits = union([self.ends[earlier] for earlier in after[node]])
             if kind[node] == NodeKind.RECEIVE:
                 waits = union([waits, self.ends[sent_by[node]]])
-            self.ends[node] = waits
+            self.ends[node], left = waits, left - len(waits)
+            if left < 0:
+                raise ScheduleError(f"its steps wait for more than {MOST_WAITS} others in all")
             if kind[node] == NodeKind.SEND and self.gpu[node] != self.peer_gpu[node]:
                 number = self.emit(self.gpu[node], self.peer_gpu[node], sizes[node], waits)
                 self.ends[node] = self.entries[node] = (number,)
