@@ -11,6 +11,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from linux.cpu_time import processes_s
+from linux.namespaces import namespace_of
 from model.fabric.spec import FabricSpec
 from model.workload.collective import Collective
 from scenarios.benchmarks.common.fabrics import bench_fabric
@@ -32,11 +33,12 @@ class Follower:
     frames: int = 0
     stopped: bool = False
 
-    def follow(self, url: str) -> None:
-        """Read events as a browser does, until stopped."""
-        parts = urlsplit(url)
+    def follow(self, feed: LiveFeed) -> None:
+        """Read events as a browser does, until stopped; from the namespace of the server."""
+        parts = urlsplit(feed.url)
         with closing(HTTPConnection(parts.netloc, timeout=TIMEOUT_S)) as connection:
-            connection.request("GET", f"{parts.path}events")
+            with namespace_of(feed.process_id):
+                connection.request("GET", f"{parts.path}events")
             answer = connection.getresponse()
             while not self.stopped and (line := answer.readline()):
                 self.frames += line == b"event: frame\n"
@@ -63,12 +65,12 @@ def _row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
     alone_s, followed_s, shares, rates = [], [], [], []
     for _ in range(TRIALS):
         alone_s.append(next(repeats).completion_s)
-        begun_s, before_s = time.monotonic(), processes_s(feed.process_ids)
-        with _following(feed.url) as follower:
+        begun_s, before_s = time.monotonic(), processes_s([feed.process_id])
+        with _following(feed) as follower:
             followed_s.append(next(repeats).completion_s)
             elapsed_s = time.monotonic() - begun_s
             rates.append(follower.frames / elapsed_s)
-            shares.append((processes_s(feed.process_ids) - before_s) / elapsed_s)
+            shares.append((processes_s([feed.process_id]) - before_s) / elapsed_s)
     return {
         "gpus": spec.gpus,
         "links": len(fabric.topology.links),
@@ -81,9 +83,9 @@ def _row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
 
 
 @contextmanager
-def _following(url: str) -> Iterator[Follower]:
+def _following(feed: LiveFeed) -> Iterator[Follower]:
     follower = Follower()
-    thread = threading.Thread(target=follower.follow, args=(url,))
+    thread = threading.Thread(target=follower.follow, args=(feed,))
     thread.start()
     try:
         yield follower

@@ -54,9 +54,9 @@ class LiveFeed:
         os.set_blocking(self._pipe, False)
 
     @property
-    def process_ids(self) -> tuple[int, ...]:
+    def process_id(self) -> int:
         """The process id of the server, for measurements of its cost."""
-        return (self._process.pid,)
+        return self._process.pid
 
     def tell(self, message: dict[str, Any]) -> None:
         """Write a line at once, or not at all if the server is far behind or the line is long."""

@@ -6,6 +6,7 @@ classes do the same over netlink, and start a shell only when Mininet's command 
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -78,6 +79,15 @@ class ShellOnDemand(Node):  # type: ignore[misc]
             self.inNamespace = False
             super().startShell(f"-cda{pid}" if pid else None)
             self.inNamespace = place
+
+    def _popen(self, command: list[str], **options: Any) -> Any:
+        """Start a process in this process's folder, or in `/` if the node has no such folder.
+
+        mnexec ends at once without it, and Mininet then waits for a shell for ever.
+        """
+        here = Path.cwd()
+        is_there = not self.pid or Path(f"/proc/{self.pid}/root{here}").is_dir()
+        return super()._popen(command, **{"cwd": here if is_there else "/", **options})
 
     def popen(self, *command: Any, **options: Any) -> Any:
         """Start a program beside the shell, where the shell would be."""

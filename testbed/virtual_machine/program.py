@@ -24,6 +24,7 @@ NOT_NEEDED = (
     *("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip"),
     *("matplotlib*", "mpl_toolkits", "PIL", "pillow*", "fontTools", "fonttools*", "contourpy*"),
     *("duckdb*", "_duckdb*", "adbc_driver_duckdb", "jinja2*", "markupsafe*"),
+    *("playwright*", "pyee*"),
 )
 EPOCH_S = 0
 

@@ -51,6 +51,15 @@ def test_every_collective_is_right_element_by_element(kind: FabricKind, proxies:
             assert repeat.errors == ()
 
 
+def test_a_shell_in_a_container_works_wherever_its_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a folder that containers do not have
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.CONTAINER) as fabric:
+        assert fabric.bed.network.pingPair() == 0
+        assert "1 received" in fabric.bed.network["d0g0"].cmd("ping -c 1 10.0.0.2")
+
+
 def test_the_kernel_sends_no_ipv6_into_links() -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         assert Path("/proc/thread-self/net/if_inet6").read_text() == ""
