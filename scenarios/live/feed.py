@@ -22,7 +22,7 @@ from scenarios.execution.progress import Listener
 from scenarios.live.guard import LOOPBACK_NAMES
 from scenarios.live.picture import picture
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
 LOWEST_PRIORITY = 19
 END_S, SHOW_S = 3, 5
 
@@ -40,6 +40,9 @@ def parse_address(text: str) -> Address:
     host, _, port = text.partition(":")
     if port and not (port.isdecimal() and int(port) < 2**16):
         raise InputError(Problem("--live-at", f"has no port {port!r}", "ADDRESS, or ADDRESS:PORT"))
+    if host == ANY_ADDRESS:
+        what = f"{ANY_ADDRESS} is every address at once, and the page answers under one name"
+        raise InputError(Problem("--live-at", what, "name one address of this machine"))
     return Address(host or LOOPBACK, int(port or 0))
 
 

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from results.tables.style import figures_table, table_console
 from scenarios.cli.commands import app, main
+from scenarios.cli.completion import configuration_names, run_names
 from scenarios.cli.examples import EXAMPLES, command_name
 from scenarios.library import LIBRARY
 
@@ -187,10 +188,7 @@ def test_the_version_is_the_projects(
     ("words", "expected"),
     [
         ("railbed ve", {"verify"}),
-        ("railbed run quick", {"quickstart"}),
-        ("railbed sweep nic-link-f", {"nic-link-flaps"}),
-        ("railbed train gpt-1t", {"gpt-1t"}),
-        ("railbed show la", {"latest"}),
+        ("railbed run nic-link-f", {"nic-link-flaps"}),
     ],
 )
 def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) -> None:
@@ -219,3 +217,8 @@ def test_a_narrow_terminal_loses_no_column(
         "4096",
         "2.9",
     ]
+
+
+def test_names_of_configurations_and_runs_are_completed() -> None:
+    assert configuration_names("gpt-1t") == ["gpt-1t"]
+    assert run_names("la") == ["latest"]

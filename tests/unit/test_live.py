@@ -196,9 +196,17 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:http", ":70000", "1.2.3.4:-1"])
-def test_a_wrong_port_gets_a_sentence(text: str) -> None:
-    with pytest.raises(InputError, match="has no port"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("127.0.0.1:http", "has no port 'http'"),
+        (":70000", "has no port '70000'"),
+        ("1.2.3.4:-1", "has no port '-1'"),
+        ("0.0.0.0:8080", "name one address of this machine"),
+    ],
+)
+def test_a_wrong_address_gets_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
         parse_address(text)
 
 
