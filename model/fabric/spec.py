@@ -20,6 +20,13 @@ class Datapath(StrEnum):
     USER_SPACE = "user-space"
 
 
+class SpineSelection(StrEnum):
+    """How a rail switch selects the spine switch of a packet, while all work."""
+
+    DESTINATION = "destination"
+    HASH = "hash"
+
+
 @dataclass(frozen=True)
 class FabricSpec:
     """A fabric of `domains` HB domains with `domain_size` GPUs each.
@@ -37,6 +44,8 @@ class FabricSpec:
     `bucket_depth_s` is the depth of each link's token bucket, in seconds of its rate. `datapath`
     is the requested one; `None` is the machine's default. Delays in seconds and losses as
     fractions of packets apply to each direction of a link; uplinks have those of NIC links.
+
+    `spine_selection` is by destination, or by a hash of source and destination, with collisions.
     """
 
     kind: FabricKind
@@ -59,6 +68,7 @@ class FabricSpec:
     hb_loss: float = 0.0
     nic_delay_s: float = 0.0
     nic_loss: float = 0.0
+    spine_selection: SpineSelection = SpineSelection.DESTINATION
 
     @property
     def job_domains(self) -> int:

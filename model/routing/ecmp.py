@@ -1,10 +1,12 @@
-"""ECMP selection: an even, deterministic choice among equal-cost next hops.
+"""ECMP selection: a deterministic choice among equal-cost next hops, even unless by hash.
 
 It does not depend on the fabric's health, which has already determined the candidates.
 """
 
 from dataclasses import dataclass
+from zlib import crc32
 
+from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, leaf_of_domain
 
 # The hops to the next node: one link, or two links over an HB switch.
@@ -19,8 +21,9 @@ class Ports:
     """Equal-cost next hops of a switch, in a fixed order.
 
     `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
-    `by_origin`, detoured packets may be spread by their origin: all are for one GPU, whose address
-    alone would keep them on one link.
+    `by_origin`, packets are spread by the GPU that they come from as well: all of a flow by its
+    hash, or detoured ones, all of which are for one GPU, whose address alone would keep them on one
+    link.
     """
 
     next_hops: tuple[NextHop, ...]
@@ -74,19 +77,29 @@ class EcmpSelection:
         return self.port(switch, destination, others, came_from)
 
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
-        """Index of the port to the destination's own spine switch, or else of others in turn."""
+        """Index of the port to the packet's own spine switch, or else of others in turn."""
         here = self._topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0
+        origin = self._topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if here.kind is NodeKind.SPINE_SWITCH:
-            turn = here.index + destination.domain + destination.rail
-        elif ports.by_origin and came_from in self._topology.gpu_by_name:
-            turn = self._domains_on(self._topology.gpu_by_name[came_from], destination)
-        elif (own := self.spine_for(destination)) in ports.spines:
+            return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
+        own, turn = self._own_spine(here, origin, destination)
+        if own in ports.spines:
             return ports.spines.index(own)
-        else:
-            turn = self._displaced(here, destination)
         return turn % len(ports.next_hops)
+
+    def _own_spine(
+        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu
+    ) -> tuple[int | None, int]:
+        """The spine switch of a packet, if it has one, and its turn among others."""
+        spec = self._topology.spec
+        if origin is None:
+            return self.spine_for(destination), self._displaced(here, destination)
+        if spec.spine_selection is SpineSelection.HASH:
+            flow = crc32(f"{spec.seed} {origin.name} {destination.name}".encode())
+            return flow % spec.spines, flow // spec.spines
+        return None, self._domains_on(origin, destination)
 
     def spine_for(self, destination: Gpu) -> int:
         """Index of the spine switch for packets to `destination` while no spine switch has failed.

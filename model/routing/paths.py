@@ -11,6 +11,7 @@ equal-cost next hops, the selection is even and deterministic.
 from collections.abc import Iterator
 
 from model.fabric.health import HEALTHY, Health
+from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, Link, NodeKind, Topology
 from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances, LiveLinks
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
@@ -174,8 +175,14 @@ class Routing:
             ]
             shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
             hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
-            self._known_uplinks[key] = shortest, self._ports_over(hops)
+            self._known_uplinks[key] = shortest, self._ports_over(hops, self._hashes(switch, hops))
         return self._known_uplinks[key]
+
+    def _hashes(self, switch: str, uplinks: list[Hop]) -> bool:
+        """Whether a switch spreads flows over its uplinks by their hash."""
+        spec, here = self.topology.spec, self.topology.switch_by_name[switch]
+        by_hash = spec.spine_selection is SpineSelection.HASH
+        return by_hash and here.kind is NodeKind.RAIL_SWITCH and len(uplinks) > 1
 
     def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:
         spines = (self.topology.switch_by_name.get(hop.receiver) for hop in hops)

@@ -81,6 +81,7 @@ def fabric_spec(
         nic_delay_s=fabric.nic_delay,
         nic_loss=fabric.nic_loss,
         datapath=asked_datapath(fabric),
+        spine_selection=fabric.spine_selection,
     )
 
 

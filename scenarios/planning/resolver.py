@@ -7,7 +7,7 @@ from dataclasses import replace
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MAX_RATE_BPS, MIN_RATE_BPS
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.prediction.machine import Machine
 from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
@@ -30,6 +30,8 @@ from scenarios.spec.schema import Expect, Fabric, ScenarioFile
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
 MAX_GPUS, MAX_UPLINKS = 4096, 16384
+# By hash, a rail switch has a rule for each NIC and each GPU on another rail.
+MOST_HASHED_GPUS = 256
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 
@@ -144,6 +146,9 @@ def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
     if gpus > MAX_GPUS:
         what = f"{gpus} GPUs, spares included, are more than the {MAX_GPUS} that are possible"
         yield Issue(("fabric", "domains"), what)
+    if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
+        what = f"by hash is possible for up to {MOST_HASHED_GPUS} GPUs, got {gpus}"
+        yield Issue(("fabric", "spine_selection"), what)
     if uplinks > MAX_UPLINKS:
         what = f"{uplinks} uplinks are more than the {MAX_UPLINKS} that are possible"
         yield Issue(("fabric", "spines"), what)

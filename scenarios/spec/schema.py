@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
-from model.fabric.spec import Datapath, FabricKind
+from model.fabric.spec import Datapath, FabricKind, SpineSelection
 from model.faults import Component, FaultMode
 from model.job.communicators import EVERYONE
 from model.job.recovery import RecoveryStrategy
@@ -103,6 +103,11 @@ class Fabric(Strict):
         ge=1,
         strict=True,
         description="spine switches of a rail-optimized fabric; default: one a domain",
+    )
+    spine_selection: SpineSelection = Field(
+        default=SpineSelection.DESTINATION,
+        description="`destination`: the domains take the spine switches in turn; `hash`: each pair "
+        "of GPUs by a hash, with collisions",
     )
     oversubscription: float = Field(
         default=1.0,

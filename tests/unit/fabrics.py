@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from controller.forwarding.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Topology, build_topology
 from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
@@ -20,6 +20,7 @@ def spec(
     spines: int = 1,
     seed: int = 0,
     rail_leaves: int = 1,
+    spine_selection: SpineSelection = SpineSelection.DESTINATION,
 ) -> FabricSpec:
     """A fabric at DGX H100 rates, slowed down by 20 000."""
     return FabricSpec(
@@ -33,6 +34,7 @@ def spec(
         spines=spines,
         seed=seed,
         rail_leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        spine_selection=spine_selection,
     )
 
 
@@ -65,6 +67,7 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
         spines=st.integers(1, 6),
         seed=st.integers(0, 20),
         rail_leaves=st.sampled_from([1, 1, 2]),
+        spine_selection=st.sampled_from(SpineSelection),
     ).map(build_topology)
 
 

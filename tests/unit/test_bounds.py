@@ -106,6 +106,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (GOOD + 'description: "\\ud800"\n', "a lone surrogate"),
         (GOOD.replace(": 4", ": 2048").replace("size: 2", "size: 510"), "more than the 4096"),
         (GOOD.replace("platform", "spines: 9000\n  platform"), "18000 uplinks are more than the"),
+        (
+            GOOD.replace(": 4", ": 200").replace("platform", "spine_selection: hash\n  platform"),
+            "by hash is possible for up to 256 GPUs, got",
+        ),
     ],
 )
 def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -> None:

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.fabric import addressing
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
 from model.routing.paths import Routing
 from tests.unit.fabrics import spec, topologies
@@ -81,6 +81,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     topology: Topology, domains: int, rails: int
 ) -> None:
     """No uplink has more than its even share of flows, rounded up, for any number of spines."""
+    assume(topology.spec.spine_selection is SpineSelection.DESTINATION)
     y, x = topology.spec.domains, topology.spec.domain_size
     if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
         return
@@ -107,3 +108,38 @@ def test_the_digest_tells_topologies_apart(topology: Topology) -> None:
     again = build_topology(topology.spec)
     other = build_topology(spec(topology.spec.kind, 7, 1))
     assert again.digest == topology.digest != other.digest
+
+
+@given(st.integers(2, 6), st.integers(2, 4), st.integers(2, 6), st.integers(0, 50))
+def test_a_hash_keeps_each_flow_on_one_spine_and_spreads_flows_by_chance(
+    domains: int, size: int, spines: int, seed: int
+) -> None:
+    hashed = spec(FabricKind.RAIL_OPTIMIZED, domains, size, spines, seed, 1, SpineSelection.HASH)
+    topology = build_topology(hashed)
+    routing, found = Routing(topology), Counter[str]()
+    for source in topology.gpus:
+        for destination in topology.gpus:
+            if source.domain == destination.domain or source.rail == destination.rail:
+                continue
+            path = routing.path(source, destination)
+            found.update(hop.receiver for hop in path if hop.receiver.startswith("spine"))
+            assert path == routing.path(source, destination)
+            assert len(path) == 4
+    flows = domains * (domains - 1) * size * (size - 1)
+    assert sum(found.values()) == flows
+    # Far beyond what chance allows of independent flows (Chernoff), and not all on one.
+    mean = flows / spines
+    assert max(found.values()) <= mean + 6 * mean**0.5 + 6
+
+
+def test_flows_by_hash_collide_where_those_by_destination_do_not() -> None:
+    """A step in which each of 16 GPUs sends to the next domain and rail: 16 of 16 uplinks."""
+    used = {}
+    for selection in SpineSelection:
+        topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 4, 4, 0, 1, selection))
+        routing, loads = Routing(topology), Counter[object]()
+        for gpu in topology.gpus:
+            to = topology.gpu((gpu.domain + 1) % 4, (gpu.rail + 1) % 4)
+            loads.update(h for h in routing.path(gpu, to) if h.link.kind is LinkKind.UPLINK)
+        used[selection] = max(loads.values())
+    assert used[SpineSelection.DESTINATION] == 1 < used[SpineSelection.HASH]
