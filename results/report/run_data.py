@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from model.errors import InputError, Problem
 from model.fabric.topology import Topology
-from results.store.raw_tables import CASE, COUNTERS, EXECUTIONS, TRANSFERS, read_table
-from results.store.records import read_json, read_record, reading
+from results.store.raw_tables import CASE, COUNTERS, EXECUTIONS, TRANSFERS, RawTable, read_table
+from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import PHASES, case_folders, read_result
 
 Columns = Mapping[str, Any]
@@ -89,7 +90,7 @@ class RunData:
 def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
-    tables = {table.name: read_table(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)}
+    tables = {table.name: _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)}
     with reading(folder):
         cases = {
             name: _case(name, place, {key: _of(table, name) for key, table in tables.items()})
@@ -98,6 +99,15 @@ def read_run(folder: Path) -> RunData:
         in_order = sorted(cases, key=_order(result).index)
     scenario = read_record(folder / "scenario.yaml")
     return RunData(folder, result, scenario, {name: cases[name] for name in in_order})
+
+
+def _whole(folder: Path, table: RawTable) -> Columns:
+    """Return a table in which no value is missing, as in folders of the first versions."""
+    columns = read_table(folder, table)
+    if missing := [name for name, column in columns.items() if np.ma.is_masked(column)]:
+        what = f"the table {table.name} lacks values of {', '.join(missing)}"
+        raise InputError(Problem(str(folder), what, HINT))
+    return {name: np.asarray(column) for name, column in columns.items()}
 
 
 def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:

@@ -181,7 +181,7 @@ def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: Raw
 
 def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     """Insert the columns of a CSV file that are known; older versions had fewer."""
-    with source.open(newline="") as file:
+    with reading(source), source.open(newline="", encoding="utf-8") as file:
         found = next(csv.reader(file), [])
     if known := [f'"{name}"' for name in found if name in table.columns]:
         columns = ", ".join(f"{quoted(name)}: {quoted(TEXT)}" for name in found)

@@ -73,14 +73,17 @@ def _articles(store: Path, names: Sequence[str], sweep: str | None) -> Iterator[
     if sweep is not None:
         folder = find_sweep(store, sweep)
         with reading(folder.path):
-            yield sweep_article(sweep_object(folder))
+            article = sweep_article(sweep_object(folder))
+        yield article
     if len(names) == COMPARED:
         try:
             yield comparison_article(compared(store, *names))
         except InputError as error:
             err.print(f"not compared: {error}", soft_wrap=True)
     for place in [find_run(store, name) for name in names]:
-        yield report_page(read_run(place), _lost_probes(place))
+        with reading(place):
+            article = report_page(read_run(place), _lost_probes(place))
+        yield article
 
 
 def _formats(figures: str) -> list[str]:

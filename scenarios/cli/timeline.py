@@ -8,7 +8,7 @@ import typer
 
 from linux.files import make_folder
 from model.errors import InputError, Problem
-from results.store.records import write_record
+from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.options import RunName, Store
 from scenarios.cli.terminal import out
@@ -27,7 +27,8 @@ def timeline(
 
     run = find_run(store, run_name)
     target = to or Path(f"{run.name}.trace.json")
-    text = json.dumps(traced(read_run(run)), separators=(",", ":"))
+    with reading(run):
+        text = json.dumps(traced(read_run(run)), separators=(",", ":"))
     try:
         make_folder(target.absolute().parent)
         write_record(target, text)

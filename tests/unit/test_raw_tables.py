@@ -16,6 +16,7 @@ from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.documents.run import run_object
+from results.report.run_data import read_run
 from results.store import raw_tables
 from results.store.export import export_tables
 from results.store.raw_tables import (
@@ -132,6 +133,14 @@ def test_older_folders_with_fewer_columns_are_read(tmp_path: Path) -> None:
     assert transfers["size_bytes"].mask.all()
 
 
+def test_a_report_needs_all_values(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    for place in run.glob("*/transfers.csv"):
+        place.write_text("repeat,transfer\n7,8\n")
+    with pytest.raises(InputError, match="the table transfers lacks values of source, destination"):
+        read_run(run)
+
+
 def test_a_future_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     (run / "state.json").write_text(json.dumps({"state": "complete", "version": 3}))
@@ -153,6 +162,7 @@ def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path, content: bytes) ->
     [
         ("transfers.csv", "repeat,transfer\nmany,1\n"),
         ("transfers.csv", "repeat,transfer\n1\n"),
+        ("transfers.csv", "repeat,\udcea\n1,2\n"),
         ("counters.json", "[]"),
         ("counters.json", '{"a--b": {}}'),
         ("repeats.json", '{"number"'),
@@ -161,7 +171,7 @@ def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path, content: bytes) ->
 def test_damaged_records_are_a_sentence(tmp_path: Path, name: str, content: str) -> None:
     run = run_folder(tmp_path)
     for place in run.glob(f"*/{name}"):
-        place.write_text(content)
+        place.write_text(content, errors="surrogateescape")
     with pytest.raises(InputError, match="cannot be"):
         plain(run)
 
