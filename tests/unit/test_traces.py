@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers import Rows
@@ -276,3 +277,15 @@ def test_compute_of_more_than_a_day_is_refused() -> None:
     trace = trace_in([GOAL.encode()])
     with pytest.raises(ScheduleError, match="more than a day"):
         Replay(trace, "x", np.arange(3), 3, 3).steps(1.0, 1e12)
+
+
+def test_a_barrier_needs_no_size() -> None:
+    # Id 0, type 7, and the attribute comm_type 9 (a barrier), behind the schema's version.
+    node = b"\x18\x07\x52\x0d\x0a\x09comm_type\x48\x09"
+    content = b"\x07\x0a\x050.0.4" + bytes([len(node)]) + node
+    (operation,) = trace_in([content] * 3).operations
+    assert (operation.collective, operation.size_bytes) == (Collective.ALL_REDUCE, 0)
+    assert operation.ranks == (0, 1, 2)
+    unsized = content.replace(b"\x48\x09", b"\x48\x00")
+    with pytest.raises(Malformed, match="comm_size must be 0 to"):
+        trace_in([unsized] * 3)

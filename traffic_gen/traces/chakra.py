@@ -33,6 +33,7 @@ MOST_CONTENT_BYTES = 2**29
 BATCH = 2**18
 KINDS = {5: NodeKind.SEND, 6: NodeKind.RECEIVE, 7: NodeKind.COLLECTIVE}
 MOST_TYPE = 10
+BARRIER = 9
 # Of `CollectiveCommType`; a barrier is the smallest AllReduce.
 COLLECTIVES = {
     0: Collective.ALL_REDUCE,
@@ -41,7 +42,7 @@ COLLECTIVES = {
     6: Collective.ALL_TO_ALL,
     7: Collective.REDUCE_SCATTER,
     8: Collective.REDUCE_SCATTER,
-    9: Collective.ALL_REDUCE,
+    BARRIER: Collective.ALL_REDUCE,
 }
 
 
@@ -200,8 +201,9 @@ class _Assembly:
 
     def _sizes(self) -> Ints:
         size_bytes, sends = self.columns.comm_size, self.kind == NodeKind.SEND
+        barriers = (self.kind == NodeKind.COLLECTIVE) & (self.columns.comm_type == BARRIER)
         communicates = sends | (self.kind == NodeKind.COLLECTIVE)
-        right = ~communicates | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
+        right = ~communicates | barriers | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
         self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes")
         return np.where(sends, size_bytes, 0)
 
@@ -273,9 +275,7 @@ class _Assembly:
         if collective is None:
             raise self.frames.at(first, f"comm_type {types[first]} cannot be replayed")
         gathers = collective is Collective.ALL_GATHER
-        size_bytes = int(sizes[first]) * (len(ranks) if gathers else 1)
-        if size_bytes < 0:
-            raise self.frames.at(first, "has no comm_size")
+        size_bytes = max(0, int(sizes[first])) * (len(ranks) if gathers else 1)
         return Operation(collective, size_bytes, self._rooted(first, collective, ranks))
 
     def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
