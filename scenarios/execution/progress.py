@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from results.verdicts.model_comparison import CaseResult
+    from results.verdicts.verdict import Verdict
     from scenarios.execution.emulation import Experiment
 
 
@@ -30,8 +30,8 @@ class Onlooker(Protocol):
     def down(self) -> None:
         """The fabric is about to be taken down."""
 
-    def judged(self, result: "CaseResult") -> None:
-        """A case has its verdict."""
+    def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
+        """A case has its verdict; its measured time is `ratio` of the modeled one, if both are."""
 
 
 class Nobody:
@@ -43,7 +43,7 @@ class Nobody:
     def down(self) -> None:
         """Do nothing."""
 
-    def judged(self, result: "CaseResult") -> None:
+    def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
         """Do nothing."""
 
 

@@ -67,7 +67,7 @@ class Run:
                 continue
             for case in on_fabric:
                 with self._fabric(spec, case.name) as fabric:
-                    failures.append(FaultCase(case, fabric, self.measuring).execute())
+                    failures.append(self._fault_case(case, fabric))
         return cases, failures
 
     @contextmanager
@@ -136,8 +136,14 @@ class Run:
         result = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
-        self.onlooker.judged(result)
+        self.onlooker.judged(case.name, result.verdict, result.ratio)
         return result
+
+    def _fault_case(self, case: Case, fabric: Experiment) -> FaultImpact:
+        impact = FaultCase(case, fabric, self.measuring).execute()
+        ratio = impact.degraded.ratio if impact.degraded else None
+        self.onlooker.judged(case.name, impact.verdict, ratio)
+        return impact
 
 
 def run(

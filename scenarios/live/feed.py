@@ -16,7 +16,7 @@ from typing import Any
 from linux.processes import dies_with_us
 from linux.program_files import ROOT
 from model.errors import InputError, Problem
-from results.verdicts.model_comparison import CaseResult
+from results.verdicts.verdict import Verdict
 from scenarios.execution.emulation import Experiment
 from scenarios.execution.progress import Listener
 from scenarios.live.guard import LOOPBACK_NAMES
@@ -187,7 +187,6 @@ class LiveRun:
         """Show no fabric."""
         self._feed.show(None)
 
-    def judged(self, result: CaseResult) -> None:
+    def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
         """Show the verdict of a case."""
-        verdict = {"case": result.name, "verdict": result.verdict.value, "ratio": result.ratio}
-        self._feed.tell({"verdict": verdict})
+        self._feed.tell({"verdict": {"case": case, "verdict": verdict.value, "ratio": ratio}})

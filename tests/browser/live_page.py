@@ -100,6 +100,8 @@ def cable(page: Page, name: str) -> Any:
 def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_path: Path) -> None:
     served.frame()
     served.note(failed=[FAILED], executions=36, done=11, step="all-to-all/two-step")
+    served.note(verdict={"case": "rail-only/all-to-all/direct", "verdict": "warn", "ratio": 1.021})
+    served.note(verdict={"case": "nic-link-flaps", "verdict": "pass", "ratio": None})
     page.wait_for_selector(".cable.failed")
     page.wait_for_selector(".use.u5")
     assert page.locator(".cable").count() == len(served.topology.links)
@@ -111,6 +113,8 @@ def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_pa
     busiest = page.locator("#busiest td").all_inner_texts()
     assert busiest == ["d1g0 → rail0", "97 %", "19.4", "90 kB"]
     assert page.locator("#cpu").inner_text().endswith("90 % busy")
+    verdicts = page.locator("#verdicts li").all_inner_texts()
+    assert verdicts == ["rail-only/all-to-all/direct: ratio 1.0210", "nic-link-flaps"]
     assert page.locator("#count").inner_text() == "11 of 36 executions"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)

@@ -277,7 +277,7 @@ function showLines() {
   at("cases").hidden = !state.verdicts.length;
   at("verdicts").replaceChildren(...state.verdicts.map((one) => Object.assign(
     document.createElement("li"),
-    { textContent: `${one.case}: ratio ${one.ratio.toFixed(4)}`, className: one.verdict })));
+    { textContent: verdictText(one), className: one.verdict })));
   const first = state.journal.length ? state.journal[0].ns : 0;
   at("journal").replaceChildren(...[...state.journal].reverse().map((one) => {
     const entry = document.createElement("li");
@@ -285,6 +285,10 @@ function showLines() {
     item(entry, "span", one.text);
     return entry;
   }));
+}
+
+function verdictText(one) {
+  return one.ratio === null ? one.case : `${one.case}: ratio ${one.ratio.toFixed(4)}`;
 }
 
 // Faults and workloads
