@@ -1,8 +1,10 @@
 """Traces of other tools: what is read, how it is replayed, and what is refused."""
 
+import gzip
 import random
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from model.workload.proof import ScheduleError
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers import Rows
 from tests.unit.traces import same, traces
+from traffic_gen.traces import chakra
 from traffic_gen.traces.chakra_writing import chakra_files
 from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -236,6 +239,17 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     (tmp_path / "pass.1.et").unlink()
     with pytest.raises(InputError, match="has 2 files of ranks, but none of rank 1"):
         read_trace(tmp_path)
+
+
+def test_a_chakra_trace_may_be_gzipped() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    packed = [gzip.compress(content) for content in files]
+    assert same(trace_in(packed), trace_in(files))
+    with pytest.raises(Malformed, match="unpacked, it ends early"):
+        trace_in([packed[0], packed[1][:-9], packed[2]])
+    with patch.object(chakra, "MOST_CONTENT_BYTES", 100), pytest.raises(Malformed) as refused:
+        trace_in(packed)
+    assert refused.value.what.startswith("unpacked, it is larger than")
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
