@@ -161,19 +161,32 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
     nodes, parts = Nodes(algorithm.ranks), list[Part]()
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
-        before: int | None = None
         for index, step in enumerate(block.steps):
-            for kind in _kinds(step):
-                node = _add(nodes, kind, gpu, block, step, chunk_bytes)
-                if before is not None:
-                    nodes.wait(node, before)
-                parts.append(Part(gpu, step, kind))
-                before = node
+            _add_step(nodes, parts, gpu, block, step, chunk_bytes, follows=index > 0)
             ends[gpu, number, index] = len(parts) - 1
     _wait(algorithm, nodes, ends)
     trace = nodes.trace(FORMAT)
     prove(algorithm, trace, parts)
     return trace
+
+
+def _add_step(
+    nodes: Nodes,
+    parts: list[Part],
+    gpu: int,
+    block: Block,
+    step: Step,
+    chunk_bytes: int,
+    *,
+    follows: bool,
+) -> None:
+    """Add the nodes of a step; if it `follows` another one, its first node comes after that."""
+    for kind in _kinds(step):
+        node = _add(nodes, kind, gpu, block, step, chunk_bytes)
+        if follows:
+            nodes.wait(node, node - 1)
+        parts.append(Part(gpu, step, kind))
+        follows = True
 
 
 def _kinds(step: Step) -> list[NodeKind]:

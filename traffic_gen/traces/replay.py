@@ -87,20 +87,19 @@ class _Emission:
     """
 
     def __init__(self, replay: Replay, size_scale: float, time_dilation: float) -> None:
-        self.replay, self.trace = replay, replay.trace
-        self.gpu: list[int] = replay.gpu_of[replay.trace.rank].tolist()
-        self.peer_gpu: list[int] = replay.gpu_of[replay.trace.peer].tolist()
-        self.size_scale = size_scale
-        self.sizes = np.maximum(1, np.rint(replay.trace.size_bytes / size_scale).astype(np.int64))
-        compute_ns = np.rint(replay.trace.seconds * time_dilation * 1e9)
-        if (compute_ns > MOST_NS).any():
-            longest_s = compute_ns.max() / 1e9
-            raise ScheduleError(
-                f"would compute {longest_s:.3g} s of emulated time, more than a day"
-            )
-        self.compute_ns = compute_ns.astype(np.int64)
-        self.ends: list[Ends] = [()] * len(self.trace)
-        self.entries: list[Ends] = [()] * len(self.trace)
+        self.replay, self.trace, self.size_scale = replay, replay.trace, size_scale
+        trace, gpu_of = replay.trace, replay.gpu_of
+        self.kind: list[int] = trace.kind.tolist()
+        self.gpu: list[int] = gpu_of[trace.rank].tolist()
+        self.peer_gpu: list[int] = gpu_of[trace.peer].tolist()
+        self.sent_by: list[int] = trace.sent_by.tolist()
+        self.operation: list[int] = trace.operation.tolist()
+        sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale))
+        self.sizes: list[int] = sizes.astype(np.int64).tolist()
+        self.compute_ns = _compute_ns(trace, time_dilation)
+        self.members: dict[int, list[int]] = defaultdict(list)
+        self.ends: list[Ends] = [()] * len(trace)
+        self.entries: list[Ends] = [()] * len(trace)
         self.source: list[int] = []
         self.destination: list[int] = []
         self.size_bytes: list[int] = []
@@ -110,30 +109,36 @@ class _Emission:
 
     def emit_all(self) -> None:
         """Emit all nodes; those of a collective operation follow each other."""
-        trace = self.trace
-        kind, operation, after = trace.kind.tolist(), trace.operation.tolist(), trace.after_lists
-        sizes, sent_by = self.sizes.tolist(), trace.sent_by.tolist()
-        compute_ns = self.compute_ns.tolist()
-        members: dict[int, list[int]] = defaultdict(list)
         left = MOST_WAITS
-        for node in trace.order:
-            waits = union([self.ends[earlier] for earlier in after[node]])
-            if kind[node] == NodeKind.RECEIVE:
-                waits = union([waits, self.ends[sent_by[node]]])
-            self.ends[node], left = waits, left - len(waits)
+        for node in self.trace.order:
+            self.ends[node] = waits = self._waits(node)
+            left -= len(waits)
             if left < 0:
                 raise ScheduleError(f"its steps wait for more than {MOST_WAITS} others in all")
-            if kind[node] == NodeKind.SEND and self.gpu[node] != self.peer_gpu[node]:
-                number = self.emit(self.gpu[node], self.peer_gpu[node], sizes[node], waits)
-                self.ends[node] = self.entries[node] = (number,)
-            elif compute_ns[node]:
-                number = self.emit(self.gpu[node], self.gpu[node], 0, waits)
-                self.computes[number] = compute_ns[node]
-                self.ends[node] = self.entries[node] = (number,)
-            elif (number := operation[node]) != NONE:
-                members[number].append(node)
-                if len(members[number]) == len(trace.operations[number].ranks):
-                    self._collective(trace.operations[number], members.pop(number))
+            self._emit_node(node, waits)
+
+    def _waits(self, node: int) -> Ends:
+        """Return what must have ended when a node begins, or, if it receives, ends."""
+        waits = union([self.ends[earlier] for earlier in self.trace.after_lists[node]])
+        if self.kind[node] == NodeKind.RECEIVE:
+            waits = union([waits, self.ends[self.sent_by[node]]])
+        return waits
+
+    def _emit_node(self, node: int, waits: Ends) -> None:
+        """Emit what a node sends or computes; with the last of its nodes, a whole operation."""
+        gpu, peer = self.gpu[node], self.peer_gpu[node]
+        if self.kind[node] == NodeKind.SEND and gpu != peer:
+            number = self.emit(gpu, peer, self.sizes[node], waits)
+            self.ends[node] = self.entries[node] = (number,)
+        elif self.compute_ns[node]:
+            number = self.emit(gpu, gpu, 0, waits)
+            self.computes[number] = self.compute_ns[node]
+            self.ends[node] = self.entries[node] = (number,)
+        elif (number := self.operation[node]) != NONE:
+            operation, nodes = self.trace.operations[number], self.members[number]
+            nodes.append(node)
+            if len(nodes) == len(operation.ranks):
+                self._collective(operation, nodes)
 
     def emit(self, source: int, to: int, size_bytes: int, after: Ends, ready: int = NONE) -> int:
         """Emit a transfer, or a step of compute of a GPU; return its number."""
@@ -174,11 +179,21 @@ class _Emission:
         return Deliveries(
             trace=self.trace,
             gpu_of=self.replay.gpu_of,
-            size_bytes=self.sizes,
-            compute_ns=self.compute_ns,
+            size_bytes=np.array(self.sizes, np.int64),
+            compute_ns=np.array(self.compute_ns, np.int64),
             entries=Rows.of(self.entries),
             ends=Rows.of(self.ends),
         )
+
+
+def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
+    """Return how long each node computes in emulated time, at most a day."""
+    compute_ns = np.rint(trace.seconds * time_dilation * 1e9)
+    if (compute_ns > MOST_NS).any():
+        longest_s = compute_ns.max() / 1e9
+        raise ScheduleError(f"would compute {longest_s:.3g} s of emulated time, more than a day")
+    found: list[int] = compute_ns.astype(np.int64).tolist()
+    return found
 
 
 class _Part:
