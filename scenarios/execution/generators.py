@@ -70,4 +70,6 @@ def _by_scapy(fabric: Experiment, request: Request) -> Executions:
     routing = Routing(placement.topology, placement.health)
     with packet_replay(placement.topology, placement.gpus, routing, process_ids) as replay:
         for number in request.numbers():
-            yield replay.run(request.schedule, number)
+            repeat = replay.run(request.schedule, number)
+            fabric.bed.watch.check()
+            yield repeat

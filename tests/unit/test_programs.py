@@ -51,6 +51,7 @@ def test_every_rank_finds_itself_and_the_others(topology: Topology) -> None:
         ({0: 0}, True, "not done within 9 s: ranks 1, 2 had not ended, and were ended"),
         ({1: 7}, False, "rank 1 ended with exit code 7, and all others were ended"),
         ({0: 0, 1: -11, 2: 3}, False, "rank 1 ended by SIGSEGV; rank 2 ended with exit code 3"),
+        ({0: 0, 1: 0, 2: -40}, False, "rank 2 ended by signal 40"),
     ],
 )
 def test_the_end_of_a_program_in_a_sentence(
