@@ -56,6 +56,13 @@ def test_words_of_a_command_stay_words() -> None:
     assert done.stdout == "a b;$HOME;it's;"
 
 
+@pytest.mark.parametrize("job", [command_job(["railbed"]), program_job(["run"], seed=0)])
+def test_nothing_starts_before_the_machine_is_up_for_ten_seconds(job: str) -> None:
+    """Open vSwitch 3.1 would find no processor."""
+    waits = job.splitlines().index("sleep 10")
+    assert "railbed" not in "".join(job.splitlines()[: waits + 1])
+
+
 def test_an_image_is_named_by_what_it_is_made_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
