@@ -6,6 +6,8 @@ MTU_BYTES = 1500
 ETHERNET_HEADER_BYTES = 14
 # IPv4 20, TCP 20, timestamp option 12 (RFC 7323).
 TCP_IP_HEADER_BYTES = 52
+PACKET_PAYLOAD_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
+ACKNOWLEDGEMENT_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
 
 # An IP packet shorter than this carries hardly any data: it counts as an acknowledgement.
 ACKNOWLEDGEMENT_BELOW_BYTES = 128
@@ -20,9 +22,15 @@ LEAST_DEPTH_S, MOST_DEPTH_S = 0.001, 0.02
 MIN_BURST_BYTES = 10_000
 # A software switch accepts a burst of this size at every port; of larger bursts it loses packets.
 SWITCH_BURST_BYTES = 64 * 1024
-# The fewest packets that TCP hands down at once, also on slow links: every bucket lets this burst
-# through, so no hop stores it, and fewer, larger packets cost the switches less.
-SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
+# TCP hands down many packets at once, a segment: at most this much, also on slow links, and half of
+# it for every 2**13 us (8 ms) of the round trip (GSO_LEGACY_MAX_SIZE in linux/netdevice.h;
+# tcp_tso_rtt_log in the kernel's ip-sysctl.rst). The default, 0.5 ms, lies amid the round trips of
+# idle links on a busy machine, so that each connection would have segments of its own size.
+MAX_SEGMENT_BYTES = 65536
+ROUND_TRIP_LOG = 13
+# The fewest packets of a full segment: every bucket lets this burst through, so no hop stores it,
+# and fewer, larger packets cost the switches less.
+LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
 # A full packet takes 24 ms at this rate; at lower rates, packets are not small against a step.
 MIN_RATE_BPS = 500_000
@@ -73,5 +81,10 @@ def switch_depth_s(depth_s: float, rate_bps: int) -> float:
 
 def wire_bytes(payload_bytes: int) -> float:
     """Bytes that HTB counts for a TCP payload: full segments with their Ethernet headers."""
-    segment = MTU_BYTES - TCP_IP_HEADER_BYTES
-    return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / segment
+    return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
+
+
+def segment_bytes(round_trip_s: float) -> int:
+    """Payload of a full segment on a path with this round trip."""
+    most = MAX_SEGMENT_BYTES >> (round(round_trip_s * 1e6) >> ROUND_TRIP_LOG)
+    return max(LEAST_SEGMENT_PACKETS, most // PACKET_PAYLOAD_BYTES) * PACKET_PAYLOAD_BYTES

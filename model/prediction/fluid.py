@@ -2,8 +2,9 @@
 
 Transfers are fluids. Each flows along the path that the routing gives it, flows on one link share
 it fairly (max-min), and each begins when its dependencies are done. A shaped link is a token
-bucket: after idleness the first bytes pass at once (`model.fabric.shaping.Shaper`). Latencies are
-measured on single idle paths and passed in; no constant is fitted to a collective.
+bucket: after idleness the first bytes pass at once, and a last segment leaves on credit
+(`model.prediction.terms`). Latencies are measured on single idle paths and passed in; no constant
+is fitted to a collective.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,18 +15,16 @@ import numpy as np
 
 from model.arrays import Floats, Ints
 from model.fabric.health import HEALTHY, Epoch, Health
-from model.fabric.shaping import wire_bytes
+from model.fabric.shaping import MAX_SEGMENT_BYTES, wire_bytes
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.prediction.fair_rates import sums
 from model.prediction.network import FIRST_LINK, Network, PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
+from model.prediction.terms import ALL, Terms
 from model.prediction.unshared import SharedLink, unshared_arrivals_s
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers import Transfer, Transfers
-
-# The most that TCP hands down at once (GSO_LEGACY_MAX_SIZE in linux/netdevice.h).
-MAX_SEGMENT_BYTES = 65536
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,13 @@ def predict(
     latency_s: Mapping[PathClass, float],
     health: Health = HEALTHY,
     gpus: RankGpus | None = None,
+    terms: Terms = ALL,
 ) -> Prediction:
     """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
 
     Raises `Unreachable` if a transfer has no path.
     """
-    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus)
+    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus, terms)
 
 
 def predict_through(
@@ -63,6 +63,7 @@ def predict_through(
     epochs: Sequence[Epoch],
     latency_s: Mapping[PathClass, float],
     gpus: RankGpus | None = None,
+    terms: Terms = ALL,
 ) -> Prediction:
     """Predict on a fabric that changes during the execution. Packets take new paths at once.
 
@@ -72,7 +73,7 @@ def predict_through(
     transfers = schedule.transfers
     pairs, pair = pairs_of(transfers, len(gpus))
     fabric = networks(epochs, gpus, pairs)
-    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s)
+    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s, terms)
     return Prediction(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
@@ -87,12 +88,13 @@ def _arrivals_s(
     pair: Ints,
     fabric: Sequence[Network],
     latency_s: Mapping[PathClass, float],
+    terms: Terms,
 ) -> Floats:
     """Return the arrival times of all transfers, without simulation if that gives the same."""
     if len(fabric) == 1:
         with suppress(SharedLink):
-            return unshared_arrivals_s(transfers, pair, fabric[0], latency_s)
-    return Simulation(transfers, pair, fabric, latency_s).run()
+            return unshared_arrivals_s(transfers, pair, fabric[0], latency_s, terms)
+    return Simulation(transfers, pair, fabric, latency_s, terms).run()
 
 
 def transfer_paths(

@@ -7,37 +7,45 @@ from math import inf
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.fabric.shaping import wire_bytes
 from model.prediction.fair_rates import fair_rates, sums, take_tokens
 from model.prediction.network import FIRST_LINK, Network, PathClass
+from model.prediction.terms import ALL, Terms
 from model.routing.paths import Unreachable
 from model.workload.transfers import NONE, Transfers, starts_of
 
 # Events closer than this are one event: rounding must not separate simultaneous events.
 SAME_TIME_S = 1e-9
-# The number and the length of a transfer travel with its payload.
-HEADER_BYTES = 8
+# A rate in bytes/s that no link has; keeps ratios of idle links finite.
+LEAST_RATE = 1e-9
 
 
 @dataclass
 class Flows:
-    """The flows under way: numbers of their transfers, bytes left, rates in bytes/s, paths."""
+    """The flows under way: numbers of their transfers, bytes left, rates in bytes/s, paths.
+
+    The last `credit` bytes of those left leave at once.
+    """
 
     number: Ints
     left: Floats
     rate: Floats
+    credit: Floats
     path: Ints
 
     def kept(self, mask: Bools) -> "Flows":
         """Return some of the flows."""
-        return Flows(self.number[mask], self.left[mask], self.rate[mask], self.path[mask])
+        return Flows(
+            self.number[mask], self.left[mask], self.rate[mask], self.credit[mask], self.path[mask]
+        )
 
     def joined(self, number: Ints, left: Floats, path: Ints) -> "Flows":
         """Return these flows and others, which have no rate yet."""
+        none = np.zeros(len(number))
         return Flows(
             np.append(self.number, number),
             np.append(self.left, left),
-            np.append(self.rate, np.zeros(len(number))),
+            np.append(self.rate, none),
+            np.append(self.credit, none),
             np.concatenate([self.path, path]),
         )
 
@@ -85,9 +93,11 @@ class Simulation:
         pair: Ints,
         epochs: Sequence[Network],
         latency_s: Mapping[PathClass, float],
+        terms: Terms = ALL,
     ) -> None:
-        self._pair, self._epochs, self._latencies = pair, list(epochs), latency_s
-        self._size = np.float64(wire_bytes(1)) * (transfers.size_bytes + HEADER_BYTES)
+        self._pair, self._latencies, self._terms = pair, latency_s, terms
+        self._epochs = [terms.applied(epoch) for epoch in epochs]
+        self._payload, self._size = transfers.size_bytes, terms.size(transfers.size_bytes)
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
         self._releases = Releases(transfers)
         self._missing = self._releases.missing
@@ -100,7 +110,7 @@ class Simulation:
         self._tokens = np.full(max(epoch.links for epoch in epochs), np.nan)
         self._enter(self._epochs.pop(0))
         none = np.empty(0)
-        self._flows = Flows(self._waiting[:0], none, none, self._net.paths[:0])
+        self._flows = Flows(self._waiting[:0], none, none, none, self._net.paths[:0])
 
     def run(self) -> Floats:
         """Run the simulation; return the arrival times of all transfers in seconds."""
@@ -117,6 +127,7 @@ class Simulation:
         latencies = [self._latencies[kind] if kind else inf for kind in net.classes]
         self._latency_s = np.array(latencies)[net.class_of][self._pair]
         self._releases.travel(self._latency_s)
+        self._last = self._terms.last(self._payload, net, self._pair)
         fresh = np.zeros(len(self._tokens), bool)
         fresh[net.paths] = True
         fresh &= np.isnan(self._tokens)
@@ -135,9 +146,9 @@ class Simulation:
 
     def _next_moment(self) -> float:
         flows = self._flows
-        moving = flows.rate > 0
+        moving, due = flows.rate > 0, flows.left - flows.credit
         moments = [
-            self._now_s + (flows.left[moving] / flows.rate[moving]).min(initial=inf),
+            self._now_s + (due[moving] / flows.rate[moving]).min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
         ]
@@ -155,13 +166,16 @@ class Simulation:
         self._now_s = moment_s
 
     def _finish(self) -> bool:
-        """End flows whose last byte has left, and release others; return whether any ended."""
-        ended = self._flows.left <= self._flows.rate * SAME_TIME_S
+        """End flows whose last byte has left, and release others; return whether any ended.
+
+        Buckets are in debt for what left on credit.
+        """
+        ended = self._flows.left - self._flows.credit <= self._flows.rate * SAME_TIME_S
         if not ended.any():
             return False
-        numbers = self._flows.number[ended]
-        self._flows = self._flows.kept(~ended)
-        self._end(numbers, self._now_s + self._latency_s[numbers])
+        done, self._flows = self._flows.kept(ended), self._flows.kept(~ended)
+        self._tokens -= sums(done.path, np.maximum(0.0, done.left), len(self._tokens))
+        self._end(done.number, self._now_s + self._latency_s[done.number])
         return True
 
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
@@ -186,6 +200,7 @@ class Simulation:
 
         Nothing slows a step of compute: when it begins, its end is known.
         """
+        self._wait_for_credit()
         moments_s = self._moment_s[self._waiting]
         due = moments_s <= self._now_s + SAME_TIME_S
         if not due.any():
@@ -200,6 +215,30 @@ class Simulation:
         self._flows = self._flows.joined(numbers, sizes - passed, paths)
         return True
 
+    def _wait_for_credit(self) -> None:
+        """Let flows that are due begin when the idle links on their paths have paid their debts."""
+        net, due = self._net, self._moment_s[self._waiting] <= self._now_s + SAME_TIME_S
+        numbers = self._waiting[due]
+        idle = np.bincount(self._flows.path.ravel(), minlength=net.links) == 0
+        tokens = np.where(idle, self._tokens[: net.links], 0.0)
+        debt_s = -tokens / np.maximum(net.rate, LEAST_RATE)
+        wait_s = debt_s[net.paths[self._pair[numbers]]].max(axis=1, initial=0.0)
+        late = wait_s > SAME_TIME_S
+        self._moment_s[numbers[late]] = self._now_s + wait_s[late]
+
     def _share(self) -> None:
         flows, net = self._flows, self._net
         flows.rate = fair_rates(flows.path, net.rate)
+        flows.credit = self._credit()
+
+    def _credit(self) -> Floats:
+        """Return the bytes of each flow that may leave on credit: its last segment.
+
+        No bucket gives more credit than for one segment: flows that share it share the credit,
+        and what it has given already counts.
+        """
+        flows, net = self._flows, self._net
+        share = (flows.rate[:, None] / np.maximum(net.rate, LEAST_RATE)[flows.path]).max(axis=1)
+        debt = np.minimum(0.0, self._tokens[flows.path].min(axis=1))
+        credit: Floats = np.maximum(0.0, self._last[flows.number] * share + debt)
+        return credit

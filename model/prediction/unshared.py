@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.fabric.shaping import wire_bytes
 from model.prediction.network import PADDING, Network, PathClass
-from model.prediction.simulation import HEADER_BYTES, SAME_TIME_S, Releases
+from model.prediction.simulation import SAME_TIME_S, Releases
+from model.prediction.terms import ALL, Terms
 from model.workload.transfers import NONE, Transfers
 
 
@@ -21,7 +21,11 @@ class SharedLink(Exception):
 
 
 def unshared_arrivals_s(
-    transfers: Transfers, pair: Ints, net: Network, latency_s: Mapping[PathClass, float]
+    transfers: Transfers,
+    pair: Ints,
+    net: Network,
+    latency_s: Mapping[PathClass, float],
+    terms: Terms = ALL,
 ) -> Floats:
     """Return the arrival times of all transfers in seconds; or raise `SharedLink`."""
     has_path = np.array([bool(kind) for kind in net.classes])[net.class_of][pair]
@@ -29,16 +33,17 @@ def unshared_arrivals_s(
         raise SharedLink
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = latencies[net.class_of][pair]
-    releases, links = Releases(transfers), _Links(net)
+    releases, links = Releases(transfers), _Links(terms.applied(net))
     releases.travel(travel_s)
-    sizes = np.float64(wire_bytes(1)) * (transfers.size_bytes + HEADER_BYTES)
+    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes, net, pair)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
     due = np.flatnonzero(releases.missing == 0)
     while len(due):
         sent, computed = due[~computes[due]], due[computes[due]]
         paths = net.paths[pair[sent]]
-        arrival_s[sent] = links.carry(paths, sizes[sent], begin_s[sent]) + travel_s[sent]
+        left_s = links.carry(paths, sizes[sent], last[sent], begin_s[sent])
+        arrival_s[sent] = left_s + travel_s[sent]
         arrival_s[computed] = begin_s[computed] + compute_s[computed]
         due = _release(releases, due, begin_s, arrival_s)
     return arrival_s
@@ -61,19 +66,25 @@ class _Links:
         self._net = net
         self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
 
-    def carry(self, paths: Ints, sizes: Floats, begin_s: Floats) -> Floats:
-        """Carry a transfer on each path; return the moments at which their last bytes leave."""
+    def carry(self, paths: Ints, sizes: Floats, last: Floats, begin_s: Floats) -> Floats:
+        """Carry a transfer on each path; return the moments at which their last bytes leave.
+
+        The last segments leave on credit, and a transfer waits until its links are out of debt.
+        """
         if self._are_shared(paths, begin_s).any():
             raise SharedLink
         rate, burst = self._net.rate[paths], self._net.burst[paths]
         idle_s = begin_s[:, None] - self._free_s[paths]
         tokens = np.minimum(burst, self._tokens[paths] + rate * idle_s)
+        wait_s = np.maximum(0.0, (-tokens / rate).max(axis=1))
+        tokens = np.minimum(burst, tokens + rate * wait_s[:, None])
         slowest = rate.min(axis=1)
         passed = np.minimum(sizes, np.maximum(0.0, tokens.min(axis=1)))
-        seconds = (sizes - passed) / slowest
+        seconds = np.maximum(0.0, sizes - passed - last) / slowest
         regained = (rate - slowest[:, None]) * seconds[:, None]
-        self._tokens[paths] = np.minimum(burst, tokens - passed[:, None] + regained)
-        end_s: Floats = begin_s + seconds
+        owed = sizes - passed - slowest * seconds
+        self._tokens[paths] = np.minimum(burst, tokens - passed[:, None] + regained) - owed[:, None]
+        end_s: Floats = begin_s + wait_s + seconds
         self._free_s[paths] = end_s[:, None]
         self._free_s[PADDING] = 0.0
         return end_s

@@ -23,6 +23,7 @@ from scenarios.benchmarks.schedules import schedules
 from scenarios.benchmarks.shapers import shapers
 from scenarios.benchmarks.soak import soak
 from scenarios.benchmarks.startup import startup
+from scenarios.benchmarks.terms import terms
 from scenarios.benchmarks.traces import traces
 from scenarios.benchmarks.training import training
 
@@ -44,10 +45,11 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "blackout": blackout,
     "live": live,
     "mininet": mininet,
+    "terms": terms,
     "traces": traces,
     "training": training,
 }
-WITHOUT_FABRIC = frozenset({"routing", "schedules", "traces", "training"})
+WITHOUT_FABRIC = frozenset({"routing", "schedules", "terms", "traces", "training"})
 WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "matrix", "soak"})
 # Benchmarks that take processor time from the machine they run on.
 WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})

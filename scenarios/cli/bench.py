@@ -23,8 +23,8 @@ def bench(
         str,
         typer.Argument(
             help="fidelity, startup, growth, capacity, matrix, gate, noise, buckets, calibration, "
-            "datapaths, shapers, live, mininet, agents, routing, schedules, traces, training, "
-            "blackout or soak"
+            "datapaths, shapers, live, mininet, agents, routing, schedules, terms, traces, "
+            "training, blackout or soak"
         ),
     ],
     as_json: AsJson = False,

@@ -22,7 +22,7 @@ from linux import namespaces as namespace
 from linux.processes import is_stopped, last_words, running, wait_for
 from linux.run_lock import RUN_LABEL, RunLock
 from model.errors import EmulationError
-from model.fabric.shaping import SEGMENT_PACKETS
+from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
 from testbed.nodes.docker_engine import answering, docker_client, proxy_image, remove_containers
 
 START_DEADLINE_S = 30
@@ -48,7 +48,8 @@ SYSCTLS = {
     # Unlike cubic, needs no privilege in a namespace of its own; without loss, both perform alike.
     "net.ipv4.tcp_congestion_control": "reno",
     "net.ipv4.tcp_slow_start_after_idle": "0",  # idle connections keep their window
-    "net.ipv4.tcp_min_tso_segs": str(SEGMENT_PACKETS),
+    "net.ipv4.tcp_min_tso_segs": str(LEAST_SEGMENT_PACKETS),
+    "net.ipv4.tcp_tso_rtt_log": str(ROUND_TRIP_LOG),
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
 }
@@ -95,7 +96,8 @@ def _set_up(proxy: Proxy) -> None:
     try:
         with namespace.namespace_of(proxy.process_id):
             for name, value in SYSCTLS.items():
-                namespace.set_sysctl(name, value)
+                with suppress(FileNotFoundError):  # Linux before 5.18 has no tcp_tso_rtt_log
+                    namespace.set_sysctl(name, value)
     except OSError as error:
         what = f"its network cannot be set up ({error}); its last words:"
         raise EmulationError(f"{proxy.gpu}: {what}\n{last_words(proxy.log)}") from error

@@ -26,8 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 # An error of 5 % is outside; every measurement on a machine with headroom was inside.
 AGREES_WITHIN = 0.03
 DOMAINS, SIZE = 3, 3
-# About two seconds each at 20 Mbit/s on the NICs. In shorter ones an effect matters that the model
-# omits: the last segment of a phase leaves on token debt (up to 13 ms were seen).
+# About two seconds each at 20 Mbit/s on the NICs.
 WORKLOADS = (
     (Collective.ALL_REDUCE, "hierarchical", 9_000_000),
     (Collective.ALL_TO_ALL, "two-step", 5_400_000),

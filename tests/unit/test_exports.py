@@ -50,7 +50,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for case in scenario.cases:
         steps = case_schedule(case, spec)
         paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
-        prediction = predict(steps, topology, {path_class(hops): 0.0 for hops in paths if hops})
+        latencies = {path_class(hops): 1e-3 for hops in paths if hops}
+        prediction = predict(steps, topology, latencies)
         execution = repeat(
             0, prediction.completion_s, records=_records(steps, prediction.arrival_s)
         )

@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from model.arrays import Floats, Ints
 from model.fabric.health import Epoch, Health, without
+from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
+    ACKNOWLEDGEMENT_BYTES,
+    ETHERNET_HEADER_BYTES,
+    LEAST_SEGMENT_PACKETS,
     MIN_BURST_BYTES,
+    MTU_BYTES,
+    PACKET_PAYLOAD_BYTES,
     SWITCH_BURST_BYTES,
     Shaper,
+    segment_bytes,
     switch_depth_s,
     wire_bytes,
 )
@@ -28,12 +35,16 @@ from model.prediction.fluid import (
     predict_through,
     transfer_paths,
 )
-from model.prediction.network import PathClass
+from model.prediction.network import PathClass, networks, pairs_of
+from model.prediction.simulation import Simulation
+from model.prediction.terms import ALL, TRANSFER_HEADER_BYTES, Terms
 from model.routing.paths import Unreachable
 from model.workload.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers import Transfers
 from tests.unit.fabrics import assume_accepted, fabrics_with_failures, spec, topologies
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule, slices_of
+from traffic_gen.workloads.point_to_point import streams
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 LARGE = 40_000_000
@@ -139,11 +150,12 @@ def test_every_link_has_the_buckets_that_its_fabric_asks_for(
             assert link.depth_s == depth_s
 
 
-def through(schedule: Schedule, *epochs: Epoch) -> Prediction:
+def through(schedule: Schedule, *epochs: Epoch, terms: Terms = ALL) -> Prediction:
     """Predict without latency on a fabric that changes with each epoch."""
     sent = schedule.transfers
     paths = (p for e in epochs for p in transfer_paths(sent, e, e.topology.job_gpus) if p)
-    return predict_through(schedule, epochs, {path_class(hops): 0.0 for hops in paths})
+    latencies = {path_class(hops): 0.0 for hops in paths}
+    return predict_through(schedule, epochs, latencies, terms=terms)
 
 
 def one_pair() -> tuple[Schedule, Topology]:
@@ -220,14 +232,95 @@ def test_what_is_cut_off_for_good_never_arrives() -> None:
 
 @given(st.floats(0.01, 0.99), st.integers(1, 100))
 def test_what_is_left_when_a_link_slows_down_takes_so_much_longer(part: float, slower: int) -> None:
+    """Probes are left out: they take the same from a slow link as from a fast one."""
     schedule, topology = one_pair()
-    plain = through(schedule, Epoch(topology))
+    silent = replace(ALL, probes=False)
+    plain = through(schedule, Epoch(topology), terms=silent)
     begin_s = part * plain.completion_s
     link = topology.link_by_name["d0g0--rail0"]
     slow = Health(rates_bps={link.name: link.rate_bps // slower})
-    found = through(schedule, Epoch(topology), Epoch(topology, slow, begin_s))
+    found = through(schedule, Epoch(topology), Epoch(topology, slow, begin_s), terms=silent)
     expected_s = begin_s + (plain.completion_s - begin_s) * slower
     assert found.completion_s == pytest.approx(expected_s, rel=1e-4)
+
+
+RATES = st.integers(1_000_000, 200_000_000)
+PAYLOADS = st.integers(1, 2_000_000)
+SEGMENT_BYTES = segment_bytes(0.0)
+# Nothing but the transfer's own bytes.
+ALONE = Terms(acknowledgements=False, probes=False)
+
+
+def a_link(nic_bps: int) -> Topology:
+    """Two GPUs on one rail, with NIC links of this rate."""
+    fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 1), nic_rate_bps=nic_bps, bandwidth_scale=1.0)
+    return build_topology(fabric)
+
+
+def exchanged(payload: int, terms: Terms, nic_bps: int) -> float:
+    """Time for two GPUs to send each other a payload."""
+    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 1, 2 * payload)
+    return through(schedule, Epoch(a_link(nic_bps)), terms=terms).completion_s
+
+
+def burst(nic_bps: int) -> int:
+    """Bytes that pass a link between two GPUs at once."""
+    return a_link(nic_bps).link_by_name["d0g0--rail0"].shaper.burst_bytes
+
+
+@given(PAYLOADS, RATES)
+def test_a_last_segment_leaves_when_those_before_it_have_left(payload: int, nic_bps: int) -> None:
+    before = (payload + TRANSFER_HEADER_BYTES - 1) // SEGMENT_BYTES * SEGMENT_BYTES
+    expected_s = max(0.0, wire_bytes(before) - burst(nic_bps)) / (nic_bps / 8)
+    assert exchanged(payload, ALONE, nic_bps) == pytest.approx(expected_s, rel=1e-6, abs=1e-8)
+
+
+@given(st.integers(0, 40))
+def test_segments_are_smaller_on_longer_paths(halvings: int) -> None:
+    """65536 bytes are 45 packets of 1448; 22 and 11 where the round trip takes 8 and 16 ms."""
+    packets = segment_bytes(halvings * 0.008192 + 1e-4) // PACKET_PAYLOAD_BYTES
+    assert packets == {0: 45, 1: 22, 2: 11}.get(halvings, LEAST_SEGMENT_PACKETS)
+    assert LEAST_SEGMENT_PACKETS * (MTU_BYTES + ETHERNET_HEADER_BYTES) <= MIN_BURST_BYTES
+
+
+@given(PAYLOADS, RATES)
+def test_probes_and_acknowledgements_take_their_share_of_a_link(payload: int, nic_bps: int) -> None:
+    plain_s = exchanged(payload, ALONE, nic_bps)
+    left = 1 - PROBE_BYTES / probe_interval_s(a_link(nic_bps)) / (nic_bps / 8)
+    probed_s = exchanged(payload, replace(ALONE, probes=True), nic_bps)
+    assert probed_s * left == pytest.approx(plain_s, rel=1e-6, abs=1e-8)
+    share = ACKNOWLEDGEMENT_BYTES / wire_bytes(SEGMENT_BYTES)
+    acknowledged_s = exchanged(payload, replace(ALONE, acknowledgements=True), nic_bps)
+    assert acknowledged_s == pytest.approx(plain_s * (1 + share), rel=1e-6, abs=1e-8)
+
+
+@given(st.integers(1, 40), st.integers(1, 300_000), RATES)
+def test_credit_is_paid_back_by_the_next_transfer(count: int, payload: int, nic_bps: int) -> None:
+    """A train of transfers on one link gains a burst and one last segment, however long it is."""
+    carried = payload + TRANSFER_HEADER_BYTES
+    last = (carried - 1) % SEGMENT_BYTES + 1
+    due = wire_bytes(count * carried - last) - burst(nic_bps)
+    found_s = streamed(count, payload, ALONE, nic_bps)
+    assert found_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
+
+
+def streamed(count: int, payload: int, terms: Terms, nic_bps: int) -> float:
+    """Time for one GPU to send another one payload after the other."""
+    topology, train = a_link(nic_bps), Transfers.of(streams([(0, 1, payload)], count))
+    pairs, pair = pairs_of(train, 2)
+    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    return float(Simulation(train, pair, [net], {net.classes[0]: 0.0}, terms).run().max())
+
+
+@given(NAMED, topologies(3, 3), st.sampled_from(["headers", "probes"]))
+def test_what_else_is_on_the_wire_takes_time(
+    named: tuple[Collective, str], topology: Topology, term: str
+) -> None:
+    shape = topology.spec.domains, topology.spec.domain_size
+    assume_accepted(named, *shape)
+    schedule = build_schedule(*named, *shape, LARGE)
+    without_it = through(schedule, Epoch(topology), terms=replace(ALL, **{term: False}))
+    assert without_it.completion_s < through(schedule, Epoch(topology)).completion_s
 
 
 Shared = tuple[Ints, Floats]

@@ -1,0 +1,71 @@
+"""Terms of the model: what a transfer costs on the wire, and what a shaper lets through at once.
+
+Each follows from a protocol, from the kernel's source or from a setting of the testbed; none is
+fitted. A prediction without one of them shows what that term is worth.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.fabric.shaping import ACKNOWLEDGEMENT_BYTES, segment_bytes, wire_bytes
+from model.prediction.network import Network
+
+# The number and the length of a transfer travel with its payload.
+TRANSFER_HEADER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms that a prediction has; all unless told otherwise."""
+
+    headers: bool = True
+    bursts: bool = True
+    last_segment: bool = True
+    acknowledgements: bool = True
+    probes: bool = True
+
+    def size(self, payload_bytes: Ints) -> Floats:
+        """Return the bytes that a shaped link counts for each transfer, headers included."""
+        if not self.headers:
+            return payload_bytes.astype(np.float64)
+        return np.float64(wire_bytes(1)) * (payload_bytes + TRANSFER_HEADER_BYTES)
+
+    def last(self, payload_bytes: Ints, net: Network, pair: Ints) -> Floats:
+        """Return the bytes of each transfer's last segment, which may leave on credit.
+
+        HTB sends a whole segment while its bucket is not in debt, and charges it afterwards
+        (htb_class_mode and htb_accnt_ctokens in net/sched/sch_htb.c).
+        """
+        if not self.last_segment:
+            return np.zeros(len(payload_bytes))
+        segments = _segments(2 * net.delay_s[net.paths].sum(axis=1))
+        before = payload_bytes + TRANSFER_HEADER_BYTES - 1
+        return np.float64(wire_bytes(1)) * (before % segments[pair] + 1)
+
+    def applied(self, net: Network) -> Network:
+        """Return the network as data find it: with the rates that are left, and the bursts.
+
+        The controller's probes and acknowledgements go first. Each direction of a link has
+        acknowledgements of as many bytes as it has data, as if as many data went the other way. A
+        segment of two packets or more is acknowledged at once (__tcp_ack_snd_check in
+        net/ipv4/tcp_input.c), and it arrives whole. A full bucket passes at once after idleness
+        (tc-htb(8), cburst).
+        """
+        rate, burst = net.rate, net.burst
+        if self.probes:
+            rate = np.maximum(0.0, rate - net.probes)
+        if self.acknowledgements:
+            segments = np.float64(wire_bytes(1)) * _segments(2 * net.delay_s)
+            rate = rate / (1 + ACKNOWLEDGEMENT_BYTES / segments)
+        return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
+
+
+def _segments(round_trip_s: Floats) -> Floats:
+    """Return the payload of a full segment for each round trip."""
+    different, which = np.unique(round_trip_s, return_inverse=True)
+    return np.array([float(segment_bytes(s)) for s in different.tolist()])[which]
+
+
+ALL = Terms()
