@@ -82,14 +82,22 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
         "Of all executions that count. A steep curve: all transfers take as long.",
         [transfer_times(kind, _shown(run, found)) for kind, found in run.fabrics.items()],
     )
-    if cases:
+    if iterations := [case for case in cases if "iteration" in case]:
+        yield Section(
+            "Where the time of iterations went",
+            "Emulated seconds of a GPU: compute, traffic that compute does not hide, waiting.",
+            [],
+            ("case", "part", "measured s", "modeled s"),
+            [row for case in iterations for row in _parts(case)],
+        )
+    if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
         yield Section(
             "Bus bandwidth",
             "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
             "it as often as the best algorithm needs. In figures of the real platform.",
-            [bus_bandwidth(cases)],
+            [bus_bandwidth(collectives)],
             ("case", "bytes", "algbw GB/s", "busbw GB/s"),
-            [_bandwidths(case) for case in cases],
+            [_bandwidths(case) for case in collectives],
         )
     yield _fidelity(run)
 
@@ -104,6 +112,12 @@ def _case_row(case: Mapping[str, Any]) -> list[object]:
     reasons = "; ".join(case["reasons"])
     figures = [f"{value:.3f}" for value in seconds]
     return [case["case"], *figures, f"{case['ratio']:.4f}", case["verdict"], reasons]
+
+
+def _parts(case: Mapping[str, Any]) -> Iterator[list[object]]:
+    for name, part in case["iteration"]["parts_s"].items():
+        seconds = (f"{part[key]:.3f}" for key in ("measured", "modeled"))
+        yield [case["case"], name, *seconds]
 
 
 def _bandwidths(case: Mapping[str, Any]) -> list[object]:

@@ -1,6 +1,7 @@
 """The report of runs: true to the data, self-contained, readable without its pictures."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -313,3 +314,13 @@ def test_a_page_is_about_something(tmp_path: Path) -> None:
         report(None, None, "", None, tmp_path)
     with pytest.raises(InputError, match="no sweep called 'night'"):
         report(None, None, "", "night", tmp_path)
+
+
+def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
+    none = dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"))
+    parts = {"parts_s": {"tensor": {"measured": 1.5, "modeled": 1.25}}, "reduction": []}
+    cases = [{**case, **none, "iteration": parts} for case in run.result["cases"]]
+    text = render([report_page(replace(run, result={**run.result, "cases": cases}), {})])
+    assert "Bus bandwidth" not in text
+    assert "Where the time of iterations went" in text
+    assert "1.250" in text
