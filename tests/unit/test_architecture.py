@@ -16,7 +16,13 @@ MAY_IMPORT = {
     **{room: {"linux", "model", room} for room in SIBLINGS},
     "scenarios": set(ROOMS),
 }
-LIBRARY_ROOMS = {"mininet": "testbed", "docker": "testbed", "ryu": "controller"}
+LIBRARY_ROOMS = {
+    "mininet": "testbed",
+    "docker": "testbed",
+    "ryu": "controller",
+    "duckdb": "results",
+    "jinja2": "results",
+}
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
     "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
