@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.files import give, make_folder
+from model.errors import InputError, Problem
 from results.store.records import reading
 from results.store.runs import folder_name, read_result
 
@@ -27,7 +28,11 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
     result = read_result(run)
     written: list[Path] = []
     with reading(run):
-        for name, cases in _groups(result["cases"]).items():
+        groups = _groups(result["cases"])
+        if not groups:
+            hint = "use --format chakra or htsim"
+            raise InputError(Problem(str(run), "has no collective without faults", hint))
+        for name, cases in groups.items():
             place = folder / folder_name(name)
             make_folder(folder)
             place.with_suffix(".txt").write_text("\n".join((*_table(name, cases), "")))

@@ -133,6 +133,18 @@ def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
     assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
 
 
+def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> None:
+    place = run / "result.json"
+    text = place.read_text()
+    result = json.loads(text)
+    try:
+        place.write_text(json.dumps({**result, "cases": result["cases"][:1]}))
+        with pytest.raises(InputError, match="has no collective without faults"):
+            export_nccl_tests(run, tmp_path)
+    finally:
+        place.write_text(text)
+
+
 def test_other_steps_than_those_that_ran_are_refused(run: Path, tmp_path: Path) -> None:
     text = (run / "scenario.yaml").read_text()
     try:
