@@ -45,7 +45,7 @@ def report(
     from results.report.article import render
 
     formats = _formats(figures)
-    articles = list(_articles(store, runs or [], sweep))
+    articles = list(articles_about(store, runs or [], sweep))
     if not articles:
         raise InputError(Problem("report", "needs a run or a sweep", "name a RUN, or --sweep NAME"))
     target = to or Path(f"{articles[-1].name}.html")
@@ -63,7 +63,7 @@ def report(
         raise InputError(Problem(str(target), what, "name another --to")) from None
 
 
-def _articles(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
+def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
     """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
     from results.report.comparison_article import comparison_article
     from results.report.run_article import report_page

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapReader
 
@@ -17,6 +17,7 @@ from tests.unit.machines import TWO_CORES
 HEADER_BYTES = 24
 
 
+@settings(max_examples=20)
 @given(st.lists(st.binary(min_size=14, max_size=300), max_size=5), st.integers(0, 2**32 - 1))
 def test_scapy_reads_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, frames: list[bytes], second: int

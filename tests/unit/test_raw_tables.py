@@ -68,7 +68,7 @@ NUMBERS = st.integers(0, 2**62)
 TRANSFER = st.builds(TransferRecord, *[NUMBERS] * 9)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3)
 @given(st.lists(TRANSFER, max_size=4))
 def test_sealing_keeps_every_value(
     tmp_path_factory: pytest.TempPathFactory, records: list[TransferRecord]

@@ -23,7 +23,7 @@ from results.report.run_data import RunData, read_run
 from results.report.sweep_article import sweep_article
 from results.store.raw_tables import TRANSFERS, sealed
 from results.store.runs import stored_runs
-from scenarios.cli.report import report
+from scenarios.cli.report import articles_about, report
 from tests.unit.stored_runs import stored_run
 
 OFF = 1.01
@@ -244,18 +244,15 @@ def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "r.html").exists()
 
 
-def test_two_runs_are_compared_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_are_compared_first(tmp_path: Path) -> None:
     for scenario, off in (("first", 1.0), ("other", 1.02)):
         stored_run(tmp_path, scenario=scenario, executions=5, off=off)
     names = [folder.name for folder in stored_runs(tmp_path)]
-    report(names, tmp_path / "r.html", "", None, tmp_path)
-    assert capsys.readouterr().err == ""
-    text = (tmp_path / "r.html").read_text()
-    headings = re.findall(r"<h1[^>]*>(\S+)", text)
-    assert headings == ["Comparison", "first", "other"]
-    assert "4 of 4 cases differ by more than their executions do" in text
-    assert "rail-only/all-to-all/direct: B is 2.0% slower" in text
-    Elements(text)
+    article = next(articles_about(tmp_path, names, None))
+    assert article.title == "Comparison"
+    assert article.answer.startswith("4 of 4 cases differ by more than their executions do: ")
+    assert "rail-only/all-to-all/direct: B is 2.0% slower" in article.answer
+    Elements(render([article]))
 
 
 def test_cases_of_other_work_have_no_ratio() -> None:
