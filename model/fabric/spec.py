@@ -1,7 +1,9 @@
 """The specification of a fabric, as resolved from a scenario."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
 
@@ -69,6 +71,19 @@ class FabricSpec:
     nic_delay_s: float = 0.0
     nic_loss: float = 0.0
     spine_selection: SpineSelection = SpineSelection.DESTINATION
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "FabricSpec":
+        """Build from the fields of a specification that was written as JSON."""
+        datapath = fields["datapath"]
+        return cls(
+            **{
+                **fields,
+                "kind": FabricKind(fields["kind"]),
+                "datapath": None if datapath is None else Datapath(datapath),
+                "spine_selection": SpineSelection(fields["spine_selection"]),
+            }
+        )
 
     @property
     def job_domains(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
@@ -43,6 +43,10 @@ def with_spares(kind: FabricKind) -> FabricSpec:
     return replace(small, spare_domains=1, spare_gpus=1, spare_rail_switches=1)
 
 
+def by_hash(spec: FabricSpec) -> FabricSpec:
+    return replace(spec, spine_selection=SpineSelection.HASH)
+
+
 @pytest.mark.parametrize(
     ("spec", "proxies"),
     [
@@ -50,6 +54,8 @@ def with_spares(kind: FabricKind) -> FabricSpec:
         *((with_spares(kind), ProxyKind.PROCESS) for kind in FabricKind),
         (replace(small_spec(RAIL_ONLY, 4, 2), rail_leaves=2, spines=2), ProxyKind.PROCESS),
         (small_spec(RAIL_ONLY, 3, 1), ProxyKind.PROCESS),
+        (by_hash(small_spec(RAIL_OPTIMIZED, 3, 3)), ProxyKind.PROCESS),
+        (by_hash(replace(small_spec(RAIL_ONLY, 4, 2), rail_leaves=2)), ProxyKind.PROCESS),
     ],
     ids=lambda value: value.value if isinstance(value, ProxyKind) else shape(value),
 )
@@ -68,7 +74,8 @@ def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies:
 
 
 def shape(spec: FabricSpec) -> str:
-    return f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.rail_leaves}-{spec.spare_domains}"
+    grid = f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.rail_leaves}-{spec.spare_domains}"
+    return f"{grid}-{spec.spine_selection}"
 
 
 def add_rule(fabric: Experiment, switch: str, rule: str) -> None:

@@ -1,12 +1,14 @@
 """Topology, addresses and paths, over many shapes."""
 
+import json
 from collections import Counter
+from dataclasses import asdict, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.fabric import addressing
-from model.fabric.spec import FabricKind, SpineSelection
+from model.fabric.spec import Datapath, FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
 from model.routing.paths import Routing
 from tests.unit.fabrics import spec, topologies
@@ -143,3 +145,12 @@ def test_flows_by_hash_collide_where_those_by_destination_do_not() -> None:
             loads.update(h for h in routing.path(gpu, to) if h.link.kind is LinkKind.UPLINK)
         used[selection] = max(loads.values())
     assert used[SpineSelection.DESTINATION] == 1 < used[SpineSelection.HASH]
+
+
+@given(topologies(), st.sampled_from([None, *Datapath]))
+def test_a_specification_survives_json_as_the_controller_reads_it(
+    topology: Topology, datapath: Datapath | None
+) -> None:
+    """Words would equal the members of an enumeration, and be none of them."""
+    written = replace(topology.spec, datapath=datapath)
+    assert repr(FabricSpec.of(json.loads(json.dumps(asdict(written))))) == repr(written)
