@@ -77,16 +77,20 @@ class ShellOnDemand(Node):  # type: ignore[misc]
         if self.shell is None:
             place, pid = self.inNamespace, self.pid
             self.inNamespace = False
-            super().startShell(f"-cda{pid}" if pid else None)
+            super().startShell(f"-ca{pid}" if pid else "-c")
             self.inNamespace = place
 
     def _popen(self, command: list[str], **options: Any) -> Any:
         """Start a process in this process's folder, or in `/` if the node has no such folder.
 
-        mnexec ends at once without it, and Mininet then waits for a shell for ever.
+        mnexec ends at once without it, and Mininet then waits for a shell for ever. A shell gets
+        its terminal here: in a container it would not find it by name, and hear no Ctrl-C.
         """
         here = Path.cwd()
         is_there = not self.pid or Path(f"/proc/{self.pid}/root{here}").is_dir()
+        with_terminal = self.slave is not None and options.get("stdin") == self.slave
+        if with_terminal:
+            command = ["setsid", "--ctty", *command]
         return super()._popen(command, **{"cwd": here if is_there else "/", **options})
 
     def popen(self, *command: Any, **options: Any) -> Any:

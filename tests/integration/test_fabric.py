@@ -19,6 +19,7 @@ from scenarios.execution.emulation import Experiment
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
+from tests.machine import wait_until
 from tests.unit.fabrics import accepts
 from traffic_gen.agents.client import Incomplete
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
@@ -57,7 +58,11 @@ def test_a_shell_in_a_container_works_wherever_its_user_is(
     monkeypatch.chdir(tmp_path)  # a folder that containers do not have
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.CONTAINER) as fabric:
         assert fabric.bed.network.pingPair() == 0
-        assert "1 received" in fabric.bed.network["d0g0"].cmd("ping -c 1 10.0.0.2")
+        node = fabric.bed.network["d0g0"]
+        assert "1 received" in node.cmd("ping -c 1 10.0.0.2")
+        node.sendCmd("ping 10.0.0.2")
+        node.sendInt()
+        wait_until(lambda: node.monitor(timeoutms=100) is None or not node.waiting, "Ctrl-C works")
 
 
 def test_the_kernel_sends_no_ipv6_into_links() -> None:
