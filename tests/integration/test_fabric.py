@@ -62,7 +62,12 @@ def test_a_shell_in_a_container_works_wherever_its_user_is(
         assert "1 received" in node.cmd("ping -c 1 10.0.0.2")
         node.sendCmd("ping 10.0.0.2")
         node.sendInt()
-        wait_until(lambda: node.monitor(timeoutms=100) is None or not node.waiting, "Ctrl-C works")
+
+        def has_ended() -> bool:
+            node.monitor(timeoutms=100)
+            return not node.waiting
+
+        wait_until(has_ended, "Ctrl-C ends a command")
 
 
 def test_the_kernel_sends_no_ipv6_into_links() -> None:
