@@ -44,6 +44,7 @@ def open_mpi_environment(
         "plm_rsh_no_tree_spawn": "1",
         "orte_leave_session_attached": "1",
         "orte_default_hostfile": str(hosts),
+        "orte_tmpdir_base": str(folder),  # what it leaves there goes with the run
         "orte_tag_output": "1",  # each line begins with the rank that wrote it
         "rmaps_base_oversubscribe": "1",
         "hwloc_base_binding_policy": "none",

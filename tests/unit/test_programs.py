@@ -78,6 +78,7 @@ def test_the_launch_agent_enters_the_proxy_that_has_the_address(tmp_path: Path) 
         1,
         "railbed: no GPU proxy has the address 10.9.9.9\n",
     )
+    assert variables["OMPI_MCA_orte_tmpdir_base"] == str(tmp_path)
     hosts = Path(variables["OMPI_MCA_orte_default_hostfile"]).read_text().splitlines()
     assert hosts == [f"{nic_address(gpu)} slots=1" for gpu in gpus]
 
