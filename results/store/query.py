@@ -41,6 +41,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     **{name: {"run": TEXT, **columns} for name, columns in JUDGED_TABLES.items()},
     **OF_RAW,
 }
+# A careless query must neither take all of the machine's memory nor fill a terminal for hours.
+# (DuckDB does not count the memory of a single long list.)
+MOST_MEMORY, MOST_VALUES = "2GB", 1_000_000
 HINT = "`railbed query` without SQL lists all tables and their columns"
 
 
@@ -79,9 +82,22 @@ def query(store: Path, sql: str) -> Answer:
             _confine(memory, store)
             answer = memory.execute(sql)
             names = tuple(column[0] for column in answer.description or ())
-            return Answer(names, answer.fetchall(), tuple(runs.unread))
+            return Answer(names, _rows(answer), tuple(runs.unread))
     except duckdb.Error as error:
         raise InputError(Problem("query", first_line(error), HINT)) from None
+
+
+def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
+    rows = answer.fetchmany(MOST_VALUES + 1)
+    _require_few(len(rows), "rows")
+    _require_few(max((len(v) for row in rows for v in row if isinstance(v, list)), default=0))
+    return rows
+
+
+def _require_few(count: int, what: str = "values in a list") -> None:
+    if count > MOST_VALUES:
+        what = f"its answer has more than {MOST_VALUES} {what}"
+        raise InputError(Problem("query", what, "aggregate in SQL, or add LIMIT"))
 
 
 def _require_select(sql: str) -> None:
@@ -97,6 +113,7 @@ def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
     """Let the query open files of the store alone, and change no setting."""
     memory.execute(f"SET allowed_directories = [{quoted(store)}]")
     memory.execute("SET enable_external_access = false")
+    memory.execute(f"SET memory_limit = '{MOST_MEMORY}'")
     memory.execute("SET lock_configuration = true")
 
 

@@ -69,7 +69,7 @@ def test_a_dead_capture_is_told(tmp_path: Path) -> None:
                 os.kill(capture_process(tmp_path), signal.SIGKILL)
                 wait_until(is_told, "the death is told", 10)
 
-        with pytest.raises(EmulationError, match="the capture died"):
+        with pytest.raises(EmulationError, match=r"the capture \(process \d+\) died"):
             kill_the_capture()
 
 

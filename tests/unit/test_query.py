@@ -115,6 +115,18 @@ def test_a_query_opens_files_of_the_store_alone(store: Path, source: str) -> Non
         )
 
 
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT * FROM range(1000001)", "more than 1000000 rows"),
+        ("SELECT range(1000001)", "more than 1000000 values in a list"),
+    ],
+)
+def test_a_careless_query_has_no_endless_answer(store: Path, sql: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        query(store, sql)
+
+
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8")))
 def test_no_text_ends_a_quoted_one(text: str) -> None:
     import duckdb
