@@ -1,5 +1,6 @@
 """Files of users: read within bounds, written whole, and owned by whoever called `sudo`."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -61,11 +62,18 @@ def _why(error: OSError | ValueError) -> str:
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
+def require_replaceable(place: Path) -> None:
+    """Raise `OSError` if a folder, a device or a FIFO is where a file is to be written."""
+    if place.exists() and not place.is_file():
+        raise OSError(errno.EINVAL, f"{place} is not a regular file")
+
+
 def write_text(place: Path, text: str) -> None:
     """Write a text file atomically: a draft reaches the disk before it gets its name.
 
-    A link in the draft's place is not followed.
+    A link in the draft's place is not followed; what is no regular file is not replaced.
     """
+    require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")
     with open(draft, "w", encoding="utf-8", opener=_not_through_a_link) as file:
         file.write(text)

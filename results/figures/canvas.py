@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linux.files import give, make_folder
+from linux.files import give, make_folder, require_replaceable
 
 # A column of a two-column paper, in inches.
 COLUMN, HEIGHT = 3.5, 2.7
@@ -59,6 +59,8 @@ def drawing(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[lis
 
 def _save(figure: Figure, path: Path) -> None:
     make_folder(path.parent)
+    for file in files(path):
+        require_replaceable(file)
     for kind in FORMATS:
         # Without a date, the same figure is the same file.
         metadata = {"Date": None} if kind == "svg" else {}

@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from linux.files import give, make_folder
+from linux.files import give, make_folder, require_replaceable
 
 FORMATS = ("svg", "png", "pdf")
 # In inches: of a picture beside others, and from when on one has a row to itself.
@@ -67,6 +67,7 @@ class Picture:
         make_folder(folder)
         files = [folder / f"{self.name}.{form}" for form in formats]
         for file in files:
+            require_replaceable(file)
             metadata = {} if file.suffix == ".png" else {_DATE[file.suffix]: None}
             with _style(self.name):
                 self.figure.savefig(file, dpi=200, metadata=metadata)

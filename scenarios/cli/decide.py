@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from scenarios.cli.options import AsJson
-from scenarios.cli.terminal import err, print_result
+from scenarios.cli.terminal import print_result
+from scenarios.cli.written import draw_figure
 
 
 def decide(
@@ -22,10 +23,8 @@ def decide(
     from scenarios.decision.decide import decide_object
 
     result = decide_object(load_cluster(cluster))
-    print_result(result, as_json, print_decision)
     if figure is not None:
-        from results.figures.canvas import files
         from results.figures.decision import draw_decision
 
-        draw_decision(result, figure)
-        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", soft_wrap=True)
+        draw_figure(figure, lambda path: draw_decision(result, path))
+    print_result(result, as_json, print_decision)

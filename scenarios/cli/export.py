@@ -12,6 +12,7 @@ from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.options import RunName, Store
 from scenarios.cli.terminal import out
+from scenarios.cli.written import writing
 from scenarios.exports.nccl_tests import export_nccl_tests
 from scenarios.exports.simulators import export_chakra, export_htsim
 
@@ -37,10 +38,7 @@ def export(
         raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
     run = find_run(store, run_name)
     folder = to or Path("export", run.name)
-    try:
+    with writing(folder):
         files = FORMATS[form](run, folder)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise InputError(Problem(str(folder), what, "name another --to")) from None
     for file in files:
         out.print(file, soft_wrap=True)

@@ -11,6 +11,7 @@ from results.store.runs import DEFAULT_STORE
 from scenarios.cli.clock import NEEDS_NO_ROOT
 from scenarios.cli.options import CONTAINER, AsJson, Proxies, Store
 from scenarios.cli.terminal import err, leave, print_result
+from scenarios.cli.written import writing
 
 FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
 
@@ -61,7 +62,8 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
     results = measure(TWINS, store, lambda one: run(one, kind, store, lines), lines)
     found = measured_object(TWINS, results)
-    found["page"] = str(write_page(found, to))
+    with writing(to):
+        found["page"] = str(write_page(found, to))
     print_result(found, as_json, print_measured)
     leave(failed=found["verdict"] == "fail")
 
@@ -87,7 +89,8 @@ def _draw_part(part: str, to: Path, as_json: bool) -> None:
     from results.figures.canvas import files
     from scenarios.paper.figures import draw_figure
 
-    draw_figure(part, to / part)
+    with writing(to):
+        draw_figure(part, to / part)
     drawn = [str(file) for file in files(to / part)]
     result = {"schema": "railbed.paper-figure/1", "figure": part, "files": drawn}
     print_result(result, as_json, _print_files)

@@ -15,6 +15,7 @@ from results.store.sweeps import find_sweep
 from scenarios.cli.compare import compared
 from scenarios.cli.options import Store
 from scenarios.cli.terminal import err, out
+from scenarios.cli.written import writing
 
 if TYPE_CHECKING:
     from results.report.article import Article
@@ -49,7 +50,7 @@ def report(
     if not articles:
         raise InputError(Problem("report", "needs a run or a sweep", "name a RUN, or --sweep NAME"))
     target = to or Path(f"{articles[-1].name}.html")
-    try:
+    with writing(target):
         make_folder(target.absolute().parent)
         write_record(target, render(articles))
         out.print(target, soft_wrap=True)
@@ -58,9 +59,6 @@ def report(
             for picture in article.pictures:
                 for file in picture.save(folder, formats):
                     out.print(file, soft_wrap=True)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise InputError(Problem(str(target), what, "name another --to")) from None
 
 
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:

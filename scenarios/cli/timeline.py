@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from linux.files import make_folder
-from model.errors import InputError, Problem
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.options import RunName, Store
 from scenarios.cli.terminal import out
+from scenarios.cli.written import writing
 
 
 def timeline(
@@ -29,10 +29,7 @@ def timeline(
     target = to or Path(f"{run.name}.trace.json")
     with reading(run):
         text = json.dumps(traced(read_run(run)), separators=(",", ":"))
-    try:
+    with writing(target):
         make_folder(target.absolute().parent)
         write_record(target, text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror}"
-        raise InputError(Problem(str(target), what, "name another --to")) from None
     out.print(target, soft_wrap=True)

@@ -9,7 +9,8 @@ from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.completion import configuration_names
 from scenarios.cli.options import AsJson, Store
-from scenarios.cli.terminal import err, print_result
+from scenarios.cli.terminal import print_result
+from scenarios.cli.written import draw_figure
 
 if TYPE_CHECKING:
     from model.training.search import Evaluation
@@ -128,13 +129,11 @@ def traffic(
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
         name, flows = _modeled(config, gpus, batch, domain_size, platform, search)
-    print_result(traffic_object(name, flows), as_json, print_traffic)
     if figure is not None:
-        from results.figures.canvas import files
         from results.figures.heat_map import draw_heat_map
 
-        draw_heat_map(flows, name, figure)
-        err.print(f"Drawn: {', '.join(map(str, files(figure)))}", soft_wrap=True)
+        draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
+    print_result(traffic_object(name, flows), as_json, print_traffic)
 
 
 def _modeled(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linux.files import give, make_folder
+from linux.files import make_folder
 from model.errors import InputError, Problem
-from results.store.records import reading
+from results.store.records import reading, write_record
 from results.store.runs import folder_name, read_result
 
 ELEMENT_BYTES = 4
@@ -35,11 +35,10 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
         for name, cases in groups.items():
             place = folder / folder_name(name)
             make_folder(folder)
-            place.with_suffix(".txt").write_text("\n".join((*_table(name, cases), "")))
-            place.with_suffix(".json").write_text(json.dumps(_object(name, cases), indent=1) + "\n")
+            write_record(place.with_suffix(".txt"), "\n".join((*_table(name, cases), "")))
+            text = json.dumps(_object(name, cases), indent=1) + "\n"
+            write_record(place.with_suffix(".json"), text)
             written += [place.with_suffix(".txt"), place.with_suffix(".json")]
-    for file in written:
-        give(file)
     return written
 
 
