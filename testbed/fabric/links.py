@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
+from threading import local
 from typing import Any
 
 from pyroute2 import IPBatch, IPRoute
@@ -61,6 +62,7 @@ class Links:
     _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
     _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
+    _opened: local = field(default_factory=local, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
         """Request the veth pair of a link, and that both ends are set up."""
@@ -109,7 +111,20 @@ class Links:
             raise EmulationError(
                 f"{port.node}: this GPU proxy is dead, and {port.interface} with it"
             )
-        return self.proxies.get(port.node, self.switches)
+        if port.node not in self.proxies:
+            return self.switches
+        self._open_in_this_thread(port.node)
+        return self.proxies[port.node]
+
+    def _open_in_this_thread(self, proxy: str) -> None:
+        """Let pyroute2 open its socket in a proxy's namespace.
+
+        It has one for each thread, which it opens at the first use, wherever the thread is then.
+        """
+        if not hasattr(self._opened, proxy):
+            with namespace_of(self.process_ids[proxy]):
+                self.proxies[proxy].fileno()
+            setattr(self._opened, proxy, True)
 
     def index_of(self, port: Port) -> int:
         """The kernel's index of a port's interface."""
