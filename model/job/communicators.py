@@ -61,8 +61,10 @@ def label(asked: Asked) -> str:
 
 
 _GPU = re.compile(r"d(\d{1,9})g(\d{1,9})")
-_PLACE = re.compile(r"(d|rail)(\d{1,9})")
-_STRIDED = re.compile(r"strided-(\d{1,9})(?:-from-(\d{1,9}))?")
+# A communicator has one name: no zeros in front.
+_NUMBER = r"(0|[1-9][0-9]{0,8})"
+_PLACE = re.compile(f"(d|rail){_NUMBER}")
+_STRIDED = re.compile(f"strided-{_NUMBER}(?:-from-{_NUMBER})?")
 
 
 def _of_word(word: str, shape: Shape) -> list[list[int]]:
@@ -88,8 +90,9 @@ def _of_word(word: str, shape: Shape) -> list[list[int]]:
 
 def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
     """Return the groups of every `stride`-th rank, or the one that begins at a rank."""
-    if not 1 <= stride <= gpus or (first is not None and int(first) >= stride):
-        raise ValueError(f"a stride must be 1 to {gpus} of {gpus} GPUs, and begin below the stride")
+    most = gpus // 2 if first is None else gpus - 1
+    if not 1 <= stride <= most or (first is not None and int(first) >= stride):
+        raise ValueError(f"a stride must be 1 to {most} of {gpus} GPUs, and begin below the stride")
     begins = range(stride) if first is None else [int(first)]
     return [list(range(begin, gpus, stride)) for begin in begins]
 
@@ -98,7 +101,7 @@ def _gpu(name: str, shape: Shape) -> int:
     """Return the rank of a GPU."""
     found = _GPU.fullmatch(name)
     domain, rail = (int(part) for part in found.groups()) if found else shape
-    if domain >= shape[0] or rail >= shape[1]:
+    if domain >= shape[0] or rail >= shape[1] or name != f"d{domain}g{rail}":
         last = f"d{shape[0] - 1}g{shape[1] - 1}"
         raise ValueError(f"there is no GPU {name}, only d0g0 to {last}")
     return domain * shape[1] + rail

@@ -1,6 +1,7 @@
 """A run's tables as files for other programs: CSV, Parquet or JSON, one file a table."""
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # DuckDB's names of the formats, with their options.
 OPTIONS = {"csv": "csv, HEADER", "parquet": "parquet, COMPRESSION zstd", "json": "json, ARRAY"}
+TABLES = {**JUDGED_TABLES, **{table.name: table.all_columns for table in RAW_TABLES}}
 
 
 def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
@@ -42,17 +44,27 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
             for table in RAW_TABLES:
                 load(memory, run, table)
         make_folder(folder)
-        names = (*judged, *(table.name for table in RAW_TABLES))
-        return [_written(memory, name, folder / f"{name}.{form}", OPTIONS[form]) for name in names]
+        return [_written(memory, name, folder / f"{name}.{form}", form) for name in TABLES]
 
 
-def _written(memory: "DuckDBPyConnection", name: str, target: Path, options: str) -> Path:
+def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
     from duckdb import Error
 
     require_replaceable(target)
+    columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
     try:
-        memory.execute(f"COPY {name} TO {quoted(target)} (FORMAT {options})")
+        memory.execute(
+            f"COPY (SELECT {columns} FROM {name}) TO {quoted(target)} (FORMAT {OPTIONS[form]})"
+        )
     except Error as error:
         raise OSError(errno.EIO, first_line(error)) from None
     give(target)
     return target
+
+
+def _with_json_lists(columns: Mapping[str, str]) -> str:
+    """Select columns with lists as JSON: DuckDB's own text of a list cannot be split again."""
+    return ", ".join(
+        f'to_json("{name}") AS "{name}"' if kind.endswith("[]") else f'"{name}"'
+        for name, kind in columns.items()
+    )

@@ -39,6 +39,7 @@ from scenarios.cli.failures import failures
 from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page, refuse_virtual
 from scenarios.cli.options import (
     CONTAINER,
+    VERSION,
     AsJson,
     Capture,
     Datapath,
@@ -49,6 +50,7 @@ from scenarios.cli.options import (
     Store,
     find,
     on,
+    require_alone,
 )
 from scenarios.cli.paper import paper
 from scenarios.cli.plugins import Plugins, enter_plugins, plugins_first, require_built_in
@@ -93,7 +95,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def railbed(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and leave")
+        bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="and leave")
     ] = False,
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
@@ -356,6 +358,7 @@ def main() -> NoReturn:
             signal.signal(number, _interrupted)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
+        require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:])
         exit_code = app(arguments, prog_name="railbed", standalone_mode=False) or 0
     except RailbedError as error:

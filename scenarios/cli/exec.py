@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from model.errors import InputError, NotReady, Problem
+from model.errors import InputError, NotReady, Problem, RailbedError
 from results.documents.program import program_object
 from results.tables.program import print_program
 from scenarios.cli.options import (
@@ -70,8 +70,19 @@ def _require_startable(command: list[str], image: str, launcher: bool, proxies: 
         what = "needs GPU proxies that are containers"
         raise InputError(Problem("--image", what, "leave --proxies out"))
     if not image and shutil.which(command[0]) is None:
-        hint = "install Debian's openmpi-bin; " if command[0] == "mpirun" else ""
-        raise NotReady(f"{command[0]}: there is no such program here; {hint}is it in the PATH?")
+        raise _not_startable(command[0])
+
+
+def _not_startable(name: str) -> RailbedError:
+    """Say why there is no program of this name: a path is not looked up in the PATH (execvp(3))."""
+    if "/" in name and os.path.isdir(name):
+        return InputError(Problem(name, "is a folder, not a program"))
+    if "/" in name and os.path.exists(name):
+        return InputError(Problem(name, "is not executable", "chmod +x, or put `sh` before it"))
+    if "/" in name:
+        return NotReady(f"{name}: there is no such file here")
+    hint = "install Debian's openmpi-bin; " if name == "mpirun" else ""
+    return NotReady(f"{name}: there is no such program here; {hint}is it in the PATH?")
 
 
 def shown(rank: int, is_error: bool, line: bytes) -> None:

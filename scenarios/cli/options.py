@@ -1,11 +1,13 @@
 """Options and arguments that several commands have, and what they stand for."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from model.errors import InputError, Problem
 from scenarios.cli.completion import run_names, scenario_names
 from scenarios.library import LIBRARY, OLD_NAMES, library
 
@@ -35,6 +37,7 @@ Datapath = Annotated[
     str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
 ]
 CONTAINER = "container"
+VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 
 
 def find(path: Path) -> Path:
@@ -42,6 +45,14 @@ def find(path: Path) -> Path:
     named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
     is_name = path.parent == Path() and not os.path.exists(path)
     return named if is_name and named in library() else path
+
+
+def require_alone(arguments: Sequence[str]) -> None:
+    """Raise `InputError` if a word follows an option that answers and leaves: it would be lost."""
+    if len(arguments) > 1 and arguments[0] in (VERSION, *COMPLETION):
+        shells = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
+        hint = shells if arguments[0] in COMPLETION else ""
+        raise InputError(Problem(arguments[0], f"goes alone, without {arguments[1]!r}", hint))
 
 
 def on(datapath: str | None) -> list[str]:

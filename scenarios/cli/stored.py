@@ -7,15 +7,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from model.errors import InputError
+from model.errors import InputError, Problem
 from results.store.records import reading
-from results.store.runs import read_result, read_state, stored_runs
+from results.store.runs import DEFAULT_STORE, read_result, read_state, stored_runs
 from scenarios.library import library
 from scenarios.spec.yaml_text import value_of
 
 
 def print_list(store: Path, out: Console) -> None:
-    """Print the scenarios of the library, and the runs of a store with their states."""
+    """Print the scenarios of the library, and the runs of a store with their states.
+
+    Raises `InputError` unless the store is a folder; the default one may not be there yet.
+    """
+    if not store.is_dir() and (store != DEFAULT_STORE or store.exists()):
+        raise InputError(Problem(str(store), "is no folder of runs", "name another --store"))
     out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
     for path in library():
         out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)

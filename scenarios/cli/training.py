@@ -68,6 +68,9 @@ def _evaluated(
 
     changes = _changes(gpus, batch, domain_size, platform)
     configuration = load_configuration(config).model_copy(update=changes)
+    if domain_size is not None and domain_size > configuration.gpus:
+        what = f"must be at most {configuration.gpus}, the number of GPUs, got {domain_size}"
+        raise InputError(Problem("--domain-size", what))
     name = configuration_name(config)
     return name, configuration, evaluated(name, configuration, search=search)
 

@@ -162,7 +162,7 @@ def run(
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
     folder = RunFolder.create(store, run_id, scenario.text, facts)
-    with _ending_recorded(folder):
+    with ending_recorded(folder):
         measuring = Measuring(scenario, folder, listener)
         under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
         cases, failures = under_way.execute()
@@ -185,7 +185,7 @@ def run(
 
 
 @contextmanager
-def _ending_recorded(folder: RunFolder) -> Iterator[None]:
+def ending_recorded(folder: RunFolder) -> Iterator[None]:
     """Record an early end in the run's folder; add the folder's path to an `EmulationError`.
 
     A part of the testbed dies of a full file system, too; the cause is named then.
@@ -201,7 +201,8 @@ def _ending_recorded(folder: RunFolder) -> Iterator[None]:
         message = f"{cause}\nWhat was recorded until then is in {folder.path}."
         raise EmulationError(message) from error
     except BaseException as error:
-        _record(folder, f"{type(error).__name__}: {error}")
+        interrupted = isinstance(error, KeyboardInterrupt)
+        _record(folder, "interrupted" if interrupted else f"{type(error).__name__}: {error}")
         if isinstance(error, Exception) and not isinstance(error, RailbedError):
             raise reported(error, folder.path) from error
         raise

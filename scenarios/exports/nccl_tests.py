@@ -11,6 +11,7 @@ from typing import Any
 
 from linux.files import make_folder
 from model.errors import InputError, Problem
+from model.workload.generator import Generator
 from results.store.records import reading, write_record
 from results.store.runs import folder_name, read_result
 
@@ -30,7 +31,7 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
     with reading(run):
         groups = _groups(result["cases"])
         if not groups:
-            hint = "use --format chakra or htsim"
+            hint = "use --format chakra or htsim" if result["cases"] else "use --format json"
             raise InputError(Problem(str(run), "has no collective without faults", hint))
         for name, cases in groups.items():
             place = folder / folder_name(name)
@@ -43,15 +44,28 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
 
 
 def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Group collectives by fabric and algorithm, in order of sizes; others have no bandwidth."""
+    """Group collectives by fabric and algorithm, in order of sizes.
+
+    Other cases have no bandwidth, and that of scapy is how fast it crafts packets.
+    """
     found: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
-        if case["busbw_gbyte_per_s"] is not None:
-            parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
-            found.setdefault("/".join((*parts, *filter(None, [case.get("variant")]))), []).append(
-                case
-            )
+        if case["busbw_gbyte_per_s"] is not None and _generator(case) != Generator.SCAPY:
+            found.setdefault(_name(case), []).append(case)
     return found
+
+
+def _generator(case: Case) -> str:
+    """Return what sent; runs of older versions do not say so."""
+    return str(case.get("generator", Generator.AGENT))
+
+
+def _name(case: Case) -> str:
+    """Return fabric, collective, algorithm; the variant, and a generator other than the agents."""
+    generator = _generator(case)
+    other = generator if generator != Generator.AGENT else None
+    parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
+    return "/".join(filter(None, (*parts, case.get("variant"), other)))
 
 
 def _row(case: Case) -> dict[str, Any]:

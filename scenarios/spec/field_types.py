@@ -90,7 +90,7 @@ def _word_or_list(value: object) -> object:
 def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     if not 2 <= len(rows) <= MOST_ROWS:
         raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
             raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
     if not any(map(any, rows)):

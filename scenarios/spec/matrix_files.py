@@ -45,7 +45,7 @@ def put_in_place(document: Any, folder: Path, named: Mapping[int, str]) -> Itera
 
 def read_matrix(path: Path) -> list[list[int]]:
     """Return the rows of a file; raise `ValueError` with a line and a sentence."""
-    rows = []
+    rows: dict[int, list[int]] = {}
     for number, line in enumerate(read_text(path, MOST_BYTES).splitlines(), start=1):
         words = line.partition("#")[0].replace(",", " ").split()
         for word in words:
@@ -54,5 +54,9 @@ def read_matrix(path: Path) -> list[list[int]]:
                     f"line {number}: must be whole numbers of bytes, got {word[:40]!r}"
                 )
         if words:
-            rows.append([int(word) for word in words])
-    return rows
+            rows[number] = [int(word) for word in words]
+    for number, row in rows.items():
+        if len(row) != len(rows):
+            what = f"has {len(row)} numbers, in a matrix of {len(rows)} rows"
+            raise ValueError(f"line {number}: {what}")
+    return list(rows.values())

@@ -184,6 +184,28 @@ def test_the_version_is_the_projects(
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--version", "--version: goes alone, without 'tcsh'"),
+        ("--show-completion", "bash, zsh, fish, powershell or pwsh"),
+        ("--install-completion", "bash, zsh, fish, powershell or pwsh"),
+    ],
+)
+def test_a_word_behind_an_option_that_takes_none_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert exit_code(monkeypatch, option, "tcsh") == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -1,7 +1,10 @@
 """Exports of what ran: files of other tools, which read as what ran."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from model.workload.trace import Trace
 from results.documents.run import run_object
 from results.store.runs import RunFolder
 from results.verdicts.model_comparison import Measured, Thresholds, compare
+from scenarios.cli.export import export as command
 from scenarios.exports.nccl_tests import export_nccl_tests
 from scenarios.exports.simulators import export_chakra, export_htsim
 from scenarios.library import LIBRARY
@@ -133,16 +137,49 @@ def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
     assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
 
 
-def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> None:
+@contextmanager
+def only(run: Path, cases: list[dict[str, Any]]) -> Iterator[None]:
+    """Let the run have these cases alone."""
     place = run / "result.json"
     text = place.read_text()
-    result = json.loads(text)
     try:
-        place.write_text(json.dumps({**result, "cases": result["cases"][:1]}))
-        with pytest.raises(InputError, match="has no collective without faults"):
-            export_nccl_tests(run, tmp_path)
+        place.write_text(json.dumps({**json.loads(text), "cases": cases}))
+        yield
     finally:
         place.write_text(text)
+
+
+def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> None:
+    (iteration, *_) = json.loads((run / "result.json").read_text())["cases"]
+    hints: list[tuple[list[dict[str, Any]], str]] = [([iteration], "chakra"), ([], "json")]
+    for cases, hint in hints:
+        said = rf"has no collective without faults \(use --format {hint}"
+        with only(run, cases), pytest.raises(InputError, match=said):
+            export_nccl_tests(run, tmp_path)
+
+
+@pytest.mark.parametrize("export", [export_chakra, export_htsim])
+def test_a_run_of_faults_alone_is_refused(
+    run: Path, tmp_path: Path, export: Callable[[Path, Path], list[Path]]
+) -> None:
+    with only(run, []), pytest.raises(InputError, match="has no case without faults"):
+        export(run, tmp_path)
+
+
+def test_each_generator_has_a_table_but_scapy(run: Path, tmp_path: Path) -> None:
+    (_, *cases) = json.loads((run / "result.json").read_text())["cases"]
+    sent_by = [{**cases[0], "generator": name} for name in ("agent", "iperf3", "scapy")]
+    with only(run, sent_by):
+        tables = [file for file in export_nccl_tests(run, tmp_path) if file.suffix == ".txt"]
+    name = "rail-only_all-reduce_ring"
+    assert [file.name for file in tables] == [f"{name}.txt", f"{name}_iperf3.txt"]
+    assert tables[1].read_text().startswith("# Railbed: rail-only/all-reduce/ring/iperf3, 4 ranks")
+
+
+def test_a_target_that_is_a_file_is_named_and_the_run_is_not(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"^\S*/file: cannot be written"):
+        command(run.name, "csv", tmp_path / "file", run.parent)
 
 
 def test_other_steps_than_those_that_ran_are_refused(run: Path, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
     [
         ("0 1 2 x", "moe.csv: line 1: must be whole numbers of bytes, got 'x'"),
         ("0 1\n1 0", "has 2 rows, for 4 GPUs"),
-        ("0 1\n1 0 3", "row 1 has 3 numbers; there are 2 rows"),
+        ("0 1\n\n1 0 3", "moe.csv: line 3: has 3 numbers, in a matrix of 2 rows"),
         ("0 0\n0 0", "no GPU has any bytes for another one"),
         ("0 -1\n1 0", "moe.csv: line 1: must be whole numbers of bytes, got '-1'"),
         ("0 9999999999999999\n1 0", "must be at most 1e+15, got 9999999999999999"),
@@ -233,6 +233,7 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ("workloads.0.matrix=[[0, 1], [1, 0, 3]]", "row 2 has 3 numbers; there are 2 rows"),
         ("workloads.0.collective=all-gather", "all-gather has no algorithm 'spreading'"),
         ("workloads.0.size=1 MB", "a matrix of bytes goes without size"),
         ("workloads.0.matrix=hot-rank", "needs a size"),

@@ -94,6 +94,9 @@ def test_processes_of_the_machines_own_network_are_never_listed() -> None:
     [
         (("--image", "a", "--launcher", "--", "true"), 2, "--launcher: goes without --image"),
         (("--image", "a", "--proxies", "process", "--", "true"), 2, "--image: needs GPU proxies"),
+        (("--", "/etc/passwd"), 2, "/etc/passwd: is not executable"),
+        (("--", "/etc"), 2, "/etc: is a folder"),
+        (("--", "./nowhere"), 3, "./nowhere: there is no such file here"),
         (("--", "no-such-program"), 3, "no-such-program: there is no such program here"),
     ],
 )

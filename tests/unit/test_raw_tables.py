@@ -198,6 +198,18 @@ def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:
     assert case["median_s"] == CASES[0].measured.median
 
 
+def test_lists_in_csv_are_json(tmp_path: Path) -> None:
+    run = run_folder(tmp_path)
+    result = json.loads((run / "result.json").read_text())
+    result["cases"][0]["reasons"] = reasons = ['a, "b"', "[c]; 'd'"]
+    (run / "result.json").write_text(json.dumps(result))
+    export_tables(run, tmp_path / "out", "csv")
+    with (tmp_path / "out" / "cases.csv").open(newline="") as file:
+        case, *_ = csv.DictReader(file)
+    assert json.loads(case["reasons"]) == reasons
+    assert json.loads(case["values_s"]) == result["cases"][0]["measured_s"]["values"]
+
+
 def _without_case(row: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in row.items() if name != "case_name"}
 

@@ -15,12 +15,13 @@ from model.errors import InputError
 from results.documents.sweep import sweep_object
 from results.store import sweeps
 from results.store.crash import REPORT, reported
-from results.store.runs import RunFolder, adopt, find_run, read_result
+from results.store.runs import DEFAULT_STORE, RunFolder, adopt, find_run, read_result
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.run import print_run
 from results.tables.style import plain_console
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.execution.host_facts import environment
+from scenarios.execution.run import ending_recorded
 from tests.fuzz import SAMPLE
 from tests.unit.test_sweeping import Fake, a_sweep, run
 
@@ -37,6 +38,28 @@ def listed(store: Path) -> list[str]:
     text = io.StringIO()
     print_list(store, Console(file=text, width=300, markup=False, highlight=False))
     return text.getvalue().partition("\nRuns")[2].splitlines()[1:]
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_a_named_store_that_is_no_folder_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=f"{name}: is no folder of runs"):
+        listed(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert listed(DEFAULT_STORE) == ["  none yet"]
+    DEFAULT_STORE.touch()
+    with pytest.raises(InputError, match="runs: is no folder of runs"):
+        listed(DEFAULT_STORE)
+
+
+def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "20260101-000000-a-0000", "", {})
+    with pytest.raises(KeyboardInterrupt), ending_recorded(folder):
+        raise KeyboardInterrupt
+    with pytest.raises(InputError, match=r"the run is incomplete: interrupted$"):
+        read_result(folder.path)
 
 
 DAMAGE: list[tuple[str, bytes | None]] = [

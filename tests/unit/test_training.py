@@ -288,6 +288,7 @@ def test_a_mistake_in_a_file_is_said_with_its_line(
     [
         ({"gpus": 100}, "no strategy with tensor 8, pipeline 64"),
         ({"gpus": 0, "platform": "gh20"}, "--gpus: must be at least 1, got 0"),
+        ({"gpus": 8, "domain_size": 9}, "--domain-size: must be at most 8, the number of GPUs"),
         ({"gpus": 8, "batch": 8, "search": True}, "no strategy fits the 80 GB of a GPU"),
     ],
 )
