@@ -172,7 +172,8 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> Picture:
                     color=SERIES[index % len(SERIES)],
                     linestyle=DASHES[index % len(DASHES)],
                 )
-        if axes.dataLim.xmax > 10 * axes.dataLim.xmin > 0:
+        # Over two decades there are at least two powers of ten to label.
+        if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(_plain)
             axes.minorticks_off()

@@ -16,11 +16,13 @@ from results.report.charts import (
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_strip import fault_strip, sentence
 from results.report.run_data import CaseData, RunData
-from results.tables.run import slowdown_in_words
+from results.tables.run import is_checked, slowdown_in_words
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
 MOST_STEPS = 10
+# The tables have all reasons; the answer has the first.
+MOST_REASONS = 3
 
 
 def report_page(run: RunData, lost: Lost) -> Article:
@@ -37,12 +39,30 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"Rail-only against rail-optimized: {effects}."
     for failure in result["failures"]:
         yield _failed(failure)
-    ratios = [case["ratio"] for case in result["cases"]]
-    ratios += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
-    if ratios:
-        low, high = min(ratios), max(ratios)
+    found = [case["ratio"] for case in _judged(result["cases"])]
+    found += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
+    if found:
+        low, high = min(found), max(found)
         yield f"Measured over modeled is {low:.3f} to {high:.3f}."
-    yield f"The verdict is {result['verdict']}."
+    yield f"The verdict is {result['verdict']}{_because(result)}."
+
+
+def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The cases whose times are held against the model: those whose data was not checked."""
+    return [case for case in cases if not is_checked(case)]
+
+
+def _because(result: Mapping[str, Any]) -> str:
+    """The first reasons of the cases, faults and paths that have the verdict of a run."""
+    verdict = result["verdict"]
+    if verdict == "pass":
+        return ""
+    judged = [one for one in (*result["cases"], *result["failures"]) if one["verdict"] == verdict]
+    reasons = [f"{one['case']}: {reason}" for one in judged for reason in one["reasons"]]
+    if result.get("paths", {}).get("verdict") == verdict:
+        reasons.insert(0, "not all pairs of GPUs use their intended paths")
+    more = [f"{len(reasons) - MOST_REASONS} more in the tables"] * (len(reasons) > MOST_REASONS)
+    return ": " * bool(reasons) + "; ".join(reasons[:MOST_REASONS] + more)
 
 
 def _failed(failure: Mapping[str, Any]) -> str:
@@ -56,11 +76,12 @@ def _failed(failure: Mapping[str, Any]) -> str:
 
 def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     cases = run.result["cases"]
+    judged = _judged(cases)
     if cases:
         yield Section(
             "Completion time by case",
             "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's.",
-            [completion(cases), ratios(cases)],
+            [completion(cases), *([ratios(judged)] if judged else [])],
             ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
             [_case_row(case) for case in cases],
         )
@@ -137,7 +158,10 @@ def _failures(run: RunData, lost: Lost) -> Section:
             for n, (failure, name) in enumerate(struck)
             if name in run.cases
         ],
-        ("case", "fault", "blackout ms", "before s", "during s", "with s", "modeled s", "verdict"),
+        (
+            *("case", "fault", "blackout ms", "before s", "during s", "with s", "modeled s"),
+            *("verdict", "reasons"),
+        ),
         [_failure_row(failure) for failure in found],
     )
 
@@ -146,7 +170,8 @@ def _failure_row(failure: Mapping[str, Any]) -> list[object]:
     keys = ("blackout_ms", "healthy_s", "struck_s", "faulty_s", "modeled_faulty_s")
     figures = [_figure(failure[key]) for key in keys]
     fault = f"{failure['fault']}, {failure['where']}, {failure['reaction']}"
-    return [failure["case"], fault, *figures, failure["verdict"]]
+    reasons = "; ".join(failure["reasons"])
+    return [failure["case"], fault, *figures, failure["verdict"], reasons]
 
 
 def _figure(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """What a report reads of a complete run: result, scenario, topologies, predictions, tables."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,15 @@ from pydantic import TypeAdapter
 
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
-from results.store.raw_tables import CASE, COUNTERS, EXECUTIONS, TRANSFERS, RawTable, read_table
+from results.store.raw_tables import (
+    CASE,
+    COUNTERS,
+    EXECUTIONS,
+    TRANSFERS,
+    RawTable,
+    read_table,
+    rows_of,
+)
 from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import PHASES, case_folders, read_result
 
@@ -90,10 +99,19 @@ class RunData:
 def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
-    tables = {table.name: _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)}
+    _require_figures(folder, result)
+    executions, transfers, counters = (
+        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)
+    )
     with reading(folder):
         cases = {
-            name: _case(name, place, {key: _of(table, name) for key, table in tables.items()})
+            name: _case(
+                name,
+                place,
+                executions=rows_of(folder, EXECUTIONS, executions, name),
+                transfers=rows_of(folder, TRANSFERS, transfers, name),
+                counters=rows(counters, counters[CASE] == name),
+            )
             for name, place in case_folders(folder).items()
         }
         in_order = sorted(cases, key=_order(result).index)
@@ -110,7 +128,18 @@ def _whole(folder: Path, table: RawTable) -> Columns:
     return {name: np.asarray(column) for name, column in columns.items()}
 
 
-def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
+def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
+    """Raise `InputError` unless measured and modeled times of all cases are finite numbers."""
+    with reading(folder):
+        for case in result["cases"]:
+            measured = case["measured_s"]
+            figures = [measured[key] for key in ("median", "min", "max")]
+            for figure in (*figures, *measured["values"], case["modeled_s"], case["ratio"]):
+                if not math.isfinite(figure):
+                    raise ValueError(f"a time of {case['case']} is {figure}")
+
+
+def _case(name: str, place: Path, **tables: Columns) -> CaseData:
     stored = read_json(place / "topology.json")
     stored.pop("digest", None)
     arrival_s = read_json(place / "prediction.json")["arrival_s"]
@@ -123,10 +152,6 @@ def _order(result: Mapping[str, Any]) -> list[str]:
     return names + [
         f"{failure['case']}/{phase}" for failure in result["failures"] for phase in PHASES
     ]
-
-
-def _of(table: Columns, case: str) -> Columns:
-    return rows(table, table[CASE] == case)
 
 
 def rows(table: Columns, chosen: Any) -> Columns:

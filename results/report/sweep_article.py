@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from results.report.article import Article, Section
 from results.report.pictures import DASHES, MARKERS, MODELED, SERIES, Picture, drawing
+from results.tables.run import is_checked
 
 Point = Mapping[str, Any]
 # More lines than this are not told apart.
@@ -37,7 +38,8 @@ def sweep_article(result: Mapping[str, Any]) -> Article:
 
 def _answer(result: Mapping[str, Any]) -> str:
     points = result["points"]
-    ratios = [case["ratio"] for point in points for case in point["cases"]]
+    cases = [case for point in points for case in point["cases"]]
+    ratios = [case["ratio"] for case in cases if not is_checked(case)]
     ended = sum(point["run_id"] is not None for point in points)
     told = f"{ended} of {len(points)} points have a result."
     if ratios:

@@ -212,6 +212,15 @@ def read_table(run: Path, table: RawTable) -> dict[str, Any]:
         return memory.execute(f"FROM {table.name}").fetchnumpy()
 
 
+def rows_of(run: Path, table: RawTable, columns: Mapping[str, Any], case: str) -> dict[str, Any]:
+    """Return a case's rows of a table that was read; raise `InputError` if it has none."""
+    mine = columns[CASE] == case
+    if not mine.any():
+        what = f"the table {table.name} has no rows of {case}"
+        raise InputError(Problem(str(run), what, HINT))
+    return {name: column[mine] for name, column in columns.items()}
+
+
 def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
     """Create a table with all rows of a run."""
     create(memory, table.name, table.all_columns)

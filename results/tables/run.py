@@ -1,6 +1,6 @@
 """The terminal output of a run, from its JSON object."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -82,7 +82,7 @@ def _within_fabric(case: str) -> str:
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield Text("Times are emulated; bandwidths are GB/s of the real platform.", "dim")
     crafted = [case for case in result["cases"] if case.get("generator") == "scapy"]
-    checked = [case for case in result["cases"] if _is_checked(case) and case not in crafted]
+    checked = [case for case in result["cases"] if is_checked(case) and case not in crafted]
     if checked:
         yield _data(checked)
     if crafted:
@@ -120,7 +120,7 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
             yield slowdown_in_words(slowdown)
 
 
-def _is_checked(case: dict[str, Any]) -> bool:
+def is_checked(case: Mapping[str, Any]) -> bool:
     """Whether the data was checked; runs of older versions do not say."""
     return case.get("data_is_right") is not None
 

@@ -15,7 +15,7 @@ from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
 from model.workload.step_trace import first_nodes, trace_of
-from results.store.raw_tables import CASE, EXECUTIONS, TRANSFERS, read_table
+from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
 from scenarios.loader import load
@@ -106,14 +106,13 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
     with reading(run):
         for case in result["cases"]:
             name = case["case"]
+            number = _median_execution(rows_of(run, EXECUTIONS, executions, name))
+            moved = rows_of(run, TRANSFERS, transfers, name)
             steps = _steps(run, scenario, case["bandwidth_scale"], case["size_scale"], name)
-            number = _median_execution(
-                {k: v[executions[CASE] == name] for k, v in executions.items()}
-            )
-            mine = (transfers[CASE] == name) & (transfers["repeat"] == number)
-            order = np.argsort(transfers["transfer"][mine])
+            mine = moved["repeat"] == number
+            order = np.argsort(moved["transfer"][mine])
             columns = (
-                transfers[f"{key}_ns"][mine][order] for key in ("started", "arrived", "confirmed")
+                moved[f"{key}_ns"][mine][order] for key in ("started", "arrived", "confirmed")
             )
             yield Ran(
                 folder_name(name), steps, *(np.asarray(column, np.int64) for column in columns)

@@ -1,6 +1,7 @@
 """Exports of what ran: files of other tools, which read as what ran."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,3 +191,15 @@ def test_other_steps_than_those_that_ran_are_refused(run: Path, tmp_path: Path) 
             export_chakra(run, tmp_path)
     finally:
         (run / "scenario.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("export", [export_chakra, export_htsim])
+@pytest.mark.parametrize("name", ["repeats.json", "transfers.csv"])
+def test_a_run_without_records_is_a_sentence(
+    run: Path, tmp_path: Path, export: Callable[[Path, Path], list[Path]], name: str
+) -> None:
+    damaged = shutil.copytree(run, tmp_path / run.name)
+    for records in damaged.glob(f"*/{name}"):
+        records.unlink()
+    with pytest.raises(InputError, match="has no rows of rail-only"):
+        export(damaged, tmp_path / "to")

@@ -1,5 +1,6 @@
 """The report of runs: true to the data, self-contained, readable without its pictures."""
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,13 +16,14 @@ from model.errors import InputError
 from model.workload.collective import Collective
 from results.report.analysis import link_use, pair_bytes, step_numbers, steps
 from results.report.article import Article, render
+from results.report.charts import transfer_times
 from results.report.comparison_article import comparison_article
 from results.report.fault_strip import moments, sent_rates
 from results.report.pictures import FORMATS
 from results.report.run_article import report_page
 from results.report.run_data import RunData, read_run
 from results.report.sweep_article import sweep_article
-from results.store.raw_tables import TRANSFERS, sealed
+from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
 from results.store.runs import stored_runs
 from scenarios.cli.report import articles_about, report
 from tests.unit.stored_runs import stored_run
@@ -321,3 +323,75 @@ def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
     assert "Bus bandwidth" not in text
     assert "Where the time of iterations went" in text
     assert "1.250" in text
+
+
+def _answer_of(run: RunData, **changed: Any) -> Article:
+    """The article of a run whose first case is changed."""
+    first, *others = run.result["cases"]
+    worse = {**first, **changed}
+    verdict = worse["verdict"]
+    result = {**run.result, "cases": [worse, *others], "verdict": verdict}
+    return report_page(replace(run, result=result), {})
+
+
+def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residuals(
+    run: RunData,
+) -> None:
+    article = _answer_of(run, ratio=729.0, data_is_right=True, generator="scapy")
+    assert f"Measured over modeled is {OFF:.3f} to {OFF:.3f}." in article.answer
+    (residuals,) = (picture for picture in article.pictures if picture.name == "residuals")
+    assert len(residuals.figure.axes[0].get_yticks()) == len(run.result["cases"]) - 1
+    none = [{**case, "data_is_right": True} for case in run.result["cases"]]
+    page = report_page(replace(run, result={**run.result, "cases": none}), {})
+    assert "Measured over modeled" not in page.answer
+    assert "residuals" not in {picture.name for picture in page.pictures}
+
+
+def test_a_verdict_has_its_reasons(run: RunData, failed: Article) -> None:
+    reasons = [f"execution {number} did not complete" for number in range(5)]
+    article = _answer_of(run, verdict="fail", reasons=reasons)
+    name = run.result["cases"][0]["case"]
+    told = "; ".join(f"{name}: {reason}" for reason in reasons[:3])
+    assert article.answer.endswith(f"The verdict is fail: {told}; 2 more in the tables.")
+    assert "; ".join(reasons) in render([article])
+    assert failed.run is not None
+    (fault,) = (s for s in failed.sections if s.heading == "The fault, moment by moment")
+    expected = ["; ".join(failure["reasons"]) for failure in failed.run.result["failures"]]
+    assert [row[-1] for row in fault.rows] == expected
+
+
+@pytest.mark.parametrize("table", [TRANSFERS, EXECUTIONS], ids=lambda table: table.name)
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_run_without_a_table_is_a_sentence(
+    tmp_path: Path, table: RawTable, as_folder: bool
+) -> None:
+    folder = stored_run(tmp_path)
+    sealed(folder, table).unlink()
+    if as_folder:
+        sealed(folder, table).mkdir()
+    with pytest.raises(InputError, match=f"the table {table.name} has no rows of rail-"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("median", ["1", 10**400, float("nan"), float("inf"), None])
+def test_a_time_that_is_no_number_is_a_sentence(tmp_path: Path, median: object) -> None:
+    folder = stored_run(tmp_path)
+    result = json.loads((folder / "result.json").read_text())
+    result["cases"][0]["measured_s"]["median"] = median
+    (folder / "result.json").write_text(json.dumps(result))
+    with pytest.raises(InputError, match="cannot be understood"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize("slowest_ms", [15.0, 55.0, 700.0, 1e6])
+def test_times_of_transfers_have_few_plain_labels(run: RunData, slowest_ms: float) -> None:
+    (case, *_) = run.cases.values()
+    count = len(case.transfers["transfer"])
+    taken_ns = np.linspace(5e6, slowest_ms * 1e6, count).astype(int)
+    times = {"started_ns": np.zeros(count, int), "arrived_ns": taken_ns}
+    changed = replace(case, transfers={**case.transfers, **times})
+    picture = transfer_times("rail-only", [changed])
+    assert "mathdefault" not in picture.svg("a")
+    low, high = picture.figure.axes[0].get_xlim()
+    shown = [tick for tick in picture.figure.axes[0].get_xticks() if low <= tick <= high]
+    assert 2 <= len(shown) <= 9
