@@ -30,7 +30,18 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     target, *rest = words
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
-    return Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
+    fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
+    if fault.rate_bps is not None:
+        _require_slower(topology, target, fault.rate_bps)
+    return fault
+
+
+def _require_slower(topology: Topology, link: str, rate_bps: int) -> None:
+    """Raise `InputError` if a rate would leave a link as it is."""
+    scale, whole_bps = topology.spec.bandwidth_scale, topology.link_by_name[link].rate_bps
+    if rate_bps >= whole_bps:
+        what = f"must be less than the link's {whole_bps * scale / 1e9:g} Gbit/s"
+        raise InputError(Problem("fault", f"the rate that is left {what}"))
 
 
 def require_target(topology: Topology, name: str) -> Component:

@@ -59,6 +59,7 @@ def test_a_fault_is_what_a_scenario_would_call_it(
         ("rail0 down now", "down takes no 'now'"),
         ("d0g0--rail0 degrade", "must be a number with a unit"),
         ("d0g0--rail0 degrade 1 kbit/s", "leaves 0.05 bit/s"),
+        ("d0g0--rail0 degrade 400 Gbit/s", "must be less than the link's 400 Gbit/s"),
     ],
 )
 def test_a_wrong_fault_gets_a_sentence(topology: Topology, words: str, message: str) -> None:
