@@ -54,7 +54,7 @@ def report(
         make_folder(target.absolute().parent)
         write_record(target, render(articles))
         out.print(target, soft_wrap=True)
-        for article in articles:
+        for article in articles if formats else ():
             folder = target.with_name(f"{target.stem}-figures") / article.name
             for picture in article.pictures:
                 for file in picture.save(folder, formats):

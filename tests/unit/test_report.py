@@ -233,6 +233,8 @@ def test_the_command_writes_the_page_and_its_figures(
     assert page == target
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert {file.suffix for file in figures} == {".svg"}
+    report([folder.name], tmp_path / "alone" / "r.html", "", None, tmp_path)
+    assert [file.name for file in (tmp_path / "alone").iterdir()] == ["r.html"]
     assert all(file.parent == tmp_path / "new" / "r-figures" / folder.name for file in figures)
 
 
