@@ -1,5 +1,6 @@
 """Stored runs: listed, shown and compared, however damaged some of them are."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ def print_list(store: Path, out: Console) -> None:
 
     Raises `InputError` unless the store is a folder; the default one may not be there yet.
     """
-    if not store.is_dir() and (store != DEFAULT_STORE or store.exists()):
+    # Unlike `Path.is_dir`, this is false for a name that is too long.
+    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
         raise InputError(Problem(str(store), "is no folder of runs", "name another --store"))
     out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
     for path in library():

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology
+from model.fabric.topology import Topology, build_topology
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.workload.collective import Collective
@@ -20,7 +20,7 @@ from scenarios.planning.fault_times import estimated_end_s, latest_end_s
 from scenarios.planning.plan import followed
 from scenarios.planning.schedules import EXACT_UP_TO_GPUS
 from scenarios.spec.scenario import Case, Scenario
-from tests.unit.fabrics import assume_accepted, topologies
+from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.collectives import ALGORITHMS
 
 FABRIC = """\
@@ -135,7 +135,7 @@ def test_what_a_recovery_strategy_needs(
     [
         (
             "[{what: nic-link, at: 50}]",
-            "x.yaml:9 faults.0.at: rail-only/all-to-all/direct ends after 1.23 s at the latest, "
+            "x.yaml:9 faults.0.at: rail-only/all-to-all/direct ends after 1.25 s at the latest, "
             "got 50 (break it earlier, or send more in workloads.0)",
         ),
         (
@@ -183,6 +183,13 @@ def test_large_fabrics_are_estimated_with_a_margin(file: Path) -> None:
     st.sampled_from([1.0, 4.0]),
     st.sampled_from([100, 400, 3600]),
     st.sampled_from([1e5, 1e8]),
+)
+@example(
+    (Collective.ALL_TO_ALL, "direct"),
+    build_topology(spec(FabricKind.RAIL_ONLY, 4, 1, spines=2, rail_leaves=2)),
+    4.0,
+    100,
+    1e8,
 )
 def test_nothing_that_could_run_is_refused(
     named: tuple[Collective, str],
