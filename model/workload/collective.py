@@ -37,7 +37,9 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
     In a Send/Recv chain, each rank but the last has data for the next one.
     """
     chunks = np.arange(len(chunk_bytes))
-    everywhere = Cells.all_of(gpus, chunks)
+    # Of an all-to-all, whose chunks are n², it would have n³ cells.
+    each_pair_has_chunks = collective is Collective.ALL_TO_ALL or collective is Collective.SEND_RECV
+    everywhere = Cells.all_of(gpus, chunks[:0] if each_pair_has_chunks else chunks)
     shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)
     for_all = np.full(len(everywhere.chunks), EVERYONE)
     match collective:
