@@ -7,7 +7,8 @@ ETHERNET_HEADER_BYTES = 14
 # IPv4 20, TCP 20, timestamp option 12 (RFC 7323).
 TCP_IP_HEADER_BYTES = 52
 PACKET_PAYLOAD_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
-ACKNOWLEDGEMENT_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
+# Of every packet of an open connection; an acknowledgement has no more.
+PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
 
 # An IP packet shorter than this carries hardly any data: it counts as an acknowledgement.
 ACKNOWLEDGEMENT_BELOW_BYTES = 128

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from model.fabric.topology import Hop
+from model.workload.transfers import Transfer
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,24 @@ class TransferRecord:
     sent_ns: int
     arrived_ns: int
     confirmed_ns: int
+
+    @classmethod
+    def of(
+        cls,
+        transfer: Transfer,
+        repeat: int,
+        start_ns: int,
+        *,
+        started_ns: int,
+        sent_ns: int,
+        arrived_ns: int,
+        confirmed_ns: int,
+    ) -> "TransferRecord":
+        """Build from moments of CLOCK_MONOTONIC, 0 if never reached; `start_ns` is the start."""
+        moments = (started_ns, sent_ns, arrived_ns, confirmed_ns)
+        times = (max(0, moment - start_ns) if moment else 0 for moment in moments)
+        ends = transfer.source, transfer.destination
+        return cls(repeat, transfer.id, *ends, transfer.size_bytes, *times)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.shaping import ACKNOWLEDGEMENT_BYTES, segment_bytes, wire_bytes
+from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
 from model.prediction.network import Network
-
-# The number and the length of a transfer travel with its payload.
-TRANSFER_HEADER_BYTES = 8
+from model.workload.generator import TRANSFER_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Terms:
             rate = np.maximum(0.0, rate - net.probes)
         if self.acknowledgements:
             segments = np.float64(wire_bytes(1)) * _segments(2 * net.delay_s)
-            rate = rate / (1 + ACKNOWLEDGEMENT_BYTES / segments)
+            rate = rate / (1 + PACKET_HEADER_BYTES / segments)
         return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
 
 

@@ -12,6 +12,7 @@ from math import gcd, inf
 from typing import Any
 
 from model.training.iteration import (
+    TENSOR_COLLECTIVES,
     activation_bytes,
     expert_bytes,
     forward_s,
@@ -94,7 +95,8 @@ class ReducedIteration:
     def size_bytes(self) -> float:
         """Data of all collectives and transfers of a rank, the same on every fabric."""
         passes = self.microbatches * self.strategy.interleave
-        collectives = 12 if self.again_s else 8
+        layer_passes = 3 if self.again_s else 2
+        collectives = TENSOR_COLLECTIVES // 2 * layer_passes
         layer = collectives * self.tensor_bytes + 4 * self.expert_bytes
         hops = 2 * passes * self.hop_bytes if self.strategy.pipeline > 1 else 0.0
         gradients = 2 * (self.gradient_bytes + self.expert_gradient_bytes)

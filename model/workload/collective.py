@@ -37,21 +37,19 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
     In a Send/Recv chain, each rank but the last has data for the next one.
     """
     chunks = np.arange(len(chunk_bytes))
-    # Of an all-to-all, whose chunks are n², it would have n³ cells.
-    each_pair_has_chunks = collective is Collective.ALL_TO_ALL or collective is Collective.SEND_RECV
-    everywhere = Cells.all_of(gpus, chunks[:0] if each_pair_has_chunks else chunks)
     shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)
-    for_all = np.full(len(everywhere.chunks), EVERYONE)
     match collective:
         case Collective.ALL_REDUCE:
-            return Demand(chunk_bytes, everywhere, everywhere, for_all)
+            everywhere = Cells.all_of(gpus, chunks)
+            return Demand(chunk_bytes, everywhere, everywhere, _everyone(everywhere))
         case Collective.REDUCE_SCATTER:
-            return Demand(chunk_bytes, everywhere, shards, for_all[: len(chunks)])
+            return Demand(chunk_bytes, Cells.all_of(gpus, chunks), shards, _everyone(shards))
         case Collective.ALL_GATHER:
+            everywhere = Cells.all_of(gpus, chunks)
             return Demand(chunk_bytes, shards, everywhere, shards.ranks[everywhere.chunks])
         case Collective.BROADCAST:
-            root = Cells(np.full(len(chunks), ROOT), chunks)
-            return Demand(chunk_bytes, root, everywhere, np.full(len(for_all), ROOT))
+            root, everywhere = Cells(np.full(len(chunks), ROOT), chunks), Cells.all_of(gpus, chunks)
+            return Demand(chunk_bytes, root, everywhere, np.full(len(everywhere.chunks), ROOT))
         case Collective.ALL_TO_ALL:
             found = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
             sent, received = chunk_bytes > 0, chunk_bytes[found] > 0
@@ -62,3 +60,8 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
             sent = shards.ranks < gpus - 1
             held = Cells(shards.ranks[sent], chunks[sent])
             return Demand(chunk_bytes, held, Cells(held.ranks + 1, held.chunks), held.ranks)
+
+
+def _everyone(cells: Cells) -> Ints:
+    """For each cell: the sum of all contributions."""
+    return np.full(len(cells.chunks), EVERYONE)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
 from model.workload.rdma_write import packet_bytes
 
-# Every packet of an open connection, acknowledgements included: Ethernet, IPv4, TCP, timestamps.
-PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
+# The number and the length of a transfer travel with its payload, by the agents' protocol.
+TRANSFER_HEADER_BYTES = 8
 # A connection's SYN and its answer have 8 bytes of options more than other packets (RFC 9293: MSS
 # 4, window scale 3, SACK permitted 2, with padding).
 SYN_BYTES = 8
@@ -55,9 +55,9 @@ class _CraftedPackets(Framing):
         return sum(frames) + len(frames) * (ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES)
 
 
-# By the agents' protocol (`traffic_gen/agents/agent.py`): number and length of a transfer; its
+# By the agents' protocol (`traffic_gen/agents/agent.py`): beside the header a transfer's
 # confirmation, and its ready-to-receive message; the rank of the sender when a connection opens.
-AGENTS = Framing(header=8, confirmation=4, ready=4, opening=4 + SYN_BYTES)
+AGENTS = Framing(header=TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES)
 # iperf3 has a second connection for cookies, parameters and results: up to 3 kB of JSON each way.
 IPERF3 = Framing(opening=4096, answer=4096)
 FRAMINGS = {

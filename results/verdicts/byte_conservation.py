@@ -15,11 +15,11 @@ from itertools import chain
 
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import MTU_BYTES, TCP_IP_HEADER_BYTES
+from model.fabric.shaping import MTU_BYTES, PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
-from model.workload.generator import FRAMINGS, PACKET_HEADER_BYTES, Framing, Generator
+from model.workload.generator import FRAMINGS, Framing, Generator
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 

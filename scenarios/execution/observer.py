@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from linux.namespaces import processes_beside
+from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.topology import Hop
 from model.job.probing import PROBE_BYTES, pairs_by_hop
 from model.measurement.cpu_windows import Window, within
 from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
-from model.workload.generator import PACKET_HEADER_BYTES
 from results.verdicts.byte_conservation import MORE_ROUNDS, Carried
 from results.verdicts.machine_headroom import Observation
 from scenarios.execution.emulation import Experiment

@@ -12,11 +12,11 @@ from model.fabric.health import Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
-    ACKNOWLEDGEMENT_BYTES,
     ETHERNET_HEADER_BYTES,
     LEAST_SEGMENT_PACKETS,
     MIN_BURST_BYTES,
     MTU_BYTES,
+    PACKET_HEADER_BYTES,
     PACKET_PAYLOAD_BYTES,
     SWITCH_BURST_BYTES,
     Shaper,
@@ -37,9 +37,10 @@ from model.prediction.fluid import (
 )
 from model.prediction.network import PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
-from model.prediction.terms import ALL, TRANSFER_HEADER_BYTES, Terms
+from model.prediction.terms import ALL, Terms
 from model.routing.paths import Unreachable
 from model.workload.collective import Collective
+from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfers
 from tests.unit.fabrics import assume_accepted, fabrics_with_failures, spec, topologies
@@ -289,7 +290,7 @@ def test_probes_and_acknowledgements_take_their_share_of_a_link(payload: int, ni
     left = 1 - PROBE_BYTES / probe_interval_s(a_link(nic_bps)) / (nic_bps / 8)
     probed_s = exchanged(payload, replace(ALONE, probes=True), nic_bps)
     assert probed_s * left == pytest.approx(plain_s, rel=1e-6, abs=1e-8)
-    share = ACKNOWLEDGEMENT_BYTES / wire_bytes(SEGMENT_BYTES)
+    share = PACKET_HEADER_BYTES / wire_bytes(SEGMENT_BYTES)
     acknowledged_s = exchanged(payload, replace(ALONE, acknowledgements=True), nic_bps)
     assert acknowledged_s == pytest.approx(plain_s * (1 + share), rel=1e-6, abs=1e-8)
 

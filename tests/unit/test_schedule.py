@@ -11,10 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.workload.collective import (
-    ROOT,
-    Collective,
-)
+from model.workload.collective import ROOT, Collective, demand_of
 from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
@@ -276,5 +273,18 @@ def test_a_grid_is_accepted_before_its_chunks_are_numbered(named: tuple[Collecti
     try:
         require_accepted(*named, 512, 8)
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("collective", [Collective.ALL_TO_ALL, Collective.SEND_RECV])
+def test_a_collective_of_pairs_has_no_cell_of_every_chunk_at_every_rank(
+    collective: Collective,
+) -> None:
+    """Each pair of 256 GPUs has a chunk: cells of all of them at each rank took 128 MiB a list."""
+    tracemalloc.start()
+    try:
+        demand_of(collective, 256, np.ones(256 * 256, dtype=np.int64))
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
         tracemalloc.stop()

@@ -284,16 +284,12 @@ def _records(
     for transfer in transfers:
         started_ns, sent_ns, confirmed_ns = sends.get(transfer.id, (0, 0, 0))
         arrived_ns = sent_ns if transfer.is_compute else arrivals.get(transfer.id, 0)
-        times = started_ns, sent_ns, confirmed_ns, arrived_ns
-        started, sent, confirmed, arrived = (max(0, t - start_ns) if t else 0 for t in times)
-        yield TransferRecord(
-            repeat=number,
-            transfer=transfer.id,
-            source=transfer.source,
-            destination=transfer.destination,
-            size_bytes=transfer.size_bytes,
-            started_ns=started,
-            sent_ns=sent,
-            arrived_ns=arrived,
-            confirmed_ns=confirmed,
+        yield TransferRecord.of(
+            transfer,
+            number,
+            start_ns,
+            started_ns=started_ns,
+            sent_ns=sent_ns,
+            arrived_ns=arrived_ns,
+            confirmed_ns=confirmed_ns,
         )

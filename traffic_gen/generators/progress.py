@@ -79,21 +79,15 @@ class Progress:
         return (max(begun_ns, default=start_ns) - start_ns) / 1e9
 
     def _record(self, transfer: Transfer, number: int, start_ns: int) -> TransferRecord:
-        times = (
-            max(0, found[transfer.id] - start_ns) if transfer.id in found else 0
-            for found in (self.started_ns, self.sent_ns, self.arrived_ns)
-        )
-        started, sent, arrived = times
-        return TransferRecord(
-            repeat=number,
-            transfer=transfer.id,
-            source=transfer.source,
-            destination=transfer.destination,
-            size_bytes=transfer.size_bytes,
-            started_ns=started,
-            sent_ns=sent,
-            arrived_ns=arrived,
-            confirmed_ns=arrived,
+        arrived_ns = self.arrived_ns.get(transfer.id, 0)
+        return TransferRecord.of(
+            transfer,
+            number,
+            start_ns,
+            started_ns=self.started_ns.get(transfer.id, 0),
+            sent_ns=self.sent_ns.get(transfer.id, 0),
+            arrived_ns=arrived_ns,
+            confirmed_ns=arrived_ns,
         )
 
 
