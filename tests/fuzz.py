@@ -34,12 +34,10 @@ from results.store.sweeps import Outcome, SweepFolder, begin_sweep
 from scenarios.cli import commands
 from scenarios.cli import sweep as sweep_command
 from scenarios.library import LIBRARY, library
-from scenarios.spec.schema import (
-    Expect,
-    Fabric,
-    FaultEntry,
-    Job,
-    ScenarioFile,
+from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.spec.workload_entries import (
+    InferenceWorkload,
+    IterationWorkload,
     TraceWorkload,
     Workload,
 )
@@ -261,7 +259,8 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 KEYS = [f"{section}{key}" for section, model in SECTIONS.items() for key in _keys(model)]
-KEYS += [f"workloads.0.{key}" for key in _keys(TraceWorkload)]
+OTHERS = (TraceWorkload, IterationWorkload, InferenceWorkload)
+KEYS += [f"workloads.0.{key}" for model in OTHERS for key in _keys(model)]
 ODD_KEYS = ("", ".", "..", "a", "fabric.domain", "workloads.9.size", "workloads.-1", "a." * 50)
 KEY = st.one_of(st.sampled_from(KEYS), st.sampled_from(ODD_KEYS), st.text(max_size=5))
 TEXTS = (GOOD, *(path.read_text() for path in library()))

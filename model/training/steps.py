@@ -8,13 +8,11 @@ results that it uses are there, whatever the order in which real steps run.
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from model.arrays import Bools, Ints
+from model.arrays import Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
 from model.workload.happens_before import first_unordered
-from model.workload.proof import ScheduleError, check_dependencies
+from model.workload.proof import ScheduleError, check_dependencies, check_steps
 from model.workload.schedule import fingerprint
 from model.workload.transfers import Transfers
 
@@ -44,7 +42,7 @@ class IterationSteps:
     task: str = "iteration"
 
     def __post_init__(self) -> None:
-        _check_form(self.gpus, self.transfers)
+        check_steps(self.gpus, self.transfers)
         check_dependencies(self.transfers)
         _check_uses(self.transfers, *self.uses)
 
@@ -52,15 +50,6 @@ class IterationSteps:
     def digest(self) -> str:
         """Fingerprint of the iteration's contents."""
         return fingerprint(self.transfers, "iteration", self.algorithm, self.gpus)
-
-
-def _check_form(gpus: int, transfers: Transfers) -> None:
-    """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
-    ends = np.stack([transfers.source, transfers.destination])
-    _refuse_first(np.any((ends < 0) | (ends >= gpus), axis=0), f"is not of the ranks below {gpus}")
-    computes = transfers.is_compute
-    _refuse_first(computes != (transfers.compute_ns > 0), "is neither a transfer nor compute")
-    _refuse_first(computes != (transfers.size_bytes == 0), "is neither a transfer nor compute")
 
 
 def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
@@ -72,8 +61,3 @@ def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
     unordered = first_unordered(transfers, later, earlier)
     if unordered is not None:
         raise ScheduleError(f"step {unordered[0]} does not wait for {unordered[1]}, which it uses")
-
-
-def _refuse_first(wrong: Bools, what: str) -> None:
-    if wrong.any():
-        raise ScheduleError(f"step {wrong.argmax()}: {what}")

@@ -71,6 +71,11 @@ class Transformer:
         return self.shared_parameters + self.expert_parameters
 
     @property
+    def cache_bytes(self) -> float:
+        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache: 4 L h."""
+        return 4 * self.layers * self.hidden
+
+    @property
     def _feed_forward(self) -> float:
         return 8 * self.hidden**2 + 5 * self.hidden
 

@@ -72,6 +72,17 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
         _refuse(place, f"{transfers.size_bytes[place]} bytes are not its chunks")
 
 
+def check_steps(gpus: int, transfers: Transfers) -> None:
+    """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
+    ends = np.stack([transfers.source, transfers.destination])
+    if (place := _first(np.any((ends < 0) | (ends >= gpus), axis=0))) != NONE:
+        raise ScheduleError(f"step {place}: is not of the ranks below {gpus}")
+    computes = transfers.is_compute
+    wrong = (computes != (transfers.compute_ns > 0)) | (computes != (transfers.size_bytes == 0))
+    if (place := _first(wrong)) != NONE:
+        raise ScheduleError(f"step {place}: is neither a transfer nor compute")
+
+
 def check_dependencies(transfers: Transfers) -> None:
     """Raise `ScheduleError` for a dependency that is not earlier, or that nobody there sees end."""
     source, destination, after = transfers.source, transfers.destination, transfers.after

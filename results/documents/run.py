@@ -88,4 +88,5 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "reasons": list(case.reasons),
         "fidelity": case.fidelity.plain(),
         **({} if case.iteration is None else {"iteration": case.iteration.plain()}),
+        **({} if case.inference is None else {"inference": case.inference.plain()}),
     }

@@ -111,6 +111,14 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
             ("case", "part", "measured s", "modeled s"),
             [row for case in iterations for row in _parts(case)],
         )
+    if loads := [case for case in cases if "inference" in case]:
+        yield Section(
+            "Latencies of requests",
+            "From a request's arrival to the last byte of its KV cache, in emulated seconds.",
+            [],
+            ("case", "offered load", "percentile", "measured s", "modeled s"),
+            [row for case in loads for row in _latencies(case)],
+        )
     if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
         yield Section(
             "Bus bandwidth",
@@ -139,6 +147,13 @@ def _parts(case: Mapping[str, Any]) -> Iterator[list[object]]:
     for name, part in case["iteration"]["parts_s"].items():
         seconds = (f"{part[key]:.3f}" for key in ("measured", "modeled"))
         yield [case["case"], name, *seconds]
+
+
+def _latencies(case: Mapping[str, Any]) -> Iterator[list[object]]:
+    load = case["inference"]
+    for name, value in load["latency_s"].items():
+        seconds = (f"{value[key]:.4f}" for key in ("measured", "modeled"))
+        yield [case["case"], f"{load['offered_load']:.0%}", name, *seconds]
 
 
 def _bandwidths(case: Mapping[str, Any]) -> list[object]:

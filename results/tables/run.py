@@ -9,6 +9,7 @@ from rich.text import Text
 
 from results.tables.clock import print_clock
 from results.tables.fault_impact import print_failures
+from results.tables.inference import latency_table
 from results.tables.iteration import parts_table, reduction_lines
 from results.tables.link_calibration import calibration_table
 from results.tables.observations import (
@@ -24,6 +25,7 @@ from results.tables.style import (
     add_cases,
     case_grid,
     figures_table,
+    human_seconds,
     styled_verdict,
 )
 
@@ -107,6 +109,10 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text("Training iterations: compute, traffic that it does not hide, waiting:", "bold")
         yield parts_table(iterations)
         yield from (Text(line, "dim") for line in reduction_lines(iterations))
+    if loads := [case for case in result["cases"] if "inference" in case]:
+        yield ""
+        yield Text("Requests, from arrival to the last byte of their KV cache:", "bold")
+        yield latency_table(loads)
     yield from _reasons(result["cases"])
     if "generators" in result:
         yield ""
@@ -151,14 +157,6 @@ def _scale_cells(case: Case) -> Iterator[str]:
     yield f"size / {case['size_scale']:g}"
     yield human_seconds(case["measured_s"]["median"])
     yield f"{human_seconds(case['real_s'])} real"
-
-
-def human_seconds(seconds: float) -> str:
-    """Format seconds in a suitable unit (s, ms, µs or ns)."""
-    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:

@@ -42,6 +42,14 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
+def human_seconds(seconds: float) -> str:
+    """Format seconds in a suitable unit (s, ms, µs or ns)."""
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
 def figures_table(first: str, *headings: str) -> Table:
     """A table with a column of names, and columns of figures with these headings."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")

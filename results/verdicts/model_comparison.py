@@ -16,6 +16,7 @@ from results.verdicts.byte_conservation import Carried, link_reasons, payload_re
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.iteration_parts import IterationResult, iteration_result
 from results.verdicts.machine_headroom import Observation, summarized
+from results.verdicts.request_latencies import RequestResult, request_result
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Reason, Verdict, worst
 
@@ -84,9 +85,9 @@ class Measured:
 class Work:
     """What a case executes: so many bytes, the real ones divided by a scale.
 
-    A training iteration and a trace have no collective; `task` names what is executed. `gpus` are
-    those of a communicator, `variant` names the communicators unless they are all GPUs, and the
-    matrix of an all-to-all.
+    Training iterations, traces and request loads have no collective; `task` names what is executed.
+    `gpus` are those of a communicator, `variant` names the communicators unless they are all GPUs,
+    and the matrix of an all-to-all.
     """
 
     fabric: FabricSpec
@@ -105,8 +106,8 @@ class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
     Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
-    few others. `data_is_right` is `None` if the results were not checked, `iteration` if the case
-    is none.
+    few others. `data_is_right` is `None` if the results were not checked, `iteration` and
+    `inference` if the case is none.
     """
 
     name: str
@@ -122,6 +123,7 @@ class CaseResult:
     fidelity: Fidelity
     data_is_right: bool | None = None
     iteration: IterationResult | None = None
+    inference: RequestResult | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -211,6 +213,7 @@ def compare(
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
         iteration=iteration_result(schedule, measured.repeats, prediction),
+        inference=request_result(schedule, topology, measured.repeats, prediction),
     )
 
 
@@ -331,7 +334,8 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
     found = []
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]
-        timed = case.work.generator.is_timed
+        # Completion times of request loads are those of arrivals, the same on all fabrics.
+        timed = case.work.generator.is_timed and case.inference is None
         if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
             baseline = min(rivals, key=lambda rival: rival.modeled_s)
             found.append(

@@ -13,17 +13,17 @@ from scenarios.planning.auto_scale import (
     auto_size_scale,
     auto_time_dilation,
 )
+from scenarios.planning.inference import inference_case
 from scenarios.planning.iterations import iteration_case
 from scenarios.planning.load_estimate import work_of
 from scenarios.planning.traces import trace_case
 from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.scenario import Case, Chosen
-from scenarios.spec.schema import (
+from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile
+from scenarios.spec.workload_entries import (
     AnyWorkload,
-    DatapathChoice,
-    Fabric,
+    InferenceWorkload,
     IterationWorkload,
-    ScenarioFile,
     TraceWorkload,
 )
 from traffic_gen.workloads.collectives import slices_of, variant
@@ -106,6 +106,8 @@ def unsized_case(workload: AnyWorkload, spec: FabricSpec) -> Case:
         return replace(case, name="/".join((case.name, *_marked(case.generator))))
     if isinstance(workload, IterationWorkload):
         return iteration_case(workload, spec)
+    if isinstance(workload, InferenceWorkload):
+        return inference_case(workload, spec)
     named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
     size = matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(workload.size or "")
     names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))

@@ -8,7 +8,8 @@ from model.fabric.spec import FabricSpec
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
-from scenarios.spec.schema import IterationWorkload, ScenarioFile
+from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.workload_entries import IterationWorkload
 from scenarios.training.configuration import Configuration, configuration_name, load_configuration
 from scenarios.training.iteration import evaluated
 from traffic_gen.workloads.training_iteration import Iteration

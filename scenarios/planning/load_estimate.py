@@ -16,11 +16,9 @@ from model.prediction.machine import Machine
 from model.prediction.network import networks, pairs_of
 from model.workload.collective import Collective
 from scenarios.planning.schedules import REGULAR, stand_in
-from scenarios.spec.scenario import Case
-from traffic_gen.traces.replay import Replay
+from scenarios.spec.scenario import Case, TimedTask
 from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
 from traffic_gen.workloads.matrices import Matrix
-from traffic_gen.workloads.training_iteration import Iteration
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
@@ -69,11 +67,11 @@ class Work:
 
 
 @dataclass(frozen=True)
-class TraceWork:
-    """A trace or an iteration on a fabric at the real platform's rates, with its real bytes."""
+class TimedWork:
+    """A task that has times on a fabric at the real platform's rates, with its real bytes."""
 
     spec: FabricSpec
-    replay: Replay | Iteration
+    task: TimedTask
 
     @property
     def full_s(self) -> float:
@@ -81,7 +79,7 @@ class TraceWork:
         return _followed(self)[1]
 
 
-AnyWork = Work | TraceWork
+AnyWork = Work | TimedWork
 
 
 def work(
@@ -115,7 +113,7 @@ def _unscaled(spec: FabricSpec) -> FabricSpec:
 def work_of(case: Case, spec: FabricSpec) -> AnyWork:
     """Return the work of a case on its fabric."""
     if not isinstance(case.task, Collective):
-        return TraceWork(_unscaled(spec), case.task)
+        return TimedWork(_unscaled(spec), case.task)
     named = case.task, case.algorithm
     return work(spec, *named, case.size_bytes, case.slices, case.matrix, case.communicator)
 
@@ -128,7 +126,7 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 @lru_cache(maxsize=64)
 def estimate(job: AnyWork) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
-    if isinstance(job, TraceWork):
+    if isinstance(job, TimedWork):
         return _followed(job)[0]
     small = _stand_in(job) if job.is_regular else job
     topology = build_topology(small.spec)
@@ -148,10 +146,10 @@ def estimate(job: AnyWork) -> Profile:
 
 
 @lru_cache(maxsize=16)
-def _followed(job: TraceWork) -> tuple[Profile, float]:
-    """Return the profile of a trace, and the least time that it takes on its busiest link."""
+def _followed(job: TimedWork) -> tuple[Profile, float]:
+    """Return the profile of a timed task, and the least time that its busiest link takes."""
     topology = build_topology(job.spec)
-    sent, epoch = job.replay.steps().transfers, Epoch(topology)
+    sent, epoch = job.task.steps().transfers, Epoch(topology)
     paths = transfer_paths(sent, epoch, topology.job_gpus)
     found = profile(sent, paths, topology)
     pairs, pair = pairs_of(sent, len(topology.job_gpus))

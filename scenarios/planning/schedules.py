@@ -16,12 +16,13 @@ from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Steps
 from model.workload.transfers import Transfers
+from scenarios.planning.inference import inference_issues
 from scenarios.planning.iterations import iteration_issues
 from scenarios.planning.traces import trace_issues
 from scenarios.spec.issues import Issue
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile, Workload
-from traffic_gen.traces.replay import Replay
+from scenarios.spec.scenario import Case, TimedTask
+from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.workload_entries import Workload
 from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
@@ -29,7 +30,6 @@ from traffic_gen.workloads.collectives import (
     require_accepted,
 )
 from traffic_gen.workloads.matrices import Matrix
-from traffic_gen.workloads.training_iteration import Iteration
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
 EXACT_UP_TO_GPUS = 32
@@ -60,7 +60,7 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
         raise InputError(Problem(case.where, *issue)) from error
 
 
-def _steps(case: Case, task: Replay | Iteration, time_dilation: float) -> Steps:
+def _steps(case: Case, task: TimedTask, time_dilation: float) -> Steps:
     """The steps of what is no collective; raises `InputError` if there are none at these scales."""
     try:
         return task.steps(case.size_scale, time_dilation)
@@ -85,9 +85,10 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of traces, of iterations, and of algorithms that refuse a grid or are wrong on it."""
+    """Issues of timed tasks, and of algorithms that refuse a grid or are wrong on it."""
     yield from trace_issues(file)
     yield from iteration_issues(file)
+    yield from inference_issues(file)
     shape = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
         if not isinstance(workload, Workload):

@@ -10,7 +10,8 @@ from model.workload.trace import Trace
 from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile, TraceWorkload
+from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.workload_entries import TraceWorkload
 from traffic_gen.traces.msccl import FORMAT as MSCCL
 from traffic_gen.traces.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed

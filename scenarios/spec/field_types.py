@@ -1,5 +1,6 @@
 """Types of values in a scenario file: quantities with a unit, names, scales, matrices."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -24,6 +25,11 @@ MOST_DEGREE = 4096
 MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
 # Of a quantity, a name, and a path.
 MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
+
+
+def words(choices: type[StrEnum]) -> str:
+    """The values of an enumeration, as descriptions list them."""
+    return ", ".join(f"`{choice}`" for choice in choices)
 
 
 def _as_tuple(value: object) -> object:

@@ -5,13 +5,10 @@
 
 from pydantic import BaseModel
 
-from scenarios.spec.schema import (
-    Expect,
-    Fabric,
-    FaultEntry,
+from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.spec.workload_entries import (
+    InferenceWorkload,
     IterationWorkload,
-    Job,
-    ScenarioFile,
     TraceWorkload,
     Workload,
 )
@@ -22,6 +19,7 @@ SECTIONS: tuple[type[BaseModel], ...] = (
     Workload,
     TraceWorkload,
     IterationWorkload,
+    InferenceWorkload,
     FaultEntry,
     Job,
     Expect,

@@ -13,16 +13,21 @@ from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
 from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.inference import RequestLoad
 from traffic_gen.workloads.matrices import Matrix
 from traffic_gen.workloads.training_iteration import Iteration
+
+# What has times of its own, which are dilated as its bytes are scaled.
+TimedTask = Replay | Iteration | RequestLoad
 
 
 @dataclass(frozen=True)
 class Case:
-    """One collective with one algorithm, a trace, or an iteration, on one kind of fabric.
+    """One collective with one algorithm, or a task that has times, on one kind of fabric.
 
     The algorithm of a trace is its name, and its size all that it names; that of an iteration is
-    its configuration's name, and its size the data of a GPU's collectives and transfers.
+    its configuration's name, and its size the data of a GPU's collectives and transfers; that of a
+    request load is its model's name, and its size the bytes of all requests.
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
     its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
     algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
@@ -30,7 +35,7 @@ class Case:
 
     name: str
     kind: FabricKind
-    task: Collective | Replay | Iteration
+    task: Collective | TimedTask
     algorithm: str
     size_name: str
     size_bytes: float
@@ -50,11 +55,9 @@ class Case:
     @property
     def largest_bytes(self) -> float:
         """The most bytes that one transfer may have."""
-        if isinstance(self.task, Iteration):
-            return self.task.largest_bytes / self.size_scale
-        if isinstance(self.task, Replay):
-            return self.task.trace.largest_bytes / self.size_scale
-        return self.emulated_bytes
+        if isinstance(self.task, Collective):
+            return self.emulated_bytes
+        return self.task.largest_bytes / self.size_scale
 
 
 @dataclass(frozen=True)

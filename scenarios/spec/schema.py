@@ -4,64 +4,37 @@ The descriptions are the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import Field
 
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind, SpineSelection
 from model.faults import Component, FaultMode
-from model.job.communicators import EVERYONE
 from model.job.recovery import RecoveryStrategy
-from model.workload.collective import Collective
-from model.workload.generator import Generator
 from scenarios.spec.field_types import (
     MOST_S,
-    MOST_SCALE,
-    Degree,
     Delay,
     Kinds,
     Loss,
     Names,
-    PairSizes,
     Path,
     Platform,
-    Ranks,
     Rate,
     Scale,
     Seconds,
     Seed,
-    Size,
+    words,
 )
-from scenarios.spec.issues import TAGGED, nearest
 from scenarios.spec.strict import Strict
-from traffic_gen.traces.placement import PlacementRule
-from traffic_gen.workloads.collectives import (
-    ALGORITHMS,
-    DEFAULT_SLICES,
-    MICROBATCHES,
-    TREE_SLICES,
-    algorithms_of,
-)
-from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
+from scenarios.spec.workload_entries import AnyWorkload
 
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
 SHORTEST_PERIOD_S = 0.01
 MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
 MOST_WORKLOADS, MOST_FAULTS = 30, 100
-# More slices are too small to be worth their latency.
-MOST_SLICES = 64
 MOST_DESCRIPTION = 10_000
-
-
-def _words(choices: type[StrEnum]) -> str:
-    return ", ".join(f"`{choice}`" for choice in choices)
 
 
 class DatapathChoice(StrEnum):
@@ -151,158 +124,6 @@ class Fabric(Strict):
     )
 
 
-class Workload(Strict):
-    """A collective to execute."""
-
-    collective: Collective = Field(description="what the GPUs want to achieve")
-    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
-    size: Size | None = Field(
-        default=None,
-        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
-        "required, except with a matrix of bytes",
-    )
-    communicator: Ranks = Field(
-        default=EVERYONE,
-        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
-        "`strided-2-from-1`, or a list",
-    )
-    matrix: PairSizes | None = Field(
-        default=None,
-        description="all-to-all: what each GPU has for each other one: a preset "
-        f"({_words(Preset)}), a file, or rows of bytes",
-    )
-    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
-        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: Scale | Literal["auto"] | None = Field(
-        default=None,
-        description="instead of `size_scale`: emulated seconds for each second on the real "
-        "platform; `auto`: as few as the error budget allows",
-    )
-    slices: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_SLICES,
-        strict=True,
-        description="pipelined algorithms: into how many slices each chunk is cut; default: "
-        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
-    )
-    generator: Generator = Field(
-        default=Generator.AGENT, description=f"what sends: {_words(Generator)}"
-    )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
-
-    @model_validator(mode="after")
-    def _algorithm_exists(self) -> Self:
-        known = algorithms_of(self.collective)
-        if self.algorithm not in known:
-            raise ValueError(
-                f"{self.collective} has no algorithm {self.algorithm!r}"
-                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
-            )
-        if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
-            raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
-        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
-            raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
-        return self
-
-    @model_validator(mode="after")
-    def _size_is_given_once(self) -> Self:
-        has_bytes = isinstance(self.matrix, tuple)
-        if has_bytes and self.size is not None:
-            raise ValueError("a matrix of bytes goes without size")
-        if not has_bytes and self.size is None:
-            raise ValueError("needs a size")
-        return self
-
-    @property
-    def pair_sizes(self) -> Matrix | None:
-        """The matrix of an all-to-all, if it has one."""
-        if self.matrix is None:
-            return None
-        if isinstance(self.matrix, Preset):
-            return Skew(self.matrix, self.matrix_seed)
-        return Given(self.matrix)
-
-
-class TraceWorkload(Strict):
-    """A trace of another tool to replay."""
-
-    trace: Path = Field(
-        description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
-        "one of the files"
-    )
-    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
-        default=PlacementRule.WRAP,
-        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
-    )
-    size: Size | None = Field(
-        default=None, description="MSCCL XML: the size of the collective, as for a collective"
-    )
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
-        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: Scale | Literal["auto"] | None = Field(
-        default=None, description="instead of `size_scale`, as for a collective"
-    )
-    generator: Generator = Field(
-        default=Generator.AGENT, description="what replays it, as for a collective"
-    )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
-
-
-class IterationWorkload(Strict):
-    """A training iteration to execute."""
-
-    # Only agents compute; compute and bytes are scaled together.
-    generator: ClassVar[Generator] = Generator.AGENT
-    size_scale: ClassVar[float] = 1.0
-
-    iteration: Path = Field(
-        description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
-        "path from the scenario's folder"
-    )
-    tensor: Degree | None = Field(
-        default=None, description="tensor parallel degree here; default: by the rules"
-    )
-    pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
-    microbatches: Degree | None = Field(
-        default=None, description="microbatches here; default: as many as keep the bubble's share"
-    )
-    layers: Degree = Field(
-        default=1, description="layers of a stage's chunk here; each stands for several"
-    )
-    zero: bool = Field(
-        default=True,
-        strict=True,
-        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
-        "`false`: AllReduce, then the step",
-    )
-    time_dilation: Scale | Literal["auto"] = Field(
-        default="auto",
-        description="emulated seconds for each second on the real platform, of compute as well; "
-        "`auto`: as few as the error budget allows",
-    )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
-
-
-def _key_of(entry: object) -> str:
-    """Return the key that says what an entry of the workloads is."""
-    for key, model in (("trace", TraceWorkload), ("iteration", IterationWorkload)):
-        if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):
-            return f"{TAGGED}{key}"
-    return f"{TAGGED}collective"
-
-
-AnyWorkload = Annotated[
-    Annotated[Workload, Tag(f"{TAGGED}collective")]
-    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
-    | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")],
-    Discriminator(_key_of),
-]
-
-
 class Expect(Strict):
     """What the ratio of measured to modeled completion time must be."""
 
@@ -327,9 +148,9 @@ class Expect(Strict):
 class FaultEntry(Strict):
     """Something that breaks while a collective is executed, and again for whole executions."""
 
-    what: Component = Field(description=f"what breaks: {_words(Component)}")
+    what: Component = Field(description=f"what breaks: {words(Component)}")
     how: FaultMode = Field(
-        default=FaultMode.DOWN, description=f"what happens to it: {_words(FaultMode)}"
+        default=FaultMode.DOWN, description=f"what happens to it: {words(FaultMode)}"
     )
     where: Names | None = Field(
         default=None, description="the names of what breaks (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"

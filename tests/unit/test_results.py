@@ -28,7 +28,8 @@ from results.store.runs import (
     read_state,
     stored_runs,
 )
-from results.tables.run import human_bytes, human_seconds, print_run
+from results.tables.run import human_bytes, print_run
+from results.tables.style import human_seconds
 from results.verdicts.model_comparison import (
     CaseResult,
     Measured,

@@ -68,6 +68,11 @@ class Replay:
     gpus: int
     domain_size: int
 
+    @property
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+        return self.trace.largest_bytes
+
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Replayed:
         """Build and verify the steps: bytes divided by a scale, times multiplied by a dilation.
 

@@ -1,0 +1,68 @@
+"""The steps of a request load: each request's arrival, and the transfers that it asks for.
+
+The load is open: a request arrives when it does, however many others are under way. Its arrival is
+a step of compute at each GPU that sends for it, as long as the time until then. Its latency is the
+time from its arrival until the last byte of its transfers has arrived.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.workload.proof import ScheduleError, check_dependencies, check_steps
+from model.workload.schedule import fingerprint
+from model.workload.transfers import Transfers
+
+
+@dataclass(frozen=True, eq=False)
+class RequestSteps:
+    """The steps of a request load.
+
+    `arrival_ns` has the moment at which each request arrives, in emulated time from the start;
+    `request` has the request of each step. Raises `ScheduleError` for a transfer that may begin
+    before its request has arrived, and for a request without a transfer.
+    """
+
+    algorithm: str
+    gpus: int
+    transfers: Transfers
+    arrival_ns: Ints
+    request: Ints
+    collective: None = None
+    task: str = "inference"
+
+    def __post_init__(self) -> None:
+        check_steps(self.gpus, self.transfers)
+        check_dependencies(self.transfers)
+        self._check_arrivals()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all requests."""
+        return int(self.transfers.size_bytes.sum())
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the contents."""
+        return fingerprint(self.transfers, self.task, self.algorithm, self.gpus)
+
+    def latencies_s(self, end_s: Floats) -> Floats:
+        """Return the latency of each request in seconds, by the end of each step."""
+        last_s = np.zeros(len(self.arrival_ns))
+        np.maximum.at(last_s, self.request, end_s)
+        return last_s - self.arrival_ns / 1e9
+
+    def _check_arrivals(self) -> None:
+        """Show that requests arrive at their times, and all transfers wait for that."""
+        transfers, arrives = self.transfers, self.transfers.is_compute
+        if not np.isin(np.arange(len(self.arrival_ns)), self.request[~arrives]).all():
+            raise ScheduleError("a request has no transfer")
+        right = transfers.compute_ns[arrives] == self.arrival_ns[self.request[arrives]]
+        if not right.all() or (transfers.after.lengths[arrives] > 0).any():
+            raise ScheduleError("a request does not arrive at its time")
+        later, earlier = transfers.after.row, transfers.after.values
+        own = arrives[earlier] & (self.request[later] == self.request[earlier])
+        if (np.bincount(later[own], minlength=len(transfers))[~arrives] != 1).any():
+            raise ScheduleError("a transfer does not wait for the arrival of its request")

@@ -1,0 +1,246 @@
+"""Entries of a scenario's workloads: collectives, traces, training iterations, request loads.
+
+Their keys, types and defaults, and the descriptions of docs/reference/scenarios.md.
+"""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from model.fabric.spec import FabricKind
+from model.job.communicators import EVERYONE
+from model.workload.collective import Collective
+from model.workload.generator import Generator
+from scenarios.spec.field_types import (
+    MOST_SCALE,
+    Degree,
+    Kinds,
+    PairSizes,
+    Path,
+    Ranks,
+    Scale,
+    Seed,
+    Size,
+    words,
+)
+from scenarios.spec.issues import TAGGED, nearest
+from scenarios.spec.strict import Strict
+from traffic_gen.traces.placement import PlacementRule
+from traffic_gen.workloads.collectives import (
+    ALGORITHMS,
+    DEFAULT_SLICES,
+    MICROBATCHES,
+    TREE_SLICES,
+    algorithms_of,
+)
+from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
+
+# More slices are too small to be worth their latency.
+MOST_SLICES = 64
+# Requests of a load, how many in a second, tokens of a prompt, and their variation.
+MOST_REQUESTS, MOST_REQUEST_RATE, MOST_TOKENS, MOST_VARIATION = 10_000, 1e9, 10**7, 10.0
+
+
+class Workload(Strict):
+    """A collective to execute."""
+
+    collective: Collective = Field(description="what the GPUs want to achieve")
+    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
+    size: Size | None = Field(
+        default=None,
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
+        "required, except with a matrix of bytes",
+    )
+    communicator: Ranks = Field(
+        default=EVERYONE,
+        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
+        "`strided-2-from-1`, or a list",
+    )
+    matrix: PairSizes | None = Field(
+        default=None,
+        description="all-to-all: what each GPU has for each other one: a preset "
+        f"({words(Preset)}), a file, or rows of bytes",
+    )
+    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
+    )
+    slices: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_SLICES,
+        strict=True,
+        description="pipelined algorithms: into how many slices each chunk is cut; default: "
+        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description=f"what sends: {words(Generator)}"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+    @model_validator(mode="after")
+    def _algorithm_exists(self) -> Self:
+        known = algorithms_of(self.collective)
+        if self.algorithm not in known:
+            raise ValueError(
+                f"{self.collective} has no algorithm {self.algorithm!r}"
+                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
+            )
+        if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
+            raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
+        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
+            raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
+        return self
+
+    @model_validator(mode="after")
+    def _size_is_given_once(self) -> Self:
+        has_bytes = isinstance(self.matrix, tuple)
+        if has_bytes and self.size is not None:
+            raise ValueError("a matrix of bytes goes without size")
+        if not has_bytes and self.size is None:
+            raise ValueError("needs a size")
+        return self
+
+    @property
+    def pair_sizes(self) -> Matrix | None:
+        """The matrix of an all-to-all, if it has one."""
+        if self.matrix is None:
+            return None
+        if isinstance(self.matrix, Preset):
+            return Skew(self.matrix, self.matrix_seed)
+        return Given(self.matrix)
+
+
+class TraceWorkload(Strict):
+    """A trace of another tool to replay."""
+
+    trace: Path = Field(
+        description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
+        "one of the files"
+    )
+    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
+        default=PlacementRule.WRAP,
+        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
+    )
+    size: Size | None = Field(
+        default=None, description="MSCCL XML: the size of the collective, as for a collective"
+    )
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None, description="instead of `size_scale`, as for a collective"
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description="what replays it, as for a collective"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+class IterationWorkload(Strict):
+    """A training iteration to execute."""
+
+    # Only agents compute; compute and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    iteration: Path = Field(
+        description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
+        "path from the scenario's folder"
+    )
+    tensor: Degree | None = Field(
+        default=None, description="tensor parallel degree here; default: by the rules"
+    )
+    pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
+    microbatches: Degree | None = Field(
+        default=None, description="microbatches here; default: as many as keep the bubble's share"
+    )
+    layers: Degree = Field(
+        default=1, description="layers of a stage's chunk here; each stands for several"
+    )
+    zero: bool = Field(
+        default=True,
+        strict=True,
+        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
+        "`false`: AllReduce, then the step",
+    )
+    time_dilation: Scale | Literal["auto"] = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of compute as well; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+class InferenceWorkload(Strict):
+    """A request load of inference to execute."""
+
+    # Only agents wait for arrivals; arrivals and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    inference: Path = Field(
+        description="the model that is served: a training configuration, as for an iteration"
+    )
+    requests: int = Field(
+        default=100, ge=1, le=MOST_REQUESTS, strict=True, description="how many requests arrive"
+    )
+    rate: float = Field(
+        gt=0,
+        le=MOST_REQUEST_RATE,
+        description="requests in a second of the real platform, on average over all HB domains",
+    )
+    prompt: int = Field(
+        default=1024, ge=1, le=MOST_TOKENS, strict=True, description="tokens of a mean prompt"
+    )
+    prompt_variation: float = Field(
+        default=0.0,
+        ge=0,
+        le=MOST_VARIATION,
+        strict=True,
+        description="standard deviation of the tokens over their mean, log-normal; 0: all alike",
+    )
+    token_size: Size | None = Field(
+        default=None,
+        description="bytes of a token's KV cache; default: keys and values of 16 bit of every "
+        "head in every layer",
+    )
+    tensor: Degree | None = Field(
+        default=None, description="GPUs of a replica of the model; default: a whole HB domain"
+    )
+    seed: Seed = Field(default=0, description="draws arrivals, prompts, and where they are decoded")
+    time_dilation: Scale = Field(
+        description="emulated seconds for each second on the real platform, of arrivals as well"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+_BY_KEY = (
+    ("trace", TraceWorkload),
+    ("iteration", IterationWorkload),
+    ("inference", InferenceWorkload),
+)
+# Keys of workloads that may name a file.
+FILE_KEYS = tuple(key for key, _ in _BY_KEY)
+
+
+def _key_of(entry: object) -> str:
+    """Return the key that says what an entry of the workloads is."""
+    for key, model in _BY_KEY:
+        if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):
+            return f"{TAGGED}{key}"
+    return f"{TAGGED}collective"
+
+
+AnyWorkload = Annotated[
+    Annotated[Workload, Tag(f"{TAGGED}collective")]
+    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
+    | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")]
+    | Annotated[InferenceWorkload, Tag(f"{TAGGED}inference")],
+    Discriminator(_key_of),
+]

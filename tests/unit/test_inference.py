@@ -1,0 +1,269 @@
+"""Request loads of inference: arrivals, bytes, rails, proof, latencies, mistakes in scenarios."""
+
+import io
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
+from model.workload.proof import ScheduleError
+from model.workload.requests import RequestSteps
+from model.workload.schedule import Steps
+from model.workload.transfers import Rows
+from results.documents.run import run_object
+from results.report.run_article import _latencies
+from results.tables.run import print_run
+from results.verdicts.model_comparison import Measured, Thresholds, compare
+from results.verdicts.request_latencies import request_result
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.schedules import case_schedule
+from scenarios.training.configuration import load_configuration
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.inference import Arrivals, RequestLoad
+
+HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"
+LATENCY_S = 1e-3
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> RequestLoad:
+    """Small loads of all shapes."""
+    tensor, replicas = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    arrivals = Arrivals(
+        requests=draw(st.integers(1, 40)),
+        rate=draw(st.floats(0.1, 1e4)),
+        prompt=draw(st.integers(1, 5000)),
+        prompt_variation=draw(st.sampled_from([0.0, 0.5, 3.0])),
+        seed=draw(st.integers(0, 100)),
+    )
+    domains = draw(st.integers(2, 4))
+    return RequestLoad("some", arrivals, 1e4, tensor, domains, tensor * replicas)
+
+
+@given(loads())
+@settings(deadline=None)
+def test_every_domain_serves_equally_many_requests_and_shards_stay_on_their_rails(
+    load: RequestLoad,
+) -> None:
+    steps = load.steps()
+    transfers, size = steps.transfers, load.domain_size
+    sends = ~transfers.is_compute
+    source, to = transfers.source[sends], transfers.destination[sends]
+    assert (source % size == to % size).all()
+    assert (source // size != to // size).all()
+    prefills = Counter((source // size).tolist())
+    counts = [prefills[domain] / load.tensor for domain in range(load.domains)]
+    assert max(counts) - min(counts) <= 1
+    shards = Counter(steps.request[sends].tolist())
+    assert shards == dict.fromkeys(range(load.arrivals.requests), load.tensor)
+
+
+@given(loads(), st.floats(1, 1e3), st.floats(0.1, 100))
+@settings(deadline=None)
+def test_bytes_and_arrivals_are_the_real_ones_by_their_scales(
+    load: RequestLoad, size_scale: float, dilation: float
+) -> None:
+    real, scaled = load.steps(), load.steps(size_scale, dilation)
+    shards = load.arrivals.requests * load.tensor
+    assert real.size_bytes == pytest.approx(load.size_bytes, abs=shards)
+    assert scaled.size_bytes == pytest.approx(load.size_bytes / size_scale, abs=shards)
+    assert scaled.arrival_ns == pytest.approx(
+        real.arrival_ns * dilation, rel=1e-6, abs=1 + dilation
+    )
+    assert (np.diff(scaled.arrival_ns) >= 0).all()
+    assert real.transfers.size_bytes.max() <= load.largest_bytes + 1
+
+
+def test_a_seed_draws_the_same_load_and_another_one_another() -> None:
+    arrivals = Arrivals(30, 10.0, 1000, 0.5, 1)
+    load = RequestLoad("some", arrivals, 1e4, 2, 3, 2)
+    assert load.steps().digest == replace(load).steps().digest
+    other = replace(load, arrivals=replace(arrivals, seed=2))
+    assert load.steps().digest != other.steps().digest
+
+
+def test_means_are_those_that_are_asked_for() -> None:
+    """10 000 requests: the standard error of both means is 1 %."""
+    arrival_s, tokens, others = Arrivals(10_000, 50.0, 1000, 1.0, 0).drawn(3)
+    assert arrival_s[-1] / 10_000 == pytest.approx(1 / 50, rel=0.05)
+    assert tokens.mean() == pytest.approx(1000, rel=0.05)
+    assert tokens.std() / tokens.mean() == pytest.approx(1.0, rel=0.2)
+    assert np.bincount(others) == pytest.approx(10_000 / 3, rel=0.05)
+
+
+def predicted(steps: Steps, topology: Topology) -> Prediction:
+    """Predict with the same latency of all paths."""
+    paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+    latency = {path_class(hops): LATENCY_S for hops in paths if hops}
+    return predict(steps, topology, latency)
+
+
+def load_of_four(rate: float) -> RequestSteps:
+    """Return two requests of each of two domains, with shards of 1 MB."""
+    return RequestLoad("some", Arrivals(4, rate, 100, 0.0, 0), 2e4, 2, 2, 2).steps()
+
+
+def test_a_wrong_load_cannot_be_built() -> None:
+    steps = load_of_four(1.0)
+    transfers = steps.transfers
+    none = Rows(transfers.after.values[:0], np.zeros(len(transfers) + 1, np.int64))
+    with pytest.raises(ScheduleError, match="does not wait for the arrival of its request"):
+        replace(steps, transfers=replace(transfers, after=none))
+    with pytest.raises(ScheduleError, match="does not arrive at its time"):
+        replace(steps, arrival_ns=steps.arrival_ns + 1)
+    with pytest.raises(ScheduleError, match="a request has no transfer"):
+        replace(steps, arrival_ns=np.append(steps.arrival_ns, 1))
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_requests_that_meet_no_others_take_as_long_as_their_shards(kind: FabricKind) -> None:
+    """At one request in a thousand seconds, each has the links for itself, but for their burst."""
+    topology = build_topology(spec(kind, 2, 2))
+    steps = load_of_four(1e-3)
+    found = steps.latencies_s(np.array(predicted(steps, topology).arrival_s))
+    nic = next(link for link in topology.links if link.name.startswith("d0g0--rail0"))
+    shard_s = wire_bytes(1_000_000) * 8 / nic.rate_bps
+    assert (found <= shard_s + LATENCY_S + 1e-6).all()
+    assert (found >= shard_s - 2 * nic.depth_s).all()
+
+
+def test_requests_that_come_at_once_wait_for_each_other() -> None:
+    """Requests 0 and 2 have the same pairs of GPUs: the second one comes when the first is done."""
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    steps = load_of_four(1e9)
+    found = steps.latencies_s(np.array(predicted(steps, topology).arrival_s))
+    assert 2 * found[0] <= found[2] <= 2 * (found[0] + topology.least_depth_s + LATENCY_S)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path x.yaml in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path("x.yaml")
+
+
+ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
+
+
+@pytest.mark.parametrize(
+    ("entry", "more", "message"),
+    [
+        (
+            f"{ENTRY}, tensor: 3}}",
+            "",
+            "x.yaml:3 workloads.0.tensor: replicas of 3 GPUs do not fill an HB domain of 4 "
+            "(use a divisor of 4)",
+        ),
+        (
+            f"{ENTRY}, promt: 3}}",
+            "",
+            "x.yaml:3 workloads.0.promt: unknown key 'promt' (did you mean 'prompt'?)",
+        ),
+        (
+            "{inference: gpt-1.7c, rate: 100, time_dilation: 20}",
+            "",
+            "gpt-1.7c: is no file and no shipped configuration (did you mean 'gpt-1.7b'?)",
+        ),
+        (
+            "{inference: gpt-1.7b, rate: 0, time_dilation: 20}",
+            "",
+            "x.yaml:3 workloads.0.rate: must be more than 0, got 0",
+        ),
+        (
+            f"{ENTRY}, token_size: 1000 GB, prompt: 10000}}",
+            "",
+            "x.yaml:3 workloads.0.requests: the KV caches of all requests have 5e+16 bytes, more "
+            "than 1 PB (use fewer, or shorter prompts)",
+        ),
+        (
+            "{inference: gpt-1.7b, requests: 10000, rate: 100, tensor: 4, time_dilation: 1e9}",
+            "",
+            "x.yaml:3 workloads.0.rate: the last request arrives after 9.93e+10 s, more than a "
+            "day (use a higher one, or fewer requests)",
+        ),
+        (
+            f"{ENTRY}}}",
+            "check_data: true\n",
+            "x.yaml:4 check_data: is not possible with inference, which has no result to check "
+            "(leave it out)",
+        ),
+    ],
+)
+def test_mistakes_of_a_request_load_are_named(
+    file: Path, entry: str, more: str, message: str
+) -> None:
+    file.write_text(f"{HEAD}workloads:\n  - {entry}\n{more}")
+    with pytest.raises(InputError) as caught:
+        load(file)
+    assert [str(problem) for problem in caught.value.problems] == [message]
+
+
+def test_a_token_has_keys_and_values_of_all_layers_unless_its_size_is_given(file: Path) -> None:
+    given = f"{ENTRY}, token_size: 320 kB, kinds: rail-only}}"
+    file.write_text(f"{HEAD}workloads:\n  - {ENTRY}, seed: 1, kinds: rail-only}}\n  - {given}\n")
+    cases = load(file).cases
+    model = load_configuration(Path("gpt-1.7b"))
+    token_bytes = 2 * 2 * model.layers * model.hidden
+    assert [case.size_bytes for case in cases] == pytest.approx(
+        [5 * 1024 * token_bytes, 5 * 1024 * 320e3]
+    )
+    assert [case.name for case in cases] == [
+        "rail-only/inference/gpt-1.7b/100-a-second-t4-seed1",
+        "rail-only/inference/gpt-1.7b/100-a-second-t4-seed0",
+    ]
+
+
+def late_repeat(steps: RequestSteps, end_s: list[float], factor: float) -> Repeat:
+    """An execution whose requests took `factor` times as long as modeled."""
+    arrival_s = steps.arrival_ns[steps.request] / 1e9
+    ends = arrival_s + (np.array(end_s) - arrival_s) * factor
+    records = tuple(
+        TransferRecord(0, step.id, step.source, step.destination, step.size_bytes, 0, end, end, end)
+        for step, end in zip(steps.transfers, np.rint(ends * 1e9).astype(int).tolist(), strict=True)
+    )
+    return Repeat(0, True, float(ends.max()), 0.0, 0.0, 0, (), records)
+
+
+def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> None:
+    file.write_text(f"{HEAD}workloads:\n  - {ENTRY}, kinds: rail-only}}\n")
+    scenario = load(file)
+    case, topology = scenario.cases[0], build_topology(scenario.fabrics[0])
+    steps = case_schedule(case, scenario.fabrics[0])
+    assert isinstance(steps, RequestSteps)
+    prediction = predicted(steps, topology)
+    late = late_repeat(steps, list(prediction.arrival_s), 1.25)
+    measured = Measured(topology, steps, (), (late,), 0, None)
+    found = compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
+    result = run_object("id", "some", Path("runs/id"), [found])
+    shown = result["cases"][0]["inference"]
+    assert shown["count"] == 5
+    for value in shown["latency_s"].values():
+        assert value["measured"] == pytest.approx(1.25 * value["modeled"], rel=1e-6)
+    assert [row[2] for row in _latencies(result["cases"][0])] == ["p50", "p90", "p99"]
+    out = io.StringIO()
+    print_run(result, Console(file=out, width=120))
+    assert "5 requests" in out.getvalue()
+    assert "1.250" in out.getvalue()
+
+
+def test_the_load_of_the_library_takes_half_of_the_nics_rate() -> None:
+    scenario = load(LIBRARY / "inference.yaml")
+    case, fabric = scenario.cases[0], scenario.fabrics[0]
+    topology = build_topology(fabric)
+    steps = case_schedule(case, fabric)
+    found = request_result(steps, topology, (), predicted(steps, topology))
+    assert found is not None
+    assert found.offered_load == pytest.approx(0.5, abs=0.1)

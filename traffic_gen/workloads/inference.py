@@ -1,0 +1,126 @@
+"""A request load of inference: prefill in one HB domain, decoding in another one.
+
+Every HB domain serves. Its GPUs hold replicas of the model, each on `tensor` neighbouring rails
+(tensor parallelism). A request's prompt is computed by one replica, and its answer by another one,
+which needs the KV cache (prefill and decoding apart: arXiv 2311.18677). Each GPU sends its shard of
+it along its own rail, so the rails carry equally much.
+"""
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.workload.requests import RequestSteps
+from model.workload.transfers import Transfer, Transfers
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """The requests of a load: how many a second (a Poisson process), and the tokens of prompts.
+
+    Tokens are distributed log-normally, with a mean and a variation: the standard deviation over
+    the mean; 0 has all prompts alike.
+    """
+
+    requests: int
+    rate: float
+    prompt: float
+    prompt_variation: float
+    seed: int
+
+    def drawn(self, others: int) -> tuple[Floats, Floats, Ints]:
+        """Draw arrivals in seconds, tokens, and one of `others` domains for each request."""
+        generator, count = np.random.default_rng(self.seed), self.requests
+        arrival_s = np.cumsum(generator.exponential(1 / self.rate, count))
+        spread = log(1 + self.prompt_variation**2)
+        tokens = self.prompt * generator.lognormal(-spread / 2, sqrt(spread), count)
+        return arrival_s, np.maximum(1.0, tokens), generator.integers(others, size=count)
+
+
+@dataclass(frozen=True)
+class RequestLoad:
+    """Requests on the GPUs of a job, which are numbered domain after domain.
+
+    `token_bytes` is the KV cache of a token over all `tensor` GPUs of a replica.
+    """
+
+    name: str
+    arrivals: Arrivals
+    token_bytes: float
+    tensor: int
+    domains: int
+    domain_size: int
+
+    @property
+    def size_bytes(self) -> float:
+        """Real bytes of all requests."""
+        return float(self._requests()[1].sum())
+
+    @property
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+        return float(self._requests()[1].max()) / self.tensor
+
+    @property
+    def last_arrival_s(self) -> float:
+        """Real seconds until the last request arrives."""
+        return float(self._requests()[0][-1])
+
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> RequestSteps:
+        """Build and prove the steps: bytes divided by a scale, times multiplied by a dilation."""
+        arrival_s, real_bytes, _ = self._requests()
+        arrival_ns = np.maximum(1, np.rint(arrival_s * time_dilation * 1e9)).astype(np.int64)
+        shards = np.maximum(1, np.ceil(real_bytes / self.tensor / size_scale)).astype(np.int64)
+        build = _Build()
+        for ends, moment_ns, size in zip(self._ends(), arrival_ns, shards, strict=True):
+            build.request(*ends, int(moment_ns), int(size))
+        return RequestSteps(
+            algorithm=self.name,
+            gpus=self.domains * self.domain_size,
+            transfers=Transfers.of(build.steps),
+            arrival_ns=arrival_ns,
+            request=np.repeat(np.arange(len(shards)), 2 * self.tensor),
+        )
+
+    def _requests(self) -> tuple[Floats, Floats, Ints]:
+        """Return the arrival in seconds, the real bytes, and the drawn domain of each request."""
+        arrival_s, tokens, others = self.arrivals.drawn(self.domains - 1)
+        return arrival_s, tokens * self.token_bytes, others
+
+    def _ends(self) -> list[tuple[range, range]]:
+        """Return the GPUs of each request: those that send, and those that receive.
+
+        Replicas compute prompts in turn, domain after domain. The domain that decodes is drawn.
+        """
+        found = []
+        for number, other in enumerate(self._requests()[2].tolist()):
+            turn, domain = divmod(number, self.domains)
+            replica = turn % (self.domain_size // self.tensor)
+            decoding = (domain + 1 + other) % self.domains
+            found.append((self._gpus(domain, replica), self._gpus(decoding, replica)))
+        return found
+
+    def _gpus(self, domain: int, replica: int) -> range:
+        first = domain * self.domain_size + replica * self.tensor
+        return range(first, first + self.tensor)
+
+
+class _Build:
+    """Steps so far, and the last transfer of each pair of GPUs, which go one after the other."""
+
+    def __init__(self) -> None:
+        self.steps: list[Transfer] = []
+        self.last: dict[tuple[int, int], int] = {}
+
+    def request(self, senders: range, receivers: range, moment_ns: int, shard_bytes: int) -> None:
+        """Add a request: its arrival at all senders, then a transfer of each of them."""
+        first = len(self.steps)
+        for number, gpu in enumerate(senders, first):
+            self.steps.append(Transfer(number, gpu, gpu, 0, (), compute_ns=moment_ns))
+        for number, pair in enumerate(zip(senders, receivers, strict=True), len(self.steps)):
+            before = (self.last[pair],) if pair in self.last else ()
+            after = (number - len(senders), *before)
+            self.steps.append(Transfer(number, *pair, shard_bytes, (), after))
+            self.last[pair] = number
