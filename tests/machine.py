@@ -5,22 +5,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from linux.run_lock import RUN_LABEL
+
 RUN_VARIABLE = b"RAILBED_RUN="
+CONTAINERS = ("docker", "ps", "--all", "--quiet", "--filter", f"label={RUN_LABEL}")
 SYSCTLS = ("net.core.wmem_default", "net.core.rmem_max", "net.ipv4.ip_forward")
 
 
 @dataclass(frozen=True)
 class MachineState:
-    """Links, namespaces, bridges and containers of the machine, and processes of runs."""
+    """Links, namespaces and bridges of the machine, and containers and processes of runs."""
 
     links: str
     namespaces: str
     addresses: str
     switches: str
-    containers: str
+    containers: frozenset[str]
     processes: frozenset[int]
     run_folders: frozenset[str]
     sysctls: str
@@ -33,7 +36,7 @@ def machine_state() -> MachineState:
         namespaces=_output("ip", "netns"),
         addresses=_output("ip", "-brief", "address"),
         switches=_output("ovs-vsctl", "--timeout=1", "show"),
-        containers=_output("docker", "ps", "--all", "--quiet"),
+        containers=frozenset(_output(*CONTAINERS).split()),
         processes=frozenset(_run_processes()),
         run_folders=frozenset(entry.name for entry in Path("/run/railbed").glob("*")),
         sysctls=_output("sysctl", *SYSCTLS),
@@ -45,7 +48,19 @@ def untouched() -> Iterator[None]:
     """Require that soon after the context, the machine is as it was before."""
     before = machine_state()
     yield
-    wait_until(lambda: machine_state() == before, f"the machine is again as before: {before}")
+    wait_until(lambda: nothing_is_left(before), f"the machine is again as before: {before}")
+
+
+def nothing_is_left(before: MachineState) -> bool:
+    """Whether the machine is as before; what another test had begun may have ended meanwhile."""
+    now = machine_state()
+    ended = replace(
+        now,
+        containers=now.containers | before.containers,
+        processes=now.processes | before.processes,
+        run_folders=now.run_folders | before.run_folders,
+    )
+    return ended == before
 
 
 def _output(*command: str) -> str:

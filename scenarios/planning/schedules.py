@@ -42,21 +42,13 @@ LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
 def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
-    task, shape = case.task, (spec.job_domains, spec.job_size)
+    task = case.task
     if not isinstance(task, Collective):
         return _steps(case, task, spec.bandwidth_scale / case.size_scale)
     try:
-        return build_schedule(
-            task,
-            case.algorithm,
-            *shape,
-            case.emulated_bytes,
-            case.slices,
-            case.matrix,
-            case.communicator,
-        )
+        return build_schedule(task, *_asked(case, spec))
     except ScheduleError as error:
-        issue = _wrong(task, case.algorithm, shape, error)
+        issue = _wrong(task, case.algorithm, (spec.job_domains, spec.job_size), error)
         raise InputError(Problem(case.where, *issue)) from error
 
 
@@ -70,18 +62,17 @@ def _steps(case: Case, task: TimedTask, time_dilation: float) -> Steps:
 
 def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
     """The transfers of a case on its fabric; those of a collective are not proved."""
-    task, shape = case.task, (spec.job_domains, spec.job_size)
-    if not isinstance(task, Collective):
+    if not isinstance(case.task, Collective):
         return case_schedule(case, spec).transfers
-    return build_transfers(
-        task,
-        case.algorithm,
-        *shape,
-        case.emulated_bytes,
-        case.slices,
-        case.matrix,
-        case.communicator,
-    )
+    return build_transfers(case.task, *_asked(case, spec))
+
+
+def _asked(
+    case: Case, spec: FabricSpec
+) -> tuple[str, int, int, int, int | None, Matrix | None, Asked]:
+    """The algorithm of a case's collective, and all that its schedule depends on."""
+    among = case.slices, case.matrix, case.communicator
+    return case.algorithm, spec.job_domains, spec.job_size, case.emulated_bytes, *among
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:

@@ -1,7 +1,6 @@
 """Matrices of bytes in files of their own, which a scenario names: put in place of their names.
 
-A line has what one GPU has for every one, in bytes, with spaces, tabs or commas between; empty
-lines, and what follows `#`, do not count.
+A line is a row of a byte matrix (`traffic_gen/traces/byte_matrix.py`); empty lines do not count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +9,10 @@ from typing import Any
 
 from linux.files import Unreadable, read_text
 from scenarios.spec.issues import Issue, nearest
+from traffic_gen.traces.byte_matrix import row_of
 from traffic_gen.workloads.matrices import Preset
 
 MOST_BYTES = 2**20
-# In digits; an exabyte has 19.
-LONGEST_NUMBER = 19
 PRESETS = [str(preset) for preset in Preset]
 
 
@@ -47,14 +45,12 @@ def read_matrix(path: Path) -> list[list[int]]:
     """Return the rows of a file; raise `ValueError` with a line and a sentence."""
     rows: dict[int, list[int]] = {}
     for number, line in enumerate(read_text(path, MOST_BYTES).splitlines(), start=1):
-        words = line.partition("#")[0].replace(",", " ").split()
-        for word in words:
-            if not (word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER):
-                raise ValueError(
-                    f"line {number}: must be whole numbers of bytes, got {word[:40]!r}"
-                )
-        if words:
-            rows[number] = [int(word) for word in words]
+        try:
+            row = row_of(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        if row:
+            rows[number] = row
     for number, row in rows.items():
         if len(row) != len(rows):
             what = f"has {len(row)} numbers, in a matrix of {len(rows)} rows"

@@ -107,5 +107,5 @@ def test_after_kill_9_all_its_processes_go_by_themselves() -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "up\n"
         holder.kill()
-    wait_until(lambda: machine_state().processes == before.processes, "all processes are gone")
+    wait_until(lambda: machine_state().processes <= before.processes, "all processes are gone")
     clean()

@@ -202,7 +202,7 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(
     process.kill()
     process.communicate(timeout=30)
     assert railbed("clean").returncode == 0
-    wait_until(lambda: machine_state().processes == before.processes, "all processes are gone")
+    wait_until(lambda: machine_state().processes <= before.processes, "all processes are gone")
     state = next(Path("runs").glob("*/state.json")).read_text()
     assert json.loads(state)["state"] == "running"
     assert railbed("show", "latest").returncode == 2

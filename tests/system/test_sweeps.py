@@ -144,7 +144,7 @@ def test_after_kill_9_a_sweep_goes_on_where_it_was(started: Started) -> None:
     process = started()
     process.kill()
     process.communicate()
-    wait_until(lambda: machine_state().processes == before, "its point is gone, too")
+    wait_until(lambda: machine_state().processes <= before, "its point is gone, too")
     first = [run.name for run in runs_of(1)]
     assert len(runs_of(3)) == 0
     result = finished("sweep", "--resume", "latest")
@@ -162,7 +162,7 @@ def test_an_interrupted_sweep_takes_its_point_down(
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert machine_state().processes == before
+    assert machine_state().processes <= before
     assert "The sweep goes on with `railbed sweep --resume small-" in said
     assert "Traceback" not in said
     state = json.loads((runs_of(2)[0] / "state.json").read_text())

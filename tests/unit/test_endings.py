@@ -90,7 +90,7 @@ with reaper(["touch", sys.argv[1]], Path(sys.argv[2]), {}):
 def test_a_reaper_acts_if_the_run_is_killed_and_only_then(tmp_path: Path, end: str) -> None:
     reaped, log = tmp_path / "reaped", tmp_path / "log"
     command = [sys.executable, "-P", "-c", KILLED, str(reaped), str(log), end]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=20)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
     assert done.returncode == (-signal.SIGKILL if end == "killed" else 0)
     if end == "killed":
         wait_until(reaped.exists, "the reaper has acted")

@@ -28,7 +28,7 @@ def said_by(words: str) -> list[str]:
         capture_output=True,
         text=True,
         env={**os.environ, "DOCKER_HOST": ""},
-        timeout=20,
+        timeout=60,
     )
     return done.stdout.splitlines()
 

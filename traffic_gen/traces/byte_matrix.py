@@ -19,7 +19,8 @@ from traffic_gen.traces.nodes import (
     require_ranks,
 )
 
-NUMBER = re.compile(r"[0-9]{1,18}")
+# An exabyte has 19 digits.
+NUMBER = re.compile(r"[0-9]{1,19}")
 FRACTION = re.compile(r"[0-9.][0-9.eE+-]*")
 # A number, and what separates it from the next one.
 LONGEST_WORD = 20
@@ -48,8 +49,17 @@ def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
     return nodes.trace("byte matrix")
 
 
+def row_of(written: str) -> list[int]:
+    """Return the numbers of a line of a matrix; raise `ValueError` with a sentence."""
+    words = _words(written)
+    for word in words:
+        if not NUMBER.fullmatch(word):
+            raise ValueError(f"must be whole numbers of bytes, got {word[:40]!r}")
+    return [int(word) for word in words]
+
+
 def _words(written: str) -> list[str]:
-    """Return the numbers of a line."""
+    """Return what a line has, without its comment."""
     return written.partition("#")[0].replace(",", " ").split()
 
 
@@ -59,13 +69,12 @@ def _rows(text: str) -> list[tuple[int, list[int]]]:
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
             raise Malformed(line(number), f"has more than {MOST_RANKS} numbers")
-        words = _words(written)
-        for word in words:
-            if not NUMBER.fullmatch(word):
-                what = f"must be whole numbers of bytes, got {word[:40]!r}"
-                raise Malformed(line(number), what)
-        if words:
-            count += len(words)
+        try:
+            row = row_of(written)
+        except ValueError as error:
+            raise Malformed(line(number), str(error)) from error
+        if row:
+            count += len(row)
             require_nodes(count, line(number))
-            found.append((number, [require_bytes(int(word), line(number)) for word in words]))
+            found.append((number, [require_bytes(size, line(number)) for size in row]))
     return found
