@@ -244,11 +244,14 @@ start_engine() {
   if has_systemd; then start_unit_of_systemd; else start_dockerd; fi
 }
 
+# Of the clock that nobody can set, unlike bash's own.
+uptime_s() { cut -d. -f1 /proc/uptime; }
+
 # Gives up at once when the engine has died: its log says why.
 wait_for_engine() {
-  local deadline=$((SECONDS + engine_timeout_s))
+  local deadline=$(($(uptime_s) + engine_timeout_s))
   until engine_answers; do
-    { ((SECONDS < deadline)) && kill -0 "$engine_pid" 2>/dev/null; } || return 1
+    { (($(uptime_s) < deadline)) && kill -0 "$engine_pid" 2>/dev/null; } || return 1
     sleep 0.1
   done
 }

@@ -4,7 +4,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from testbed.fabric.links import Counters, Links, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
-from testbed.nodes.docker_engine import engine_watched
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
 from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch
 
@@ -80,8 +79,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     datapath = datapath_of(topology.spec)
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
-        proxies(kind, names, agent, lock) as hosts,
-        engine_watched(watch) if kind is ProxyKind.CONTAINER else nullcontext(),
+        proxies(kind, names, agent, lock, watch) as hosts,
         private_namespace(),
         open_links(hosts) as links,
         controller_process.controller(topology, links.process_ids, lock, watch) as controller,

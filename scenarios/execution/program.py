@@ -73,7 +73,9 @@ def _commands(fabric: Experiment, program: Program) -> list[Command]:
     arguments = {gpu: list(program.arguments) for gpu in environments}
     if program.image:
         folder, image = Path.cwd(), program.image
-        arguments = create_containers(image, fabric.lock, folder, program.arguments, environments)
+        arguments = create_containers(
+            image, fabric.lock, folder, program.arguments, environments, fabric.bed.watch.check
+        )
     return [
         _command(fabric, rank, arguments[gpu], environments[gpu])
         for rank, gpu in enumerate(environments)

@@ -4,7 +4,8 @@
 
 It runs in the switches' network namespace until SIGTERM, and then writes what it has captured to
 `FOLDER/capture.json`. `LINK.up.pcap` has the frames that arrive at the upper end, `LINK.down.pcap`
-those that leave it, each at the moment at which it passes the interface, behind the shaper.
+those that leave it, each at the moment at which it passes the interface, behind the shaper. Moments
+are of the wall clock as it goes on from the beginning of the capture, though it may be set later.
 """
 
 import json
@@ -13,10 +14,11 @@ import signal
 import socket
 import struct
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from linux.clocks import Timestamps
 
 # The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
 MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1
@@ -28,6 +30,7 @@ ETH_P_ALL, PACKET_OUTGOING = 3, 4
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 BUFFER_BYTES = 16 * 2**20
+SECOND_NS = 1_000_000_000
 TIMESTAMP, STATISTICS = struct.Struct("@qq"), struct.Struct("=II")
 # Python tries select(2) again after a signal: its end is seen so much later.
 END_SEEN_S = 0.1
@@ -48,9 +51,9 @@ class PcapFile:
         self._bytes = self._file.write(header)
         self._file.flush()
 
-    def add(self, frame: memoryview, length: int, second: int, nanosecond: int) -> None:
+    def add(self, frame: memoryview, length: int, moment_ns: int) -> None:
         """Append the beginning of a frame of `length` bytes."""
-        record = RECORD_HEADER.pack(second, nanosecond, len(frame), length)
+        record = RECORD_HEADER.pack(*divmod(moment_ns, SECOND_NS), len(frame), length)
         if self._bytes + len(record) + len(frame) > self.most_bytes:
             self.left_out += 1
             return
@@ -77,7 +80,7 @@ class LinkCapture:
         self.socket.bind((interface, ETH_P_ALL))
         self._buffer = bytearray(SNAPSHOT_BYTES)
 
-    def read(self) -> None:
+    def read(self, timestamps: Timestamps) -> None:
         """Write all frames that wait at the socket."""
         room = socket.CMSG_SPACE(TIMESTAMP.size)
         while True:
@@ -89,12 +92,13 @@ class LinkCapture:
             except BlockingIOError:
                 return
             file = self.down if address[2] == PACKET_OUTGOING else self.up
-            moment = TIMESTAMP.unpack(ancillary[0][2])
-            file.add(memoryview(self._buffer)[: min(length, SNAPSHOT_BYTES)], length, *moment)
+            second, nanosecond = TIMESTAMP.unpack(ancillary[0][2])
+            moment_ns = timestamps.wall_ns(second * SECOND_NS + nanosecond)
+            file.add(memoryview(self._buffer)[: min(length, SNAPSHOT_BYTES)], length, moment_ns)
 
-    def close(self) -> dict[str, Any]:
+    def close(self, timestamps: Timestamps) -> dict[str, Any]:
         """Read what waits, and close; return what was captured, and what the kernel dropped."""
-        self.read()
+        self.read(timestamps)
         counted = self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, STATISTICS.size)
         _, dropped = STATISTICS.unpack(counted)
         self.socket.close()
@@ -115,13 +119,16 @@ def main(folder: str, most_bytes: str, *named: str) -> None:
     selector = selectors.DefaultSelector()
     for capture in captures:
         selector.register(capture.socket, selectors.EVENT_READ, capture)
+    timestamps = Timestamps()
     print("capturing", flush=True)
     while not ended:
-        for key, _ in selector.select(END_SEEN_S):
-            key.data.read()
-    links = [capture.close() for capture in captures]
-    ahead_ns = time.time_ns() - time.monotonic_ns()
-    content = {"realtime_minus_monotonic_ns": ahead_ns, "links": links}
+        ready = selector.select(END_SEEN_S)
+        timestamps.renew()
+        for key, _ in ready:
+            key.data.read(timestamps)
+    timestamps.renew()
+    links = [capture.close(timestamps) for capture in captures]
+    content = {"realtime_minus_monotonic_ns": timestamps.ahead_at_first_ns, "links": links}
     Path(folder, "capture.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
+from linux.clocks import SET_BY_NS, wall_clock_ahead_ns
 from linux.namespaces import namespace_of
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
@@ -28,6 +29,8 @@ HEADER = struct.Struct("!6s6sHI")
 SHORTEST_FRAME_BYTES = 60  # IEEE 802.3, without the check sequence
 LATENCY_PROBES = 11
 PATIENCE_S = 1.0
+# A measurement during which the clock is set is repeated; at most so many are made.
+MEASUREMENTS = 3
 
 # packet(7), socket(7) and the kernel's headers; Python has no names for these.
 ETH_P_ALL = 0x0003
@@ -42,6 +45,18 @@ RECEIVE_BUFFER_BYTES = 64 * 1024 * 1024
 
 def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCalibration:
     """Measure one direction of a link; raises `EmulationError` if it does not carry frames."""
+    bed.watch.check()
+    for _ in range(MEASUREMENTS):
+        if measured := _measured(bed, hop, watch, trial):
+            return measured
+    raise EmulationError(
+        f"{hop.link.name}: the machine's clock was set during {MEASUREMENTS} measurements in a row;"
+        " what sets it?"
+    )
+
+
+def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCalibration | None:
+    """Measure once; `None` if the clock of the kernel's timestamps was set meanwhile."""
     ends = hop.link.port_of(hop.sender), hop.link.port_of(hop.receiver)
     try:
         with (
@@ -54,11 +69,13 @@ def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCa
             latencies_s = line.latencies_s()
             sender_bps, arrivals = line.train()
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
-        return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
     except OSError as error:
         raise EmulationError(
             f"{hop.link.name}: what {hop.sender} sends on it alone does not arrive: {error}"
         ) from error
+    if line.clock_was_set():
+        return None
+    return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
 
 
 @contextmanager
@@ -96,8 +113,12 @@ class _Line:
         self._number = 0
         queued_bytes = self._plan.queued * CHARGED_BYTES
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)
-        # The kernel's timestamps are of CLOCK_REALTIME, pauses of CLOCK_MONOTONIC.
-        self._ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+        # The kernel's timestamps are of CLOCK_REALTIME, all else is of CLOCK_MONOTONIC.
+        self._ahead_ns = wall_clock_ahead_ns()
+
+    def clock_was_set(self) -> bool:
+        """Whether someone has set CLOCK_REALTIME since the beginning."""
+        return abs(wall_clock_ahead_ns() - self._ahead_ns) > SET_BY_NS
 
     def rest(self) -> None:
         """Wait until the bucket is in no debt and has tokens for short frames."""
@@ -109,7 +130,7 @@ class _Line:
 
     def _latency_s(self) -> float:
         frame = self._next_frame(SHORTEST_FRAME_BYTES)
-        sent_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - self._ahead_ns
+        sent_ns = time.monotonic_ns()
         self._sender.send(frame)
         return (self._arrivals(1)[-1].at_ns - sent_ns) / 1e9
 

@@ -1,13 +1,13 @@
-"""The Docker Engine: a client, the proxies' image, the removal of containers, and its own end."""
+"""The Docker Engine: a client, the proxies' image, the removal of containers, its own end."""
 
+import math
 import os
 import select
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import docker
@@ -16,17 +16,24 @@ from docker.models.containers import Container
 
 from linux.processes import Watch
 from linux.run_lock import RUN_LABEL, RunLock
+from linux.threads import in_threads
 from model.errors import EmulationError, NotReady
 
 REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1
 DOCKER_SOCKET = "unix:///var/run/docker.sock"
-PARALLEL_REMOVALS = 8
 # Starting sixteen containers at once takes a minute on a machine without KVM.
 ANSWER_DEADLINE_S = 180
 PING_DEADLINE_S = 5
+# An engine that is busy with containers still answers a ping at once.
+PING = b"GET /_ping HTTP/1.1\r\nHost: docker\r\n\r\n"
+PING_EVERY_S, HANGS_AFTER_S, ANSWER_BYTES = 1.0, 5.0, 4096
 # Of a stopped engine, from the end of its containers to its own.
 ENDS_WITHIN_S = 2.0
 GONE = "Docker Engine: it was stopped during the run"
+HANGS = (
+    f"Docker Engine: no answer for {HANGS_AFTER_S:g} s; "
+    "is it overloaded, or stopped by a signal (SIGSTOP)?"
+)
 DATE_LABEL = "org.railbed.packages"
 IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
 
@@ -48,13 +55,14 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
     """Connect to the Docker Engine; raise `NotReady`, with the remedy, if it does not answer."""
     try:
         _connection().close()
-        client = docker.from_env(timeout=timeout_s)
+        client = docker.from_env(timeout=PING_DEADLINE_S)
         client.ping()
     except (DockerException, OSError) as error:
         raise NotReady(
             f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
             "or use `--proxies process`, which needs none"
         ) from error
+    client.api.timeout = timeout_s
     return client
 
 
@@ -75,20 +83,51 @@ def _connection() -> socket.socket:
 
 
 class EngineWatch:
-    """Notices that the Docker Engine ends, by an idle connection to it, which ends first."""
+    """Notices that the Docker Engine ends or hangs, by pings on a connection of its own."""
 
     def __init__(self) -> None:
+        self._connect()
+
+    def _connect(self) -> None:
         self._connection = _connection()
+        self._answered()
+
+    def _answered(self) -> None:
+        self._next_ping_s = time.monotonic() + PING_EVERY_S
+        self._give_up_s = math.inf
 
     def check(self) -> None:
-        """Raise `EmulationError` if the engine has ended; connect again if it has not."""
-        if self._connection.fileno() < 0 or select.select([self._connection], [], [], 0)[0]:
-            self.close()
-            try:
-                docker_client(PING_DEADLINE_S).close()
-                self._connection = _connection()
-            except (NotReady, OSError) as error:
-                raise EmulationError(f"{GONE} ({error})") from error
+        """Raise `EmulationError` if the engine has ended, or has not answered for long."""
+        if self._connection.fileno() < 0 or self._has_ended():
+            self._connect_again()
+        elif time.monotonic() > self._give_up_s:
+            raise EmulationError(HANGS)
+        elif time.monotonic() > self._next_ping_s:
+            self._ping()
+
+    def _has_ended(self) -> bool:
+        """Whether the engine has closed the connection; note an answer that has come."""
+        if not select.select([self._connection], [], [], 0)[0]:
+            return False
+        with suppress(OSError):
+            if self._connection.recv(ANSWER_BYTES):
+                self._answered()
+                return False
+        return True
+
+    def _ping(self) -> None:
+        with suppress(OSError):  # the next check sees that the connection is closed
+            self._connection.send(PING)
+        self._next_ping_s, self._give_up_s = math.inf, time.monotonic() + HANGS_AFTER_S
+
+    def _connect_again(self) -> None:
+        """Connect to an engine that has closed the connection and lives on."""
+        self.close()
+        try:
+            docker_client(PING_DEADLINE_S).close()
+            self._connect()
+        except (NotReady, OSError) as error:
+            raise EmulationError(f"{GONE} ({error})") from error
 
     def close(self) -> None:
         """End the connection."""
@@ -96,15 +135,15 @@ class EngineWatch:
 
 
 @contextmanager
-def engine_watched(watch: Watch) -> Iterator[None]:
-    """Let every check of `watch` within the context notice that the engine has ended.
+def engine_watched(watch: Watch) -> Iterator[EngineWatch]:
+    """Let every check of `watch` within the context notice that the engine has ended or hangs.
 
     An engine that is stopped ends all containers first: their deaths are not the cause.
     """
     engine = EngineWatch()
     watch.add_check(engine.check)
     try:
-        yield
+        yield engine
     except EmulationError:
         end_s = time.monotonic() + ENDS_WITHIN_S
         while time.monotonic() < end_s:
@@ -145,12 +184,20 @@ def containers_of(part: str) -> dict[str, int]:
         return {one.name: int(one.attrs["State"]["Pid"]) for one in found}
 
 
-def remove_containers(client: docker.DockerClient, lock: RunLock) -> None:
-    """Remove all containers labeled with the run's id."""
-    label = {"label": f"{RUN_LABEL}={lock.run_id}"}
-    with answering(), ThreadPoolExecutor(PARALLEL_REMOVALS) as pool:
-        found = client.containers.list(all=True, filters=label, ignore_removed=True)
-        list(pool.map(remove_container, found))
+def remove_containers(
+    client: docker.DockerClient, lock: RunLock, check: Callable[[], None]
+) -> None:
+    """Remove all containers labeled with the run's id; `check` says if the engine hangs."""
+
+    def containers(label: str) -> list[Container]:
+        found: list[Container] = client.containers.list(
+            all=True, filters={"label": label}, ignore_removed=True
+        )
+        return found
+
+    with answering():
+        (found,) = in_threads(containers, [f"{RUN_LABEL}={lock.run_id}"], check)
+        in_threads(remove_container, found, check)
 
 
 def remove_container(container: Container) -> None:

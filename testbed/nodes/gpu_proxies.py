@@ -9,8 +9,7 @@ import os
 import select
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -19,16 +18,22 @@ from pathlib import Path
 import docker
 
 from linux import namespaces as namespace
-from linux.processes import is_stopped, last_words, running, wait_for
+from linux.processes import Watch, is_stopped, last_words, running, wait_for
 from linux.run_lock import RUN_LABEL, RunLock
+from linux.threads import in_threads
 from model.errors import EmulationError
 from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
-from testbed.nodes.docker_engine import answering, docker_client, proxy_image, remove_containers
+from testbed.nodes.docker_engine import (
+    answering,
+    docker_client,
+    engine_watched,
+    proxy_image,
+    remove_containers,
+)
 
 START_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000
 AGENTS = "the agents"
-PARALLEL_STARTS = 8
 SYSTEM_PYTHON = "/usr/bin/python3"
 # Files in the folder that each GPU has for itself.
 SOCKET, LOG = "agent.sock", "agent.log"
@@ -74,14 +79,17 @@ class Proxy:
 
 @contextmanager
 def proxies(
-    kind: ProxyKind, gpus: Sequence[str], agent: Path, lock: RunLock
+    kind: ProxyKind, gpus: Sequence[str], agent: Path, lock: RunLock, watch: Watch
 ) -> Iterator[dict[str, Proxy]]:
-    """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name."""
+    """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name.
+
+    `watch` notices meanwhile if the Docker Engine of containers ends or hangs.
+    """
     folder = lock.folder / "proxies"
     for gpu in gpus:
         (folder / gpu).mkdir(parents=True)
     launch = _containers if kind is ProxyKind.CONTAINER else _processes
-    with launch(gpus, agent, lock, folder) as process_ids:
+    with launch(gpus, agent, lock, folder, watch) as process_ids:
         started = {
             gpu: Proxy(gpu, process_ids[gpu], folder / gpu / SOCKET, folder / gpu / LOG)
             for gpu in gpus
@@ -114,7 +122,7 @@ def _listens(proxy: Proxy) -> bool:
 
 @contextmanager
 def _processes(
-    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path
+    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path, _watch: Watch
 ) -> Iterator[dict[str, int]]:
     """Run agents in their own network namespaces, forked by one launcher; they end with it."""
     sockets = {gpu: str(folder / gpu / SOCKET) for gpu in gpus}
@@ -156,32 +164,26 @@ def _until_it_has_ended(process_id: int) -> Iterator[None]:
 
 @contextmanager
 def _containers(
-    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path
+    gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path, watch: Watch
 ) -> Iterator[dict[str, int]]:
     """Run containers without network, capabilities or a writable root; yield process ids."""
-    client = docker_client()
-    image = proxy_image(client)
     program = folder / "agent.py"  # a copy that every user may read
     shutil.copyfile(agent, program)
     program.chmod(0o644)
     for gpu in gpus:
         os.chown(folder / gpu, NOBODY, NOBODY)
-    try:
-        with ThreadPoolExecutor(PARALLEL_STARTS) as pool:
-            started = pool.map(
-                lambda gpu: _start_container(client, image, gpu, program, lock), gpus
-            )
+    with closing(docker_client()) as client, engine_watched(watch) as engine:
+        start = partial(_start_container, client, proxy_image(client), program, lock)
+        try:
             with answering():
-                launched = dict(zip(gpus, started, strict=True))
-            yield launched
-    except BaseException:
-        with suppress(EmulationError):  # what ended the run is the cause to tell
-            remove_containers(client, lock)
-        raise
-    else:
-        remove_containers(client, lock)
-    finally:
-        client.close()
+                started = in_threads(start, gpus, engine.check)
+            yield dict(zip(gpus, started, strict=True))
+        except BaseException:
+            with suppress(EmulationError):  # what ended the run is the cause to tell
+                remove_containers(client, lock, engine.check)
+            raise
+        else:
+            remove_containers(client, lock, engine.check)
 
 
 def container_name(lock: RunLock, gpu: str) -> str:
@@ -190,7 +192,7 @@ def container_name(lock: RunLock, gpu: str) -> str:
 
 
 def _start_container(
-    client: docker.DockerClient, image: str, gpu: str, program: Path, lock: RunLock
+    client: docker.DockerClient, image: str, program: Path, lock: RunLock, gpu: str
 ) -> int:
     """Start one container and return its process id, as seen from outside of it."""
     agent = f"exec python3 -IS {INSIDE_AGENT} {INSIDE_FOLDER}/{SOCKET}"

@@ -1,13 +1,15 @@
 """Containers of a user's image for the ranks of a program, in the networks of the GPU proxies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import docker
 from docker.errors import ImageNotFound
 
 from linux.run_lock import RUN_LABEL, RunLock
+from linux.threads import in_threads
 from model.errors import NotReady
 from testbed.nodes.docker_engine import answering, docker_client
 from testbed.nodes.gpu_proxies import NOBODY, container_name
@@ -35,28 +37,29 @@ def create_containers(
     folder: Path,
     arguments: Sequence[str],
     environments: Mapping[str, Mapping[str, str]],
+    check: Callable[[], None],
 ) -> dict[str, list[str]]:
     """Create a container for each GPU that has an environment; return the commands that start them.
 
     In it, `arguments` are executed as `nobody`, without capabilities; `folder` has its own name
-    there, and is read-only. The run's label lets it end with the run.
+    there, and is read-only. The run's label lets it end with the run. `check` is called meanwhile,
+    and says if the engine hangs.
     """
     with closing(docker_client()) as client, answering():
-        return {
-            gpu: _create(client, image, gpu, lock, folder, arguments, environment)
-            for gpu, environment in environments.items()
-        }
+        create = partial(_create, client, image, lock, folder, arguments)
+        commands = in_threads(create, environments.items(), check)
+        return dict(zip(environments, commands, strict=True))
 
 
 def _create(
     client: docker.DockerClient,
     image: str,
-    gpu: str,
     lock: RunLock,
     folder: Path,
     arguments: Sequence[str],
-    environment: Mapping[str, str],
+    of_gpu: tuple[str, Mapping[str, str]],
 ) -> list[str]:
+    gpu, environment = of_gpu
     proxy = container_name(lock, gpu)
     container = client.containers.create(
         image,

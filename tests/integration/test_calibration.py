@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from linux.clocks import wall_clock_ahead_ns
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
@@ -32,6 +33,8 @@ RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
 # Other traffic that may be on links: the controller's probes, for some seconds.
 A_FEW_PROBES_BYTES = 50_000
 ATTEMPTS = 3
+HOUR_NS = 3600 * 10**9
+AHEAD = "testbed.instruments.link_calibration.wall_clock_ahead_ns"
 
 
 def degrade(fabric: Experiment, link: Link, percent: int) -> None:
@@ -39,6 +42,23 @@ def degrade(fabric: Experiment, link: Link, percent: int) -> None:
     links = fabric.bed.links
     slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
     reshape(links.netlink_of(link.upper), links.index_of(link.upper), slower)
+
+
+def test_a_measurement_during_which_the_clock_is_set_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead_ns = wall_clock_ahead_ns()
+    # Before and after each measurement: it is set during the first two.
+    read = iter([0, -HOUR_NS, -HOUR_NS, 0, 0, 0])
+    with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric, watching_pauses() as watch:
+        hop = Hop(fabric.topology.links[0], fabric.topology.links[0].lower.node)
+        with monkeypatch.context() as patch:
+            patch.setattr(AHEAD, lambda: ahead_ns + next(read))
+            measured = measure(fabric.bed, hop, watch)
+            assert (next(read, None), measured.latency_s < 1) == (None, True)
+            read = iter([0, HOUR_NS] * 3)
+            with pytest.raises(EmulationError, match="clock was set during 3 measurements"):
+                measure(fabric.bed, hop, watch)
 
 
 def by_direction(

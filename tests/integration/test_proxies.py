@@ -2,17 +2,24 @@
 
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
-from linux.processes import kill, output_of
+from linux.processes import Watch, kill, output_of
 from linux.run_lock import run_lock
 from model.errors import EmulationError
 from scenarios.execution.emulation import AGENT
+from testbed.host.cleanup import clean
+from testbed.nodes import docker_engine, gpu_proxies
 from testbed.nodes.docker_engine import answering, remove_container
 from testbed.nodes.gpu_proxies import ProxyKind, proxies
 from tests.machine import wait_until
@@ -33,7 +40,7 @@ def is_alive(process_id: int) -> bool:
 def test_each_has_a_network_of_its_own_and_the_name_of_its_gpu() -> None:
     with (
         run_lock(run_id("own")) as lock,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock, Watch()) as started,
     ):
         places = [Path(f"/proc/{proxy.process_id}") for proxy in started.values()]
         networks = {os.readlink(place / "ns/net") for place in places}
@@ -45,7 +52,7 @@ def test_each_has_a_network_of_its_own_and_the_name_of_its_gpu() -> None:
 def test_the_death_of_one_is_no_matter_to_the_others() -> None:
     with (
         run_lock(run_id("one")) as lock,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock, Watch()) as started,
     ):
         first, *others = (proxy.process_id for proxy in started.values())
         kill(first)
@@ -56,7 +63,7 @@ def test_the_death_of_one_is_no_matter_to_the_others() -> None:
 def test_all_end_with_the_one_that_forked_them() -> None:
     with (
         run_lock(run_id("all")) as lock,
-        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock) as started,
+        proxies(ProxyKind.PROCESS, GPUS, AGENT, lock, Watch()) as started,
     ):
         ids = [proxy.process_id for proxy in started.values()]
         status = Path(f"/proc/{ids[0]}/status").read_text()
@@ -68,7 +75,7 @@ def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_pa
     with (
         run_lock(run_id("none")) as lock,
         pytest.raises(EmulationError, match=r"the agents: died; last words:\n.*No such file"),
-        proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock),
+        proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock, Watch()),
     ):
         pytest.fail("there is no such program")
 
@@ -76,7 +83,7 @@ def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_pa
 def test_a_container_is_bounded_and_sees_its_own_folder_alone() -> None:
     with (
         run_lock(run_id("bounded")) as lock,
-        proxies(ProxyKind.CONTAINER, GPUS[:2], AGENT, lock) as started,
+        proxies(ProxyKind.CONTAINER, GPUS[:2], AGENT, lock, Watch()) as started,
     ):
         for gpu, proxy in started.items():
             words = ("docker", "inspect", f"railbed-{lock.run_id}-{gpu}")
@@ -111,3 +118,71 @@ def test_an_engine_that_does_not_answer_is_named() -> None:
     said = r"Docker Engine: no answer any more \(Read timed out"
     with pytest.raises(EmulationError, match=said), answering():
         raise TimeoutError("Read timed out.")
+
+
+# Passes connections to a Unix socket on to another: an engine that can be stopped.
+RELAY = """
+import socketserver, sys, threading
+from socket import AF_UNIX, SHUT_WR, socket
+
+class Connection(socketserver.StreamRequestHandler):
+    def handle(self):
+        with socket(AF_UNIX) as engine:
+            engine.connect(sys.argv[2])
+            answers = threading.Thread(target=pass_on, args=(engine, self.request), daemon=True)
+            answers.start()
+            pass_on(self.request, engine)
+            answers.join()
+
+def pass_on(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(SHUT_WR)
+
+socketserver.ThreadingUnixStreamServer(sys.argv[1], Connection).serve_forever()
+"""
+
+
+@pytest.fixture
+def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The process id of a relay to the Docker Engine; leftovers are removed after its end."""
+    place = tmp_path / "docker.sock"
+    engine = docker_engine.DOCKER_SOCKET.removeprefix("unix://")
+    with subprocess.Popen([sys.executable, "-c", RELAY, str(place), engine]) as process:
+        wait_until(place.exists, "the relay listens")
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
+        yield process.pid
+        process.kill()
+    monkeypatch.undo()
+    clean()
+
+
+@pytest.mark.parametrize("when", ["while containers start", "beside running containers"])
+def test_an_engine_that_hangs_ends_the_run_at_once(
+    when: str, relay: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_engine, "PING_EVERY_S", 0.1)
+    monkeypatch.setattr(docker_engine, "HANGS_AFTER_S", 0.5)
+    start, watch = gpu_proxies._start_container, Watch()
+
+    def start_beside_a_stopped_engine(*arguments: Any) -> int:
+        os.kill(relay, signal.SIGSTOP)
+        return start(*arguments)
+
+    def check() -> bool:
+        watch.check()
+        return False
+
+    if when == "while containers start":
+        monkeypatch.setattr(gpu_proxies, "_start_container", start_beside_a_stopped_engine)
+
+    def run() -> None:
+        with (
+            run_lock(run_id("hung")) as lock,
+            proxies(ProxyKind.CONTAINER, GPUS[:1], AGENT, lock, watch),
+        ):
+            os.kill(relay, signal.SIGSTOP)
+            wait_until(check, "the check says so", 10)
+
+    with pytest.raises(EmulationError, match=re.escape(docker_engine.HANGS)):
+        run()

@@ -11,7 +11,7 @@ from model.errors import InputError
 from scenarios.execution.capture import require_links
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from testbed.instruments.capture_program import ETHERNET, SNAPSHOT_BYTES, PcapFile
+from testbed.instruments.capture_program import ETHERNET, SECOND_NS, SNAPSHOT_BYTES, PcapFile
 from tests.unit.machines import TWO_CORES
 
 HEADER_BYTES = 24
@@ -25,7 +25,7 @@ def test_scapy_reads_what_was_written(
     place = tmp_path_factory.mktemp("pcap") / "a.pcap"
     file = PcapFile(place, 10**6)
     for frame in frames:
-        file.add(memoryview(frame)[:SNAPSHOT_BYTES], len(frame), second, 123_456_789)
+        file.add(memoryview(frame)[:SNAPSHOT_BYTES], len(frame), second * SECOND_NS + 123_456_789)
     assert file.close() == {"file": "a.pcap", "frames": len(frames), "left_out": 0}
     with RawPcapReader(str(place)) as reader:
         assert (reader.nano, reader.linktype) == (True, ETHERNET)
@@ -38,7 +38,7 @@ def test_scapy_reads_what_was_written(
 def test_a_file_stays_within_its_bound_and_counts_the_rest(tmp_path: Path) -> None:
     file = PcapFile(tmp_path / "a.pcap", HEADER_BYTES + 2 * (16 + 100) + 50)
     for _ in range(5):
-        file.add(memoryview(bytes(100)), 1500, 0, 0)
+        file.add(memoryview(bytes(100)), 1500, 0)
     assert file.close() == {"file": "a.pcap", "frames": 2, "left_out": 3}
     assert (tmp_path / "a.pcap").stat().st_size == HEADER_BYTES + 2 * 116
 

@@ -2,24 +2,29 @@
 
 import os
 import resource
+import select
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from linux import processes, resources
 from linux.processes import Watch, dies_with_us, output_of
+from linux.threads import THREADS, in_threads
 from model.errors import EmulationError, NotReady
 from scenarios.benchmarks.soak import SOUGHT, summary
 from scenarios.sweep import executor
 from scenarios.sweep.executor import LocalExecutor, Order
 from testbed.nodes import docker_engine
-from testbed.nodes.docker_engine import engine_watched
+from testbed.nodes.docker_engine import EngineWatch, engine_watched
 from tests.machine import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -108,22 +113,85 @@ def test_a_point_that_hangs_does_not_hold_the_sweep(
     assert "did not end" in outcome.cause
 
 
-def test_the_end_of_the_docker_engine_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, watch = tmp_path / "docker.sock", Watch()
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A socket in the place of the Docker Engine, which accepts connections and says nothing."""
+    place = tmp_path / "docker.sock"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
-    with socket.socket(socket.AF_UNIX) as engine:
-        engine.bind(str(place))
-        engine.listen()
-        with engine_watched(watch):
-            accepted, _ = engine.accept()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+        yield listening
+
+
+def test_the_end_of_the_docker_engine_is_noticed(engine: socket.socket) -> None:
+    watch = Watch()
+    with engine_watched(watch):
+        accepted, _ = engine.accept()
+        watch.check()
+        accepted.close()
+        engine.close()
+        with pytest.raises(EmulationError, match=docker_engine.GONE):
             watch.check()
-            accepted.close()
-            engine.close()
-            with pytest.raises(EmulationError, match=docker_engine.GONE):
-                watch.check()
-        watch.close()
+    watch.close()
+
+
+def test_a_docker_engine_that_hangs_is_noticed_by_its_missing_answers(
+    engine: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_engine, "PING_EVERY_S", 0)
+    monkeypatch.setattr(docker_engine, "HANGS_AFTER_S", 0.05)
+    watched = EngineWatch()
+    accepted, _ = engine.accept()
+
+    def hangs() -> bool:
+        try:
+            watched.check()
+        except EmulationError as error:
+            return str(error) == docker_engine.HANGS
+        return False
+
+    def is_asked() -> bool:
+        return not hangs() and bool(select.select([accepted], [], [], 0)[0])
+
+    with closing(watched), accepted:
+        for _ in range(3):  # an engine that answers goes on
+            wait_until(is_asked, "the engine is asked", 5)
+            assert accepted.recv(100) == docker_engine.PING
+            accepted.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK")
+        wait_until(hangs, "the silence is noticed", 5)
+
+
+def test_a_docker_engine_that_hangs_is_not_waited_for(
+    engine: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_engine, "PING_DEADLINE_S", 0.1)
+    with pytest.raises(NotReady, match=r"Docker Engine: no answer .*timed out"):
+        docker_engine.docker_client()
+
+
+def test_work_that_never_ends_is_left_alone() -> None:
+    never, begun = threading.Event(), []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        never.wait()
+
+    def check() -> None:
+        if len(begun) == THREADS:
+            raise EmulationError("the engine hangs")
+
+    with pytest.raises(EmulationError, match="the engine hangs"):
+        in_threads(work, range(THREADS + 2), check)
+    never.set()
+    assert sorted(begun) == list(range(THREADS))
+
+
+def test_work_in_threads_keeps_its_order_and_its_errors() -> None:
+    numbers = range(1, 3 * THREADS)
+    assert in_threads(lambda number: 1 / number, numbers, lambda: None) == [1 / n for n in numbers]
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda number: 1 / number, range(3), lambda: None)
 
 
 def test_too_many_gpus_for_the_limit_of_open_files_are_refused(

@@ -38,6 +38,7 @@ from ctypes import Structure, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
+from linux.clocks import Timestamps
 from linux.namespaces import namespace_of
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
@@ -50,8 +51,6 @@ PSN_MASK = (1 << 8 * PSN_BYTES) - 1
 RECEIVE_EVERY_TICKS = 8
 MOST_TICKS_BEHIND = 10
 DRAIN_S = 0.3
-# Two clocks cannot be read at once: of this many readings, the quickest one is used.
-CLOCK_READINGS = 5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -148,7 +147,7 @@ class Prober:
         self._groups = [self.pairs[first::count] for first in range(count)]
         self.worst_late_ns = self.ticks = self.skipped = self.refused = 0
         self._stopping = False
-        self._mailbag = Mailbag()
+        self._mailbag, self._timestamps = Mailbag(), Timestamps()
         self._receivers: dict[tuple[int, int], Receiver] = {}
         for entry, pair in zip(plan["pairs"], self.pairs, strict=True):
             end = entry["destination_pid"], int.from_bytes(pair.packet[22:24], "big")
@@ -212,31 +211,16 @@ class Prober:
 
     def _receive(self) -> None:
         """Receive all waiting probes; of a duplicated probe, the first arrival counts."""
-        apart_ns = clocks_apart_ns()
+        self._timestamps.renew()
         for pair in self.pairs:
             pair.extend()
         for receiver in self._receivers.values():
             for source, seconds, nanoseconds, payload in self._mailbag.fetch(receiver):
                 found = receiver.pairs.get(source)
                 if found is not None:
-                    arrived_ns = seconds * 1_000_000_000 + nanoseconds - apart_ns
+                    stamp_ns = seconds * 1_000_000_000 + nanoseconds
+                    arrived_ns = self._timestamps.moment_ns(stamp_ns)
                     _arrived(found, payload[found.psn_in_payload], arrived_ns)
-
-
-def clocks_apart_ns() -> int:
-    """Return by how many ns CLOCK_REALTIME, of the kernel's timestamps, leads CLOCK_MONOTONIC.
-
-    CLOCK_REALTIME may be set meanwhile, so it is read each time. A probe within an HB domain
-    arrives microseconds after it was sent: by an interrupted reading, it would arrive before.
-    """
-    readings = (_read_clocks() for _ in range(CLOCK_READINGS))
-    return min(readings)[1]
-
-
-def _read_clocks() -> tuple[int, int]:
-    """Return how long a reading took, and by how much the clocks differ, in nanoseconds."""
-    before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-    return after_ns - before_ns, real_ns - (before_ns + after_ns) // 2
 
 
 def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
