@@ -13,7 +13,7 @@ from model.errors import NotReady
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 LEAST_FREE_BYTES = 64 * 1024
 # Open files of the process of a run: of a GPU, and of all else.
-FILES_OF_A_GPU, FILES_BESIDE = 7, 100
+FILES_OF_A_GPU, FILES_BESIDE = 3, 100
 
 
 def provide_files(gpus: int) -> None:

@@ -129,7 +129,8 @@ class Bench:
         for gpu in self.fabric.topology.gpus:
             for link in self.fabric.topology.links_of(gpu.name):
                 index = links.index_of(link.lower)
-                links.proxies[gpu.name].link("set", index=index, gso_max_segs=full_packets)
+                with links.netlink_of(link.lower) as netlink:
+                    netlink.link("set", index=index, gso_max_segs=full_packets)
         self.fabric.rearrange(self.fabric.placement)
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:

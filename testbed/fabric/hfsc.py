@@ -25,7 +25,8 @@ def shape_by_hfsc(links: Links, shaped: Sequence[Link]) -> None:
     """Replace the shapers of these links; raises `NotReady` on a kernel without HFSC."""
     for link in shaped:
         for end in (link.lower, link.upper):
-            _replace(links.netlink_of(end), links.index_of(end), link.shaper)
+            with links.netlink_of(end) as netlink:
+                _replace(netlink, links.index_of(end), link.shaper)
 
 
 def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:

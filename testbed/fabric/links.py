@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
-from threading import local
 from typing import Any
 
 from pyroute2 import IPBatch, IPRoute
@@ -32,6 +31,10 @@ BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 
 
+class Gone(EmulationError):
+    """Raised for a link end that is gone with its GPU proxy, or with the whole fabric."""
+
+
 @dataclass(frozen=True)
 class Counters:
     """Interface counters at one end of a link since its creation: bytes and packets."""
@@ -45,14 +48,13 @@ class Counters:
 
 @dataclass
 class Links:
-    """Netlink sockets: one for the switches' namespace, one for each proxy's.
+    """Interfaces in the switches' namespace and in each proxy's.
 
-    `sockets` is a second, faster set for bulk requests and dumps; the switches' key is "".
+    `sockets` are for bulk requests and dumps, one for each namespace; the switches' key is "".
     Requests are encoded by `compiler` and collected until `flush` sends them.
     """
 
     switches: IPRoute
-    proxies: dict[str, IPRoute]
     process_ids: dict[str, int]
     sockets: dict[str, NetlinkSocket]
     compiler: IPBatch
@@ -62,7 +64,6 @@ class Links:
     _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
     _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
-    _opened: local = field(default_factory=local, init=False)
 
     def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
         """Request the veth pair of a link, and that both ends are set up."""
@@ -105,26 +106,24 @@ class Links:
         self._made += 1
         return FIRST_INDEX + self._made
 
-    def netlink_of(self, port: Port) -> IPRoute:
-        """The netlink socket of the namespace that a port's interface is in."""
-        if port.node in self.lost:
-            raise EmulationError(
-                f"{port.node}: this GPU proxy is dead, and {port.interface} with it"
-            )
-        if port.node not in self.proxies:
-            return self.switches
-        self._open_in_this_thread(port.node)
-        return self.proxies[port.node]
+    @contextmanager
+    def netlink_of(self, port: Port) -> Iterator[IPRoute]:
+        """A netlink socket in the namespace of a port's interface; raises `Gone` if it is gone.
 
-    def _open_in_this_thread(self, proxy: str) -> None:
-        """Let pyroute2 open its socket in a proxy's namespace.
-
-        It has one for each thread, which it opens at the first use, wherever the thread is then.
+        A socket of pyroute2 takes four descriptors, and belongs to one thread: one for each proxy,
+        open all the time, would use up the open files of this process.
         """
-        if not hasattr(self._opened, proxy):
-            with namespace_of(self.process_ids[proxy]):
-                self.proxies[proxy].fileno()
-            setattr(self._opened, proxy, True)
+        if not self._place(port):
+            yield self.switches
+            return
+        try:
+            with namespace_of(self.process_ids[port.node]):
+                netlink = IPRoute()
+        except (KeyError, FileNotFoundError):
+            what = f"this GPU proxy is dead, and {port.interface} with it"
+            raise Gone(f"{port.node}: {what}") from None
+        with netlink:
+            yield netlink
 
     def index_of(self, port: Port) -> int:
         """The kernel's index of a port's interface."""
@@ -135,7 +134,7 @@ class Links:
 
     def _place(self, port: Port) -> str:
         """The key of a port's namespace: the GPU's name, or "" for the switches' namespace."""
-        return port.node if port.node in self.proxies else ""
+        return port.node if port.node in self.process_ids or port.node in self.lost else ""
 
     def key_of(self, port: Port) -> tuple[str, int]:
         """A port's namespace, as `sockets` names it, and its interface's index there."""
@@ -143,11 +142,8 @@ class Links:
 
     def lose_proxy(self, gpu: str) -> None:
         """Close the sockets of a dead proxy's namespace; its links keep their last counters."""
-        netlink = self.proxies.pop(gpu, None)
-        if netlink is not None:
-            netlink.close()
+        if self.process_ids.pop(gpu, None):
             self.sockets.pop(gpu).close()
-        self.process_ids.pop(gpu, None)
         self.lost.add(gpu)
 
     def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port, peers: Iterable[Gpu]) -> None:
@@ -191,7 +187,8 @@ class Links:
         """Whether an interface is operationally up (RFC 2863); false if it went with its GPU."""
         if port.node in self.lost:
             return False
-        (message,) = self.netlink_of(port).get_links(self.index_of(port))
+        with self.netlink_of(port) as netlink:
+            (message,) = netlink.get_links(self.index_of(port))
         return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
 
     def _interfaces_up(self) -> set[str]:
@@ -213,8 +210,8 @@ class Links:
         """Read both shapers of a link back; raise `EmulationError` if one is not as asked."""
         for port in (link.lower, link.upper):
             name = f"{link.name}, {port.node}'s end"
-            netlink, index = self.netlink_of(port), self.index_of(port)
-            check_shaped(netlink, index, name, link.shaper)
+            with self.netlink_of(port) as netlink:
+                check_shaped(netlink, self.index_of(port), name, link.shaper)
 
     def impair(self, link: Link, end: Port) -> None:
         """Apply the link's delay and loss, if any, to the packets that this end sends."""
@@ -225,7 +222,8 @@ class Links:
     def impair_again(self, end: Port) -> None:
         """Restore the delay and loss of an end, if it had any, after its queues were replaced."""
         if end in self._impairments:
-            impair(self.netlink_of(end), self.index_of(end), self._impairments[end])
+            with self.netlink_of(end) as netlink:
+                impair(netlink, self.index_of(end), self._impairments[end])
 
     def longest_queue_bytes(self) -> int:
         """Return the current backlog of the longest queue of any link end, in bytes."""
@@ -314,11 +312,10 @@ def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
         switches.link("set", index=1, state="up")
         keep_bridges_from_netfilter()
         disable_ipv6()
-        proxy_routes, sockets = {}, {"": stack.enter_context(closing(NetlinkSocket()))}
+        sockets = {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):
-                proxy_routes[proxy.gpu] = stack.enter_context(IPRoute())
                 sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
         compiler = stack.enter_context(IPBatch())
-        yield Links(switches, proxy_routes, process_ids, sockets, compiler)
+        yield Links(switches, process_ids, sockets, compiler)

@@ -18,8 +18,9 @@ from linux.processes import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode
+from testbed.fabric.links import Gone
 from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
-from testbed.faults.link_faults import Gone, LinkFaults, check_dropping, drop_all, drop_no_more
+from testbed.faults.link_faults import LinkFaults, check_dropping, drop_all, drop_no_more
 from testbed.testbed import Testbed, widen_send_buffers
 
 # Undoes a fault; harmless when called twice, or when the broken component is gone.

@@ -7,7 +7,7 @@ of the requested rates.
 import errno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from pyroute2 import IPRoute
@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Link, LinkKind, Port
-from testbed.fabric.links import Links
+from testbed.fabric.links import Gone, Links
 from testbed.fabric.shaping import (
     LEAVES,
     ROOT,
@@ -33,10 +33,6 @@ GONE = (errno.ENODEV, errno.EBADF)
 NO_BLACKHOLE = (errno.EINVAL, errno.ENOENT)
 # pyroute2 puts a queue of an unknown kind at the root, whatever parent is requested.
 plugins.setdefault(BLACKHOLE, sched_template)
-
-
-class Gone(EmulationError):
-    """Raised for a link end that is gone with its GPU proxy, or with the whole fabric."""
 
 
 def carrier_end(link: Link) -> Port:
@@ -84,10 +80,11 @@ class LinkFaults:
         """Make links lose carrier, one right after the other."""
         ends = [carrier_end(link) for link in links]
         self._down.update(ends)
-        places = [(end, self._place(end)) for end in ends]
-        for end, (netlink, index) in places:
-            with _explained(end, "cannot be taken down"):
-                netlink.link("set", index=index, state="down")
+        with ExitStack() as stack:
+            places = [(end, stack.enter_context(self._place(end))) for end in ends]
+            for end, (netlink, index) in places:
+                with _explained(end, "cannot be taken down"):
+                    netlink.link("set", index=index, state="down")
 
     def give_carrier(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
@@ -95,24 +92,25 @@ class LinkFaults:
         self._down.subtract(ends)
         for end in ends:
             if self._down[end] <= 0:
-                with suppress(Gone), _explained(end, "cannot be brought up"):
-                    netlink, index = self._place(end)
+                problem = "cannot be brought up"
+                with suppress(Gone), _explained(end, problem), self._place(end) as (netlink, index):
                     netlink.link("set", index=index, state="up")
 
     def blackhole(self, ends: Sequence[Port]) -> None:
         """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
         for end in ends:
-            with _explained(end, "cannot be made to drop everything"):
-                drop_all(*self._place(end))
+            with _explained(end, "cannot be made to drop everything"), self._place(end) as place:
+                drop_all(*place)
 
     def end_blackhole(self, ends: Sequence[Port]) -> None:
         """Let these ends send again, except those that another fault blackholes."""
         self._dropping.subtract(ends)
         for end in ends:
             if self._dropping[end] <= 0:
-                with suppress(Gone), _explained(end, "cannot be made to send again"):
-                    drop_no_more(*self._place(end))
+                problem = "cannot be made to send again"
+                with suppress(Gone), _explained(end, problem), self._place(end) as place:
+                    drop_no_more(*place)
                     self._links.impair_again(end)
 
     def degrade(self, link: Link, rate_bps: int) -> None:
@@ -129,15 +127,15 @@ class LinkFaults:
                 self._reshape(link, end)
 
     def _reshape(self, link: Link, end: Port) -> None:
-        with _explained(end, "cannot be given another rate"):
-            netlink, index = self._place(end)
+        problem = "cannot be given another rate"
+        with _explained(end, problem), self._place(end) as (netlink, index):
             reshape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
 
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
-        with suppress(Gone), _explained(end, "cannot be shaped again"):
-            netlink, index = self._place(end)
+        problem = "cannot be shaped again"
+        with suppress(Gone), _explained(end, problem), self._place(end) as (netlink, index):
             if any(q["handle"] == ROOT for q in netlink.get_qdiscs(index=index)):
                 netlink.tc("del", "htb", index, ROOT)
             shape(netlink, index, self._shaper(link))
@@ -154,10 +152,10 @@ class LinkFaults:
     def _shaper(self, link: Link) -> Shaper:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
 
-    def _place(self, end: Port) -> tuple[IPRoute, int]:
-        if end.node in self._links.lost:
-            raise Gone(f"{_name(end)} is gone: this GPU proxy is dead")
-        return self._links.netlink_of(end), self._links.index_of(end)
+    @contextmanager
+    def _place(self, end: Port) -> Iterator[tuple[IPRoute, int]]:
+        with self._links.netlink_of(end) as netlink:
+            yield netlink, self._links.index_of(end)
 
 
 def _name(end: Port) -> str:

@@ -61,7 +61,8 @@ def receives(receiver: socket.socket, frame: bytes) -> bool:
 def carrier(fabric: Experiment, port: Port) -> bool:
     """Whether an end of a link has carrier."""
     links = fabric.bed.links
-    (message,) = links.netlink_of(port).get_links(links.index_of(port))
+    with links.netlink_of(port) as netlink:
+        (message,) = netlink.get_links(links.index_of(port))
     return bool(message.get_attr("IFLA_CARRIER"))
 
 

@@ -41,7 +41,8 @@ def degrade(fabric: Experiment, link: Link, percent: int) -> None:
     """Change the shaper at a link's upper end, without the testbed's knowledge."""
     links = fabric.bed.links
     slower = replace(link.shaper, rate_bps=link.rate_bps * percent // 100)
-    reshape(links.netlink_of(link.upper), links.index_of(link.upper), slower)
+    with links.netlink_of(link.upper) as netlink:
+        reshape(netlink, links.index_of(link.upper), slower)
 
 
 def test_a_measurement_during_which_the_clock_is_set_is_repeated(

@@ -74,12 +74,12 @@ def wait_for(fabric: Experiment, line: int, event: str, **facts: object) -> None
 def leaves_by(fabric: Experiment, gpu: str, destination: str) -> set[str]:
     """Names of the interfaces by which a GPU sends to another."""
     address = str(addressing.nic_address(fabric.topology.gpu_by_name[destination]))
-    netlink = fabric.bed.links.proxies[gpu]
-    names = {message["index"]: message.get_attr("IFLA_IFNAME") for message in netlink.get_links()}
-    return {
-        names[message.get_attr("RTA_OIF")]
-        for message in netlink.route("get", dst=address, family=socket.AF_INET)
-    }
+    with fabric.bed.links.netlink_of(fabric.topology.links_of(gpu)[0].lower) as netlink:
+        found = {message["index"]: message for message in netlink.get_links()}
+        return {
+            found[message.get_attr("RTA_OIF")].get_attr("IFLA_IFNAME")
+            for message in netlink.route("get", dst=address, family=socket.AF_INET)
+        }
 
 
 def rules_over(fabric: Experiment, link: Link) -> list[str]:

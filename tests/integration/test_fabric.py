@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from linux.namespaces import namespace_of
+from linux.resources import FILES_BESIDE, FILES_OF_A_GPU
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
@@ -55,6 +56,21 @@ def test_every_collective_is_right_element_by_element(kind: FabricKind, proxies:
             (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
             assert repeat.complete
             assert repeat.errors == ()
+
+
+def test_a_gpu_takes_as_many_open_files_as_are_provided() -> None:
+    begin = open_files()
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY, 2, 2), ProxyKind.PROCESS):
+        of_four = open_files()
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY, 3, 3), ProxyKind.PROCESS):
+        of_nine = open_files()
+    assert of_nine - of_four == 5 * FILES_OF_A_GPU
+    assert of_four - begin <= 4 * FILES_OF_A_GPU + FILES_BESIDE
+    assert open_files() == begin
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_shell_in_a_container_works_wherever_its_user_is(

@@ -89,7 +89,8 @@ def from_to(source: Gpu, destination: Gpu) -> str:
 
 def add_route(fabric: Experiment, at: Gpu, to: Gpu, **how: Any) -> None:
     """Add a route for one address; it takes precedence over the route for the whole rail."""
-    fabric.bed.links.proxies[at.name].route("add", dst=f"{nic_address(to)}/32", **how)
+    with fabric.bed.links.netlink_of(fabric.topology.links_of(at.name)[0].lower) as netlink:
+        netlink.route("add", dst=f"{nic_address(to)}/32", **how)
 
 
 def interface(fabric: Experiment, gpu: Gpu, kind: LinkKind) -> int:
@@ -193,9 +194,8 @@ def test_bytes_crossed_earlier_are_not_forgotten() -> None:
         send_across_rails(fabric)
         assert datagram_arrives(fabric, SOURCE.name, OTHER_RAIL.name)
         out = interface(fabric, SOURCE, LinkKind.NIC)
-        fabric.bed.links.proxies[SOURCE.name].route(
-            "del", dst=f"{nic_address(OTHER_RAIL)}/32", oif=out
-        )
+        with fabric.bed.links.netlink_of(fabric.topology.links_of(SOURCE.name)[0].lower) as netlink:
+            netlink.route("del", dst=f"{nic_address(OTHER_RAIL)}/32", oif=out)
         found = check_fabric(fabric)
     assert found.paths.verdict == "pass"
     assert found.isolation is not None

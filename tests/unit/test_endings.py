@@ -199,10 +199,10 @@ def test_too_many_gpus_for_the_limit_of_open_files_are_refused(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     with pytest.raises(NotReady, match="hard limit of a process is 4096; raise it with `ulimit"):
-        resources.provide_files(1024)
+        resources.provide_files(2048)
 
 
-@pytest.mark.parametrize(("gpus", "soft"), [(16, 1024), (256, 256 * 7 + 100)])
+@pytest.mark.parametrize(("gpus", "soft"), [(16, 1024), (512, 512 * 3 + 100)])
 def test_the_limit_of_open_files_is_raised_as_far_as_a_fabric_needs(
     gpus: int, soft: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
