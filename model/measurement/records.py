@@ -1,9 +1,12 @@
-"""Raw records of transfers, faults and probes, and the repeats that transfers belong to."""
+"""Raw records of transfers, links, faults and probes; the repeats that transfers belong to."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from model.fabric.topology import Hop
-from model.workload.transfers import Transfer
+
+if TYPE_CHECKING:
+    from model.workload.transfers import Transfer
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class TransferRecord:
     @classmethod
     def of(
         cls,
-        transfer: Transfer,
+        transfer: "Transfer",
         repeat: int,
         start_ns: int,
         *,
@@ -74,6 +77,19 @@ class FaultRecord:
     fault: str
     begun_ns: int
     ended_ns: int | None
+
+
+@dataclass(frozen=True)
+class LinkSample:
+    """What a link had carried since its creation at a moment of CLOCK_MONOTONIC.
+
+    Counted at the link's upper end: `sent_bytes` went down, towards the GPU, `received_bytes` up.
+    """
+
+    link: str
+    ns: int
+    sent_bytes: int
+    received_bytes: int
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.topology import Hop, LinkKind, RankGpus
+from model.fabric.topology import Hop, Link, LinkKind, RankGpus, Topology
+from model.faults import domain_name
 from model.routing.paths import Routing
 from results.report.run_data import CaseData, Columns
 
@@ -111,6 +113,32 @@ def spread_rates(
     return rates
 
 
+# The column of a sample that counts what goes away from the GPUs, and what comes towards them.
+WAYS = {"up": "received_bytes", "down": "sent_bytes"}
+
+
+def sample_times_s(case: CaseData) -> Floats:
+    """The moment of each sample of a link, in seconds since the first execution's start."""
+    seconds: Floats = (case.link_samples["ns"] - case.executions["start_ns"].min()) / NS_PER_S
+    return seconds
+
+
+def throughput_bps(case: CaseData, link: Link, way: str, edges_s: Floats) -> Floats:
+    """The mean rate in bit/s of one direction of a link in each slice between `edges_s`.
+
+    A counter counts a frame of up to 64 KiB when the link begins to carry it. Its bytes are spread
+    over the time that the link's rate needs for them, behind those of the frame before.
+    """
+    chosen = case.link_samples["link"] == link.name
+    counted = case.link_samples[WAYS[way]][chosen].astype(float)
+    seconds = sample_times_s(case)[chosen]
+    # What a link of this rate has carried of all that it was given until then.
+    in_time = seconds * link.rate_bps / 8
+    carried = np.interp(edges_s, seconds, in_time + np.minimum.accumulate(counted - in_time))
+    bps: Floats = np.diff(carried) * 8 / np.diff(edges_s)
+    return bps
+
+
 @dataclass(frozen=True)
 class LinkUse:
     """The busier direction of a link over all executions of some cases.
@@ -149,6 +177,26 @@ def _use(name: str, kind: LinkKind, capacity_bytes: float, carried: list[int]) -
     sent, received, dropped = carried
     size = max(sent, received)
     return LinkUse(name, kind, size, size / capacity_bytes if capacity_bytes else 0.0, dropped)
+
+
+def failed_parts(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the links, switches and GPUs that a failure broke; of a domain, all its GPUs."""
+    domains = {
+        domain_name(domain): [gpu.name for gpu in topology.domain(domain)]
+        for domain in range(topology.spec.domains)
+    }
+    named = str(failure["where"]).split(", ")
+    return frozenset(part for name in named for part in domains.get(name, [name]))
+
+
+def failed_links(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the links that a failure broke, or cut off from an end that it broke."""
+    parts = failed_parts(topology, failure)
+    return frozenset(
+        link.name
+        for link in topology.links
+        if not parts.isdisjoint((link.name, link.lower.node, link.upper.node))
+    )
 
 
 def rank_names(gpus: RankGpus) -> list[str]:

@@ -46,8 +46,8 @@ def fault_strip(
         top.set_xlabel("emulated s since the execution's start")
         figure.colorbar(image, ax=top, label="sends (Mbit/s)", pad=0.01)
         _lost_probes(below, lost_s, moments(failure))
-        _mark(top, moments(failure), 1.0)
-        _mark(below, moments(failure), 1e3)
+        mark(top, moments(failure), 1.0)
+        mark(below, moments(failure), 1e3)
         figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return Picture(name, sentence(failure), figure)
 
@@ -67,7 +67,7 @@ def _lost_probes(
     axes.set_xlabel("emulated ms since the execution's start; a stroke is a lost probe")
 
 
-def _mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> None:
+def mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> None:
     """Mark what happened; each kind is named once."""
     named: set[str] = set()
     for event, moment_s in happened:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from results.report.analysis import Step, link_use, steps
+from results.report.analysis import Step, failed_parts, link_use, steps
 from results.report.article import Article, Section
 from results.report.charts import (
     bus_bandwidth,
@@ -15,6 +15,8 @@ from results.report.charts import (
 )
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_strip import fault_strip, sentence
+from results.report.link_throughput import link_throughput
+from results.report.pictures import Picture
 from results.report.run_data import CaseData, RunData
 from results.tables.run import is_checked, slowdown_in_words
 
@@ -164,21 +166,32 @@ def _bandwidths(case: Mapping[str, Any]) -> list[object]:
 
 def _failures(run: RunData, lost: Lost) -> Section:
     found = run.result["failures"]
-    struck = [(failure, f"{failure['case']}/struck") for failure in found]
+    drawn = [strip for n, failure in enumerate(found) for strip in _strips(run, failure, lost, n)]
     return Section(
         "The fault, moment by moment",
-        "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time.",
-        [
-            fault_strip(failure, run.cases[name], lost.get(name, {}), f"fault-{n}")
-            for n, (failure, name) in enumerate(struck)
-            if name in run.cases
-        ],
+        "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
+        "throughput of links is measured, by counters that were read about a hundred times a "
+        "second: of failed links, of those whose bytes changed most against the executions before "
+        "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
+        "link begins to carry it; its bytes are spread over the time that the rate needs for them.",
+        drawn,
         (
             *("case", "fault", "blackout ms", "before s", "during s", "with s", "modeled s"),
             *("verdict", "reasons"),
         ),
         [_failure_row(failure) for failure in found],
     )
+
+
+def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
+    """Draw the execution that a fault met: GPUs and probes, then links if they were sampled."""
+    case = failure["case"]
+    struck, healthy = (run.cases.get(f"{case}/{phase}") for phase in ("struck", "healthy"))
+    if struck is None:
+        return
+    yield fault_strip(failure, struck, lost.get(struck.name, {}), f"fault-{number}")
+    if healthy is not None and len(struck.link_samples["ns"]):
+        yield link_throughput(failure, healthy, struck, f"fault-links-{number}")
 
 
 def _failure_row(failure: Mapping[str, Any]) -> list[object]:
@@ -199,7 +212,8 @@ def _fabrics(run: RunData) -> Section:
         faulty = [case for case in cases if case.name.endswith(("/faulty", "/struck"))]
         shown = faulty or cases
         use = link_use(shown)
-        failed = _failed_parts(run, kind) if faulty else frozenset[str]()
+        broken = [f for f in run.result["failures"] if f["fabric"] == kind] if faulty else []
+        failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
         drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
         rows += [
@@ -214,11 +228,6 @@ def _fabrics(run: RunData) -> Section:
         ("fabric", "link", "kind", "in use", "bytes", "dropped packets"),
         rows,
     )
-
-
-def _failed_parts(run: RunData, kind: str) -> frozenset[str]:
-    failures = [failure for failure in run.result["failures"] if failure["fabric"] == kind]
-    return frozenset(part for failure in failures for part in str(failure["where"]).split(", "))
 
 
 def _steps(cases: Sequence[CaseData]) -> Section:

@@ -16,6 +16,7 @@ from results.store.raw_tables import (
     CASE,
     COUNTERS,
     EXECUTIONS,
+    LINK_SAMPLES,
     TRANSFERS,
     RawTable,
     read_table,
@@ -32,7 +33,8 @@ TOPOLOGY = TypeAdapter(Topology)
 class CaseData:
     """A case, or a phase of a case with faults, as it was measured.
 
-    Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer.
+    Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
+    links are of the execution that a fault met, and no run of an older Railbed has them.
     """
 
     name: str
@@ -41,6 +43,7 @@ class CaseData:
     executions: Columns
     transfers: Columns
     counters: Columns
+    link_samples: Columns
 
     @property
     def kind(self) -> str:
@@ -100,8 +103,8 @@ def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
     _require_figures(folder, result)
-    executions, transfers, counters = (
-        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS)
+    executions, transfers, counters, link_samples = (
+        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES)
     )
     with reading(folder):
         cases = {
@@ -111,6 +114,7 @@ def read_run(folder: Path) -> RunData:
                 executions=rows_of(folder, EXECUTIONS, executions, name),
                 transfers=rows_of(folder, TRANSFERS, transfers, name),
                 counters=rows(counters, counters[CASE] == name),
+                link_samples=rows(link_samples, link_samples[CASE] == name),
             )
             for name, place in case_folders(folder).items()
         }

@@ -13,8 +13,16 @@ import numpy as np
 
 from model.arrays import Floats
 from model.errors import InputError, Problem
-from model.fabric.topology import Hop
-from results.report.analysis import NS_PER_S, paths_of, spread_rates, step_numbers
+from model.fabric.topology import Hop, Link
+from results.report.analysis import (
+    NS_PER_S,
+    WAYS,
+    paths_of,
+    sample_times_s,
+    spread_rates,
+    step_numbers,
+    throughput_bps,
+)
 from results.report.run_data import CaseData, Columns, RunData, rows
 from results.store.records import read_record, reading
 
@@ -23,7 +31,8 @@ RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
 EXECUTIONS, STEPS = 1, 2
 # Threads of a GPU: one for its waits, then lanes of slices that do not overlap.
 WAITS, SENDS, RECEIVES = 1, 100, 200
-SLICES = 40
+# Slices of the time of an execution: of what is computed, and of what was sampled.
+SLICES, SAMPLED_SLICES = 40, 200
 NS_PER_US = 1e3
 
 
@@ -56,6 +65,7 @@ def _events(run: RunData) -> Iterator[Event]:
     for case in run.cases.values():
         for execution in _executions(case):
             yield from _execution(case, execution)
+        yield from _sampled_use(case)
     yield from _faults(run)
     yield from _journals(run)
 
@@ -157,7 +167,7 @@ def gaps(busy: Iterable[tuple[int, int]], begin: int, end: int) -> Iterator[tupl
 
 
 def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) -> Iterator[Event]:
-    """Yield the use of every link in both directions, in percent of its rate, where it changes."""
+    """Yield the use of every link, computed: bytes of a transfer, spread evenly over its time."""
     paths, slice_ns = paths_of(case), (end_ns - start_ns) / SLICES
     columns = (transfers[name].tolist() for name in ("source", "destination"))
     hops = [paths[pair] for pair in zip(*columns, strict=True)]
@@ -168,20 +178,32 @@ def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) ->
     for link in {hop.link: None for hop in numbers}:
         ends = {"up": link.lower.node, "down": link.upper.node}
         used = {way: _percent(rates, numbers, Hop(link, node)) for way, node in ends.items()}
-        before: dict[str, float] = {}
-        for moment in range(SLICES + 1):
-            values = {way: use[moment] if moment < SLICES else 0.0 for way, use in used.items()}
-            if values != before:
-                ts = start_ns + round(moment * slice_ns)
-                yield {
-                    "ph": "C",
-                    "name": link.name,
-                    "pid": LINKS,
-                    "tid": 0,
-                    "ts": ts,
-                    "args": values,
-                }
-            before = values
+        yield from _use_of(link, used, start_ns, slice_ns)
+
+
+def _sampled_use(case: CaseData) -> Iterator[Event]:
+    """Yield the use of every link as its counters say, over the time of all samples."""
+    if not len(case.link_samples["ns"]):
+        return
+    edges_s = np.linspace(0, float(sample_times_s(case).max()), SAMPLED_SLICES + 1)
+    start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * NS_PER_S
+    for link in case.topology.links:
+        used = {way: throughput_bps(case, link, way, edges_s) / link.rate_bps for way in WAYS}
+        shares = {way: [round(100 * float(u), 1) for u in use] for way, use in used.items()}
+        yield from _use_of(link, shares, start_ns, slice_ns)
+
+
+def _use_of(
+    link: Link, used: Mapping[str, Sequence[float]], start_ns: int, slice_ns: float
+) -> Iterator[Event]:
+    """Yield the use of a link in both directions, in percent of its rate, where it changes."""
+    before: dict[str, float] = {}
+    for moment, now in enumerate([*zip(*used.values(), strict=True), (0.0,) * len(used)]):
+        values = dict(zip(used, now, strict=True))
+        if values != before:
+            ts = start_ns + round(moment * slice_ns)
+            yield {"ph": "C", "name": link.name, "pid": LINKS, "tid": 0, "ts": ts, "args": values}
+        before = values
 
 
 def _percent(rates: Floats, numbers: Mapping[Hop, int], hop: Hop) -> list[float]:

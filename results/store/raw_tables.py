@@ -18,7 +18,7 @@ from linux.files import give, sync_file
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
-from model.measurement.records import TransferRecord
+from model.measurement.records import LinkSample, TransferRecord
 from results.store.records import HINT, read_record, reading
 from results.store.runs import case_folders
 
@@ -80,6 +80,7 @@ COUNTERS = RawTable(
         "dropped_packets": WHOLE,
     },
 )
+LINK_SAMPLES = RawTable("link_samples", "links.csv", {**_names(LinkSample, WHOLE), "link": TEXT})
 CPU = RawTable(
     "cpu",
     "vitals.csv",
@@ -87,7 +88,7 @@ CPU = RawTable(
 )
 WAITS = RawTable("waits", "waits.csv", {"execution": WHOLE, "agent": WHOLE, "waited_s": REAL})
 PAUSES = RawTable("pauses", "pauses.csv", {"execution": WHOLE, **_names(Pause, WHOLE)})
-RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, CPU, WAITS, PAUSES)
+RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, CPU, WAITS, PAUSES)
 
 
 def seal(run: Path) -> None:

@@ -32,6 +32,7 @@ from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
+from testbed.instruments.link_sampler import sampling_links
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
 from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, Ticks, longest, lost
@@ -146,6 +147,7 @@ class FaultCase:
             self.measuring.recording(name, self.fabric, prediction) as executions,
             probing(self.fabric.bed.process_ids, self.affected, place) as probes,
             observing(self.fabric, place) as observer,
+            sampling_links(self.home.topology.links, place),
         ):
             self._run(executions, prediction, observer, timeline)
             timeline.finish()

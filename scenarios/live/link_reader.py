@@ -10,13 +10,11 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.carried_bytes import parse_carried
 from linux.cpu_time import idle_and_steal_s
 from linux.namespaces import namespace_of
 from linux.netlink import NetlinkSocket
 from linux.qdisc_stats import read_queues
-
-# Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
-RECEIVED, SENT = 0, 8
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class LinkReader:
     def read(self) -> Reading:
         """Read everything once; raises `OSError` if the fabric is gone."""
         idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
-        counters = parse_counters(self._counters.read_text())
+        counters = parse_carried(self._counters.read_text())
         carried = [size for name in self._interfaces for size in counters.get(name, (0, 0))]
         queued, dropped = [0] * len(self._numbers), 0
         for place, netlink in self._sockets.items():
@@ -68,16 +66,6 @@ class LinkReader:
                     queued[number] = queue.backlog_bytes
                     dropped += queue.dropped_packets
         return Reading(time.monotonic(), tuple(carried), tuple(queued), dropped, idle_s, steal_s)
-
-
-def parse_counters(text: str) -> dict[str, tuple[int, int]]:
-    """Received and sent bytes of each interface in /proc/PID/net/dev (proc(5))."""
-    found = {}
-    for line in text.splitlines()[2:]:
-        name, _, figures = line.partition(":")
-        columns = figures.split()
-        found[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
-    return found
 
 
 @contextmanager

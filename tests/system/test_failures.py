@@ -4,10 +4,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from results.documents.fault_impact import lost_experiment
-from results.store.raw_tables import EXECUTIONS, read_table
+from results.store.raw_tables import COUNTERS, EXECUTIONS, LINK_SAMPLES, read_table
 from tests.results import printed
 from tests.system.test_commands import folder, railbed
 
@@ -25,6 +26,8 @@ SMALL = (
     *("--set", "expect.ratio_within=1", "--set", "expect.ratio_limit=2"),
     *("--set", "expect.blackout_ms=2000", "--set", "faults.0.at=0.05"),
 )
+# What probes of links and pairs add before the samples, and behind them.
+FEW_BYTES = 20_000
 
 
 def experiment(name: str, *more: str, proxies: str = "process") -> list[dict[str, Any]]:
@@ -50,6 +53,24 @@ def test_a_lost_nic_link_on_both_fabrics(folder: Path) -> None:
     phases = {place.name.rpartition("_")[2] for place in run.glob("rail-only_*")}
     assert phases == {"healthy", "struck", "faulty", "after"}
     assert (run / "rail-only_all-reduce_hierarchical_struck" / "records.json").exists()
+    assert_links_sampled(run)
+
+
+def assert_links_sampled(run: Path) -> None:
+    """Samples of links lie between their counters before and after the execution that was hit."""
+    samples, counters = read_table(run, LINK_SAMPLES), read_table(run, COUNTERS)
+    for case in np.unique(samples["case_name"]):
+        of_case = counters["case_name"] == case
+        for link in np.unique(counters["link"][of_case]):
+            chosen = (samples["case_name"] == case) & (samples["link"] == link)
+            counted = of_case & (counters["link"] == link)
+            for column in ("sent_bytes", "received_bytes"):
+                sampled = samples[column][chosen]
+                before, after = sorted(counters[column][counted].tolist())
+                assert len(sampled) > 2
+                assert before <= sampled[0] <= sampled[-1] <= after
+                assert (np.diff(sampled) >= 0).all()
+                assert sampled[-1] - sampled[0] >= 0.9 * (after - before) - FEW_BYTES
 
 
 def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:

@@ -1,6 +1,8 @@
 """Runs as a store keeps them, made from the model: measured is what was predicted, and some."""
 
+import csv
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.collective import Collective
 from model.workload.schedule import Schedule
@@ -27,6 +29,8 @@ SCENARIO = "# <script>alert(1)</script>\nfabric: {domains: 2}\n"
 MACHINE = {"kernel": "6.1", "proxies": "process", "cpu": "<b>of a kind</b>"}
 # Executions begin one after the other.
 EVERY_NS = 10**10
+# Samples of links: for two seconds.
+SAMPLED_EVERY_S, SAMPLES = 0.01, 200
 COUNTED = ("sent_bytes", "sent_packets", "received_bytes", "received_packets", "dropped_packets")
 
 
@@ -86,6 +90,8 @@ def _case(
             folder.add_repeat(name + phase, done)
         before, after = _counters(topology, schedule, executions)
         folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
+        if phase == "/struck":
+            _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)
     measured = Measured(topology, schedule, (), repeats, 0, None)
     return compare(name, measured, prediction, 10.0, LIMITS)
 
@@ -106,6 +112,18 @@ def _execution(
     )
     seconds = off * prediction.completion_s
     return repeat(number, seconds, records=records, start_ns=start_ns)
+
+
+def _sample(place: Path, topology: Topology, start_ns: int) -> None:
+    """Every link carries its whole rate upwards for a second, and then nothing."""
+    with (place / "links.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow([field.name for field in fields(LinkSample)])
+        for tick in range(SAMPLES + 1):
+            for link in topology.links:
+                seconds = min(1.0, tick * SAMPLED_EVERY_S)
+                ns = start_ns + round(tick * SAMPLED_EVERY_S * 1e9)
+                rows.writerow([link.name, ns, 0, round(link.rate_bps * seconds / 8)])
 
 
 def _counters(

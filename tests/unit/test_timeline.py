@@ -99,6 +99,22 @@ def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, An
     assert 0 == min(shares) < max(shares)
 
 
+def test_links_under_a_fault_are_used_as_sampled(
+    run: RunData, events: list[dict[str, Any]]
+) -> None:
+    struck = [case for name, case in run.cases.items() if name.endswith("/struck")]
+    for case in struck:
+        first_ns = min(int(c.executions["start_ns"].min()) for c in run.cases.values())
+        begin_us = (int(case.executions["start_ns"].min()) - first_ns) / 1e3
+        for link in case.topology.links:
+            used = [
+                (event["ts"] - begin_us, event["args"]["up"])
+                for event in events
+                if event["name"] == link.name and begin_us <= event["ts"] <= begin_us + 2e6
+            ]
+            assert used == [(pytest.approx(0), 100.0), (pytest.approx(1e6), 0.0)]
+
+
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=20)
 
 
