@@ -9,7 +9,7 @@ from rich.console import Console
 from model.fabric.topology import LinkKind, Topology
 from scenarios.execution.emulation import Experiment
 from scenarios.interactive.commands import Commands
-from scenarios.interactive.session import Session
+from scenarios.interactive.session import FaultSeen, Session
 from scenarios.spec.scenario import Scenario
 from testbed.fabric.command_line import open_command_line
 
@@ -26,6 +26,9 @@ class Audience(Protocol):
     def said(self, text: str) -> None:
         """A command has answered."""
 
+    def saw(self, seen: FaultSeen) -> None:
+        """A fault has begun, and the fabric has answered it."""
+
 
 def serve(
     fabric: Experiment, scenario: Scenario, out: Console, audience: Audience | None = None
@@ -39,9 +42,13 @@ def serve(
             audience.said(text)
             audience.changed(session)
 
+    def saw(seen: FaultSeen) -> None:
+        if audience is not None:
+            audience.saw(seen)
+
     cases = scenario.cases_on(fabric.topology.spec.kind)
     with closing(Session(fabric, fabric.lock.folder / "probes")) as session:
-        commands = Commands(session, cases, say)
+        commands = Commands(session, cases, say, saw)
         welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
         if audience is not None:
             audience.follow(session, commands)

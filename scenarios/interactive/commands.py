@@ -27,11 +27,17 @@ LEAST_SHOWN_USE = 0.01
 class Commands:
     """The commands on a session; `cases` are the workloads of its scenario on this fabric.
 
-    `say` gets the lines that answer a command.
+    `say` gets the lines that answer a command, `saw` what the fabric did when a fault began.
     """
 
-    def __init__(self, session: Session, cases: Sequence[Case], say: Callable[[str], None]) -> None:
-        self._session, self._say = session, say
+    def __init__(
+        self,
+        session: Session,
+        cases: Sequence[Case],
+        say: Callable[[str], None],
+        saw: Callable[[FaultSeen], None] = lambda _: None,
+    ) -> None:
+        self._session, self._say, self._saw = session, say, saw
         # Other generators start programs of their own for each execution: those are a run's.
         by_agents = (case for case in cases if case.generator is Generator.AGENT)
         self.workloads = {_workload(case): case for case in by_agents}
@@ -58,6 +64,7 @@ class Commands:
     def fault(self, words: Sequence[str]) -> None:
         """Begin a fault, and say how the fabric answered."""
         seen = self._session.inject(parse_fault(self._session.topology, words))
+        self._saw(seen)
         self._say("\n".join(fault_lines(seen)))
 
     def _fault_words(self, before: Sequence[str]) -> Sequence[str]:
@@ -225,8 +232,9 @@ def fault_lines(seen: FaultSeen) -> list[str]:
     )
     lines = [f"{_in_words(seen.fault)}: {answered}"]
     if seen.blackout_ms is not None:
+        pairs = len(seen.blackouts)
         lasted = f"{seen.blackout_ms:.0f} ms" if isfinite(seen.blackout_ms) else "no end was seen"
-        of_pairs = f"the longest of {seen.probed_pairs} probed pairs that have another path"
+        of_pairs = f"the longest of {pairs} probed pairs that have another path"
         lines.append(f"Blackout: {lasted}, {of_pairs}.")
     if seen.health.drained:
         lines.append(

@@ -5,7 +5,7 @@ their model. Faults and readings belong to one thread, as a restarted process di
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector, Undo
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Aborted
-from traffic_gen.probes.blackout import longest
+from traffic_gen.probes.blackout import Blackout, PairRecord, longest
 from traffic_gen.probes.path_tracer import path_probes
 from traffic_gen.probes.prober_process import probing
 from traffic_gen.workloads.point_to_point import streams
@@ -48,16 +48,24 @@ STREAMED_S, STREAM_AT_MOST_S = 1.0, 30.0
 
 @dataclass(frozen=True)
 class FaultSeen:
-    """What happened when a fault began: the controller's times, and the longest blackout.
+    """What happened when a fault began, at `begun_ns`: the controller's times, and blackouts.
 
-    `blackout_ms` is of the affected pairs that have another path; `None` if there are none.
+    `blackouts` has the longest one of each probed pair, affected pairs that have another path;
+    `None` for a pair that lost no probe.
     """
 
     fault: Fault
     health: Health
     times: FaultTimes
-    probed_pairs: int
-    blackout_ms: float | None
+    begun_ns: int
+    blackouts: Mapping[str, Blackout | None]
+
+    @property
+    def blackout_ms(self) -> float | None:
+        """The longest blackout of all probed pairs; `None` if no pair was probed."""
+        if not self.blackouts:
+            return None
+        return max(found.duration_ms if found else 0.0 for found in self.blackouts.values())
 
 
 @dataclass(frozen=True)
@@ -138,12 +146,10 @@ class Session:
         before = replace(self.home, health=self.health)
         pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
         if not pairs:
-            record = self._begin(fault)
-            return self._seen(fault, record, 0, None)
+            return self._seen(fault, self._begin(fault), [])
         with probing(self.fabric.bed.process_ids, pairs, self._folder) as probes:
             record = self._begin(fault)
-            found = longest(probes.stop(), record.begun_ns)
-        return self._seen(fault, record, len(pairs), found.duration_ms if found else 0.0)
+            return self._seen(fault, record, probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
         record = FaultRecord(fault.name, time.monotonic_ns(), None)
@@ -152,12 +158,11 @@ class Session:
         self._wait_until_converged()
         return record
 
-    def _seen(
-        self, fault: Fault, record: FaultRecord, pairs: int, blackout_ms: float | None
-    ) -> FaultSeen:
-        events = read_journal(self.fabric.bed.journal)
-        times = fault_times(record, record.begun_ns, events)
-        return FaultSeen(fault, self.health, times, pairs, blackout_ms)
+    def _seen(self, fault: Fault, record: FaultRecord, probed: Sequence[PairRecord]) -> FaultSeen:
+        begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.journal)
+        blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
+        times = fault_times(record, begun_ns, events)
+        return FaultSeen(fault, self.health, times, begun_ns, blackouts)
 
     @_by_operator
     def heal(self, target: str) -> Fault:

@@ -1,11 +1,14 @@
 """The page as the audience of a session: it sees faults and answers, and gives commands."""
 
 from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
 
 from model.errors import RailbedError
 from scenarios.interactive.commands import Commands
-from scenarios.interactive.session import Session
+from scenarios.interactive.session import FaultSeen, Session
 from scenarios.live.feed import LiveFeed
+from traffic_gen.probes.blackout import Blackout
 
 
 class PageAudience:
@@ -45,6 +48,31 @@ class PageAudience:
         """Show what is broken."""
         self._feed.tell({"broken": {fault.target: fault.mode.value for fault in session.faults}})
 
+    def saw(self, seen: FaultSeen) -> None:
+        """Show a fault's blackouts."""
+        self._feed.tell({"blackout": blackout_message(seen)})
+
     def said(self, text: str) -> None:
         """Show what a command has answered."""
         self._feed.tell({"said": text})
+
+
+def blackout_message(seen: FaultSeen) -> dict[str, Any]:
+    """What the page draws of a fault: milliseconds from its begin, `None` where nothing was seen.
+
+    Each pair has the begin and the end of its longest blackout; both are `None` without one.
+    """
+    longest_ms = seen.blackout_ms
+    return {
+        "fault": seen.fault.name,
+        "detected_ms": seen.times.detected_ms,
+        "confirmed_ms": seen.times.confirmed_ms,
+        "probed": bool(seen.blackouts),
+        "blackout_ms": longest_ms if longest_ms is not None and isfinite(longest_ms) else None,
+        "pairs": [_span(name, found, seen.begun_ns) for name, found in seen.blackouts.items()],
+    }
+
+
+def _span(name: str, found: Blackout | None, begun_ns: int) -> list[str | float | None]:
+    moments_ns = (found.begin_ns, found.end_ns) if found else (None, None)
+    return [name, *(None if ns is None else round((ns - begun_ns) / 1e6, 1) for ns in moments_ns)]

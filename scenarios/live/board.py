@@ -10,6 +10,8 @@ from scenarios.live.link_reader import Reading
 
 # Lines of the journal and of what commands have said that the page keeps.
 KEPT_LINES = 40
+# Faults whose blackouts the page keeps.
+KEPT_BLACKOUTS = 6
 # The light of the processors warns if less of them is idle; it fails at the limit of verdicts.
 SCARCE_SHARE = 0.2
 # Events of the controller's journal that tell a reader something, with the fact to show.
@@ -26,6 +28,9 @@ SHOWN_EVENTS: Mapping[str, str] = {
 }
 # What the controller has detected of a link; the fact says by what.
 DETECTED = ("failed", "usable", "degraded")
+
+# What is added to a list, by its name in a message.
+ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Board:
     workloads: list[str] = field(default_factory=list)
     interactive: bool = False
     ended: bool = False
+    blackouts: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_BLACKOUTS))
     said: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     journal: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
 
@@ -52,16 +58,15 @@ class Board:
         self.fabric = fabric
         self.fabric_version += 1
         self.broken, self.failed = {}, []
+        self.blackouts.clear()
         self.journal.clear()
         self.version += 1
 
     def note(self, changes: Mapping[str, Any]) -> None:
-        """Take over changes of fields, by their names; a line of `said` is added."""
+        """Take over changes of fields, by their names; one of a list is added to it."""
         for name, value in changes.items():
-            if name == "said":
-                self.said.append(value)
-            elif name == "verdict":
-                self.verdicts.append(value)
+            if name in ADDED:
+                getattr(self, ADDED[name]).append(value)
             else:
                 setattr(self, name, value)
         self.version += 1
@@ -87,6 +92,7 @@ class Board:
             "workloads": self.workloads,
             "interactive": self.interactive,
             "ended": self.ended,
+            "blackouts": list(self.blackouts),
             "said": list(self.said),
             "journal": list(self.journal),
         }

@@ -141,6 +141,38 @@ def test_a_click_breaks_and_heals(page: Page, served: Served) -> None:
     ]
 
 
+def test_a_fault_shows_the_blackout_of_each_pair(
+    page: Page, served: Served, tmp_path: Path
+) -> None:
+    assert page.locator("#dark").is_hidden()
+    spans = [["d0g0>d1g0", -0.4, 13.6], ["d2g0>d0g0", 0.1, 5.1], ["d0g1>d3g1", None, None]]
+    fault = {"fault": f"{FAILED} down", "detected_ms": 2.1, "confirmed_ms": 9.4, "pairs": spans}
+    unseen = [["d0g0>d1g0", 1.0, None]]
+    never = {**fault, "fault": "rail1 kill", "pairs": unseen, "blackout_ms": None, "probed": True}
+    alone = {**never, "fault": "d3g3 kill", "pairs": [], "probed": False}
+    served.note(interactive=True, broken={FAILED: "down"})
+    for one in (alone, never, {**fault, "blackout_ms": 14.0, "probed": True}):
+        served.note(blackout=one)
+    page.wait_for_function("document.querySelectorAll('#blackouts figure').length === 3")
+    told = page.locator("#blackouts figcaption").all_inner_texts()
+    assert told == [
+        f"{FAILED} down: 14 ms; detected after 2 ms, new paths after 9 ms",
+        "rail1 kill: a pair was not reached again; detected after 2 ms, new paths after 9 ms",
+        "d3g3 kill: no affected pair has another path; detected after 2 ms, new paths after 9 ms",
+    ]
+    drawn = page.locator("#blackouts figure").first
+    assert drawn.locator("text").all_text_contents()[:3] == [
+        "d0g0 → d1g0",
+        "d2g0 → d0g0",
+        "d0g1 → d3g1",
+    ]
+    widths = [float(bar.get_attribute("width") or 0) for bar in drawn.locator(".lost").all()]
+    assert len(widths) == 2
+    assert widths[0] / widths[1] == pytest.approx(14.0 / 5.0, rel=0.01)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.screenshot(path=str(tmp_path / "blackout.png"), full_page=True)
+
+
 def test_names_are_text_and_nothing_else(page: Page, served: Served) -> None:
     wicked = "<img src=x onerror=alert(1)>"
     served.note(interactive=True, workloads=[wicked], said=wicked, step=wicked)

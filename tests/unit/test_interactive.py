@@ -21,9 +21,20 @@ from scenarios.interactive.fault_words import modes, parse_fault, targets
 from scenarios.interactive.link_loads import LinkLoad
 from scenarios.interactive.session import FaultSeen, PathSeen
 from tests.unit.fabrics import spec
+from traffic_gen.probes.blackout import Blackout
 
 RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
 TIMES = FaultTimes("d0g0--rail0 down", 0.0, None, 2.1, 3.0, 4.0, 7.4)
+BEGUN_NS = 10**12
+
+
+def blackouts(longest_ms: float | None) -> dict[str, Blackout | None]:
+    """Of three probed pairs, one with this blackout; of no pair without one."""
+    if longest_ms is None:
+        return {}
+    end_ns = None if longest_ms == inf else BEGUN_NS + round(longest_ms * 1e6)
+    shorter = Blackout("b", BEGUN_NS, BEGUN_NS + 1, 1)
+    return {"a": None, "b": shorter, "c": Blackout("c", BEGUN_NS, end_ns, 9)}
 
 
 @pytest.fixture
@@ -92,7 +103,8 @@ def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:
 )
 def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str) -> None:
     fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
-    lines = fault_lines(FaultSeen(fault, HEALTHY, TIMES, 8, blackout_ms))
+    seen = FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, blackouts(blackout_ms))
+    lines = fault_lines(seen)
     told = "detected after 2 ms, new paths confirmed after 7 ms"
     assert lines[0] == f"nic-link d0g0--rail0: down: {told}"
     assert lines[1:] == ([] if not said else [lines[1]])
@@ -102,7 +114,7 @@ def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str)
 def test_a_drained_link_is_named() -> None:
     fault = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d0g0--rail0", rate_bps=1_000_000)
     drained = Health(frozenset({"d0g0--rail0"}), {}, frozenset({"d0g0--rail0"}))
-    lines = fault_lines(FaultSeen(fault, drained, TIMES, 0, None))
+    lines = fault_lines(FaultSeen(fault, drained, TIMES, BEGUN_NS, {}))
     assert "degrade to 1 Mbit/s" in lines[0]
     assert lines[1].endswith("d0g0--rail0")
 

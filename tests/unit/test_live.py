@@ -2,26 +2,35 @@
 
 import asyncio
 import json
+import select
 import subprocess
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.carried_bytes import parse_carried
 from model.errors import InputError
+from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
+from model.faults import Component, Fault, FaultMode
 from scenarios.cli.live import refuse_virtual
 from scenarios.interactive.fault_words import parse_fault
+from scenarios.interactive.session import MOST_PROBED, FaultSeen
+from scenarios.live.audience import blackout_message
 from scenarios.live.board import Board, event_line, frame, light
 from scenarios.live.feed import Address, LiveFeed, parse_address
 from scenarios.live.guard import HEADERS, LOOPBACK_NAMES, Guard
-from scenarios.live.link_reader import Reading, parse_counters
+from scenarios.live.link_reader import Reading
 from scenarios.live.picture import picture
 from scenarios.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
 from tests.unit.fabrics import spec
+from tests.unit.test_interactive import BEGUN_NS, TIMES, blackouts
+from traffic_gen.probes.blackout import Blackout
 
 TOKEN = "a-token"
 OWN = {"host": "127.0.0.1:8000"}
@@ -52,7 +61,7 @@ def test_the_light_of_the_processors_follows_their_idle_share(idle: float, shown
 
 
 def test_counters_are_read_from_the_kernels_table() -> None:
-    assert parse_counters(NET_DEV) == {"to-d0g0": (1500, 3000), "lo": (0, 0)}
+    assert parse_carried(NET_DEV) == {"to-d0g0": (1500, 3000), "lo": (0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,46 @@ def test_the_board_follows_the_journal_and_forgets_it_with_the_fabric() -> None:
     board.show(None)
     assert (board.state()["failed"], board.state()["journal"]) == ([], [])
     assert board.fabric_version == 2
+
+
+@pytest.mark.parametrize(
+    ("longest_ms", "probed", "shown_ms", "spans"),
+    [
+        (13.64, True, 13.64, [["a", None, None], ["b", 0.0, 0.0], ["c", 0.0, 13.6]]),
+        (inf, True, None, [["a", None, None], ["b", 0.0, 0.0], ["c", 0.0, None]]),
+        (None, False, None, []),
+    ],
+)
+def test_the_page_gets_the_blackout_of_each_probed_pair(
+    longest_ms: float | None, probed: bool, shown_ms: float | None, spans: list[Any]
+) -> None:
+    fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
+    message = blackout_message(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, blackouts(longest_ms)))
+    board = Board()
+    board.show({"kind": "rail-only"})
+    board.note({"blackout": json.loads(json.dumps(message))})
+    assert board.state()["blackouts"] == [
+        {
+            "fault": "d0g0--rail0 down",
+            "detected_ms": TIMES.detected_ms,
+            "confirmed_ms": TIMES.confirmed_ms,
+            "probed": probed,
+            "blackout_ms": shown_ms,
+            "pairs": spans,
+        }
+    ]
+    board.show(None)
+    assert board.state()["blackouts"] == []
+
+
+def test_what_the_page_gets_of_a_fault_is_told_in_one_write() -> None:
+    pairs = {
+        f"d{n}g100>d{n}g101": Blackout("", BEGUN_NS, BEGUN_NS + 10**13, 1) for n in range(100, 108)
+    }
+    fault = Fault(Component.NIC_LINK, FaultMode.BLACKHOLE_ONE_WAY, "d100g100--rail100")
+    message = blackout_message(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, pairs))
+    assert len(pairs) == MOST_PROBED
+    assert len(json.dumps({"blackout": message})) < select.PIPE_BUF
 
 
 @pytest.mark.parametrize("kind", FabricKind)

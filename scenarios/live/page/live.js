@@ -17,7 +17,7 @@ const at = (id) => document.getElementById(id);
 let fabric = null;
 let cables = [];
 let nodes = new Map();
-let state = { broken: {}, failed: [], interactive: false, done: 0 };
+let state = { broken: {}, failed: [], blackouts: [], interactive: false, done: 0 };
 let frame = null;
 let begun = null; // bytes carried when the present execution began
 let whole = 0; // bytes of an execution
@@ -257,6 +257,7 @@ function showState(before) {
   }
   at("picture").classList.toggle("interactive", state.interactive);
   showControl();
+  showBlackouts();
   showLines();
 }
 
@@ -271,6 +272,53 @@ function showControl() {
   const said = state.said.slice(-12).reverse();
   at("said").replaceChildren(...said.map((text) => Object.assign(
     document.createElement("li"), { textContent: text })));
+}
+
+// A fault's strip of time: a row for each probed pair, a bar where none of its probes arrived.
+
+const STRIP = { width: 340, names: 86, row: 13, foot: 18, right: 12 };
+
+function showBlackouts() {
+  at("dark").hidden = !state.blackouts.length;
+  at("blackouts").replaceChildren(...[...state.blackouts].reverse().map(blackout));
+}
+
+function blackout(one) {
+  const made = document.createElement("figure");
+  const lasted = !one.probed ? "no affected pair has another path"
+    : one.blackout_ms === null ? "a pair was not reached again" : milliseconds(one.blackout_ms);
+  const caption = item(made, "figcaption", `${one.fault}: ${lasted}`);
+  item(caption, "span", `; detected after ${milliseconds(one.detected_ms)}, `
+    + `new paths after ${milliseconds(one.confirmed_ms)}`, "hint");
+  if (one.probed) strip(made, one);
+  return made;
+}
+
+function milliseconds(ms) {
+  return ms === null ? "–" : `${ms.toFixed(0)} ms`;
+}
+
+function strip(parent, one) {
+  const height = one.pairs.length * STRIP.row;
+  const drawn = svg(parent, "svg", {
+    viewBox: `0 0 ${STRIP.width} ${height + STRIP.foot}`, "aria-hidden": "true" });
+  const moments = [one.detected_ms, one.confirmed_ms, ...one.pairs.flatMap((pair) => pair.slice(1))];
+  const end = 1.1 * Math.max(10, ...moments.filter((ms) => ms !== null));
+  const begin = -0.1 * end;
+  const x = (ms) => STRIP.names
+    + (STRIP.width - STRIP.right - STRIP.names) * (ms - begin) / (end - begin);
+  one.pairs.forEach(([name, from, until], n) => {
+    const y = n * STRIP.row;
+    svg(drawn, "text", { x: 0, y: y + STRIP.row / 2 }).textContent = name.replace(">", " → ");
+    if (from === null) return;
+    const width = Math.max(1.5, x(until ?? end) - x(from));
+    svg(drawn, "rect", { class: "lost", x: x(from), y: y + 2, width, height: STRIP.row - 4 });
+  });
+  for (const [ms, kind] of [[0, ""], [one.detected_ms, "detected"], [one.confirmed_ms, "confirmed"]]) {
+    if (ms !== null) svg(drawn, "path", { class: `moment ${kind}`, d: `M${x(ms)} 0V${height + 4}` });
+  }
+  svg(drawn, "text", { x: x(0), y: height + 11, "text-anchor": "middle" }).textContent = "0";
+  svg(drawn, "text", { x: x(end), y: height + 11, "text-anchor": "end" }).textContent = milliseconds(end);
 }
 
 function showLines() {
