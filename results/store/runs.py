@@ -20,14 +20,16 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linux.files import give, make_folder, sync
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
-from model.prediction.fluid import Prediction
 from results.store.records import read_json, reading, write_json, write_record
+
+if TYPE_CHECKING:
+    from model.prediction.fluid import Prediction
 
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
@@ -83,7 +85,7 @@ class RunFolder:
         kept = {"state": state, "number": self.number, "version": FOLDER_VERSION, **more}
         self._write("state.json", kept)
 
-    def begin_case(self, case: str, topology: Topology, prediction: Prediction) -> None:
+    def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
         name = folder_name(case)
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})

@@ -15,7 +15,6 @@ from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.options import CONTAINER, AsJson, Store
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import err, leave, out, print_result
-from scenarios.planning.machine_profile import is_virtual_machine
 
 
 def bench(
@@ -73,6 +72,7 @@ def _bench(
 
 def _require_ready(name: str) -> None:
     from scenarios.benchmarks import WITH_CONTAINERS, WITH_NOISE, WITHOUT_FABRIC
+    from scenarios.planning.machine_profile import is_virtual_machine
 
     containers = name in WITH_CONTAINERS and not is_virtual_machine()
     if name not in WITHOUT_FABRIC:

@@ -14,22 +14,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.text import Text
 
 from linux.program_files import ROOT, program_version, release
 from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
-from model.prediction.machine import Machine
-from results.documents.path_check import verify_object
 from results.store.crash import reported
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from results.tables.path_check import print_verify
-from results.tables.run import human_bytes
-from results.tables.run_diff import print_comparison
 from scenarios.cli.bench import bench
-from scenarios.cli.check import describe
 from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
-from scenarios.cli.compare import compared
 from scenarios.cli.cost import cost
 from scenarios.cli.decide import decide
 from scenarios.cli.examples import add_examples
@@ -49,6 +41,7 @@ from scenarios.cli.options import (
     ScenarioPath,
     Store,
     find,
+    for_this_machine,
     on,
     require_alone,
 )
@@ -63,17 +56,12 @@ from scenarios.cli.terminal import err, leave, out, print_result, show_run
 from scenarios.cli.timeline import timeline
 from scenarios.cli.training import traffic, train
 from scenarios.cli.up import up
-from scenarios.execution.progress import Bar, Lines
 from scenarios.library import LIBRARY
-from scenarios.loader import load
-from scenarios.planning.kernel_support import require_possible
-from scenarios.planning.machine_profile import keep, known_machine, this_machine, virtual_machine
-from scenarios.planning.plan import plan as planned
-from scenarios.planning.plan_table import print_chosen, print_crossings, print_machine, print_plan
-from scenarios.spec.scenario import Scenario
 
 if TYPE_CHECKING:
+    from model.prediction.machine import Machine
     from scenarios.live.feed import LiveFeed
+    from scenarios.spec.scenario import Scenario
 
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -145,8 +133,11 @@ def run(
     leave(failed=result["verdict"] == "fail")
 
 
-def _for_virtual_machine(path: Path, overrides: list[str]) -> Scenario:
+def _for_virtual_machine(path: Path, overrides: list[str]) -> "Scenario":
     """A scenario for the virtual clock's machine, whose costs are known."""
+    from scenarios.loader import load
+    from scenarios.planning.machine_profile import virtual_machine
+
     scenario = load(find(path), overrides, virtual_machine())
     require_built_in(scenario)
     return scenario
@@ -160,10 +151,13 @@ def _run(
     feed: "LiveFeed | None",
     capture: list[str],
 ) -> dict[str, Any]:
-    scenario = load(find(path), overrides, known_machine())
+    from scenarios.execution.progress import Bar, Lines
+    from scenarios.planning.kernel_support import require_possible
+
+    scenario = for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
-    # Importing the testbed's libraries takes a second: only commands that need them do it.
+    # Importing the testbed's libraries takes a second: a mistake is told before.
     from scenarios.execution.run import run as run_scenario
 
     with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
@@ -183,7 +177,10 @@ app.command(name="exec", context_settings={"ignore_unknown_options": True})(exec
 @app.command()
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a scenario without running it: all problems at once. Needs no root."""
-    checked = load(find(scenario), overrides, known_machine())
+    from scenarios.cli.check import describe
+    from scenarios.planning.kernel_support import require_possible
+
+    checked = for_this_machine(scenario, overrides)
     require_possible(checked)
     out.print(f"{scenario}: ok", soft_wrap=True)
     describe(checked, out)
@@ -192,8 +189,11 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
 @app.command()
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Say what a scenario will ask of this machine, and whether it fits. Needs no root."""
-    machine = known_machine()
-    loaded = load(find(scenario), overrides, machine)
+    from scenarios.planning.machine_profile import known_machine
+    from scenarios.planning.plan import plan as planned
+    from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
+
+    machine, loaded = known_machine(), for_this_machine(scenario, overrides)
     print_plan(planned(loaded, machine), machine, out)
     print_chosen(loaded, out)
     print_crossings(loaded, out)
@@ -210,6 +210,8 @@ def verify(
     fresh: Fresh = False,
 ) -> None:
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
+    from results.tables.path_check import print_verify
+
     changes = [*overrides, *on(datapath)]
     if is_virtual(clock, proxies):
         from scenarios.virtual_clock.run import verify_virtually
@@ -217,14 +219,16 @@ def verify(
         loaded = _for_virtual_machine(scenario, changes)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
     else:
-        result = _verify(load(find(scenario), changes, known_machine()), proxies or CONTAINER)
+        result = _verify(for_this_machine(scenario, changes), proxies or CONTAINER)
     print_result(result, as_json, print_verify)
     leave(failed=result["verdict"] == "fail")
 
 
-def _verify(scenario: Scenario, proxies: str) -> dict[str, Any]:
+def _verify(scenario: "Scenario", proxies: str) -> dict[str, Any]:
     kind = ready(proxies, NEEDS_NO_ROOT)
+    from results.documents.path_check import verify_object
     from scenarios.execution.path_check import verify as verified
+    from scenarios.execution.progress import Lines
 
     return verify_object(scenario.name, list(verified(scenario, kind, Lines(err))))
 
@@ -255,6 +259,9 @@ def compare(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
+    from results.tables.run_diff import print_comparison
+    from scenarios.cli.compare import compared
+
     with printed_whole(out, store):
         print_result(compared(store, first, second), as_json, print_comparison)
 
@@ -273,6 +280,9 @@ def doctor(
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
 ) -> None:
     """Say what this machine can do, and what is missing; measure it if that was never done."""
+    from rich.text import Text
+
+    from scenarios.planning.plan_table import print_machine
     from testbed.host.preflight import checks, datapath_in_words
     from testbed.nodes.openvswitch import default_datapath
 
@@ -301,8 +311,10 @@ def vm(
     raise typer.Exit(execute_in_copy(ROOT, command, Path.cwd(), memory_mib=memory, docker=docker))
 
 
-def _measured(*, again: bool) -> Machine:
+def _measured(*, again: bool) -> "Machine":
     """Return this machine's measured costs; measure them now if `again`, or if none are stored."""
+    from scenarios.planning.machine_profile import keep, known_machine, this_machine
+
     machine = None if again else known_machine()
     if machine is None:
         from scenarios.execution.machine_costs import measure as measure_machine
@@ -325,6 +337,7 @@ def clean(
     ] = False,
 ) -> None:
     """Remove leftovers of crashed runs, and nothing else."""
+    from results.tables.run import human_bytes
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 

@@ -6,11 +6,8 @@ from typing import Annotated
 import typer
 
 from model.errors import InputError, Problem
-from results.documents.network_cost import cost_object
-from results.tables.network_cost import print_cost
 from scenarios.cli.options import AsJson
 from scenarios.cli.terminal import print_result
-from scenarios.prices import DEFAULT, load_prices
 
 MOST_GPUS, MOST_RADIX = 10**9, 10**6
 
@@ -21,12 +18,18 @@ def cost(
     gpus: Annotated[int, typer.Option(metavar="N", help="number of GPUs")],
     radix: Annotated[int, typer.Option(metavar="R", help="ports of a switch")],
     domain_size: DomainSize,
-    prices: Annotated[Path, typer.Option(metavar="FILE", help="your own prices")] = DEFAULT,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="your own prices; default: Railbed's")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count switches and transceivers of both fabrics, with their price and power."""
+    from results.documents.network_cost import cost_object
+    from results.tables.network_cost import print_cost
+    from scenarios.prices import DEFAULT, load_prices
+
     _require_sizes(gpus, radix, domain_size)
-    result = cost_object(gpus, radix, domain_size, load_prices(prices).prices)
+    result = cost_object(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
     print_result(result, as_json, print_cost)
 
 

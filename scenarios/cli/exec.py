@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.documents.program import program_object
-from results.tables.program import print_program
 from scenarios.cli.options import (
     CONTAINER,
     AsJson,
@@ -17,13 +15,11 @@ from scenarios.cli.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    find,
+    for_this_machine,
     on,
 )
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import err, leave, print_result
-from scenarios.loader import load
-from scenarios.planning.machine_profile import known_machine
 
 LONGEST_S = 86_400.0
 
@@ -46,7 +42,10 @@ def execute(
     ] = 300.0,
 ) -> None:
     """Run a command once for each rank, in the proxies of a scenario's first fabric."""
-    loaded = load(find(scenario), [*overrides, *on(datapath)], known_machine())
+    from results.documents.program import program_object
+    from results.tables.program import print_program
+
+    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     _require_startable(command, image, launcher, proxies or CONTAINER)
     kind = ready(proxies or CONTAINER)
     from scenarios.execution.program import Program

@@ -13,16 +13,8 @@ from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.options import RunName, Store
 from scenarios.cli.terminal import out
 from scenarios.cli.written import writing
-from scenarios.exports.nccl_tests import export_nccl_tests
-from scenarios.exports.simulators import export_chakra, export_htsim
 
-# What writes a run's folder into a folder in each format, and returns the files.
-FORMATS: dict[str, Callable[[Path, Path], list[Path]]] = {
-    **{form: partial(export_tables, form=form) for form in OPTIONS},
-    "chakra": export_chakra,
-    "htsim": export_htsim,
-    "nccl-tests": export_nccl_tests,
-}
+FORMATS = (*OPTIONS, "chakra", "htsim", "nccl-tests")
 
 
 def export(
@@ -39,6 +31,18 @@ def export(
     run = find_run(store, run_name)
     folder = to or Path("export", run.name)
     with writing(folder):
-        files = FORMATS[form](run, folder)
+        files = _writer(form)(run, folder)
     for file in files:
         out.print(file, soft_wrap=True)
+
+
+def _writer(form: str) -> Callable[[Path, Path], list[Path]]:
+    """What writes a run's folder into a folder in this format, and returns the files."""
+    if form in OPTIONS:
+        return partial(export_tables, form=form)
+    # These know schedules, whose import takes half a second.
+    from scenarios.exports.nccl_tests import export_nccl_tests
+    from scenarios.exports.simulators import export_chakra, export_htsim
+
+    others = {"chakra": export_chakra, "htsim": export_htsim, "nccl-tests": export_nccl_tests}
+    return others[form]

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model.errors import EmulationError
 from model.sweep import VIRTUAL
-from results.documents.fault_impact import lost_experiment
 from results.store.runs import DEFAULT_STORE
 from results.tables.fault_impact import print_failures
 from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.options import CONTAINER, AsJson, Proxies, Store
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import err, leave, print_result
-from scenarios.execution.progress import Lines
 from scenarios.library import library
-from scenarios.loader import load
-from scenarios.planning.kernel_support import require_possible
-from scenarios.spec.scenario import Scenario
-from scenarios.sweep.executor import LocalExecutor
-from scenarios.sweep.several import Causes, Results, run_several
+
+if TYPE_CHECKING:
+    from scenarios.spec.scenario import Scenario
+    from scenarios.sweep.several import Causes, Results
 
 
 def failures(
@@ -30,6 +27,8 @@ def failures(
     fresh: Fresh = False,
 ) -> None:
     """Run all failure experiments of the library, on both fabrics, and print one table."""
+    from scenarios.loader import load
+
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     if is_virtual(clock, proxies):
         rows = _virtually(experiments, store, fresh=fresh)
@@ -39,9 +38,14 @@ def failures(
     leave(failed=any(row["verdict"] == "fail" for row in rows))
 
 
-def _one_by_one(experiments: Sequence[Scenario], proxies: str, store: Path) -> list[dict[str, Any]]:
+def _one_by_one(
+    experiments: Sequence["Scenario"], proxies: str, store: Path
+) -> list[dict[str, Any]]:
     """Run the experiments on this machine; return the rows of all."""
+    from results.documents.fault_impact import lost_experiment
+    from scenarios.execution.progress import Lines
     from scenarios.execution.run import run
+    from scenarios.planning.kernel_support import require_possible
 
     for experiment in experiments:
         require_possible(experiment)
@@ -56,9 +60,12 @@ def _one_by_one(experiments: Sequence[Scenario], proxies: str, store: Path) -> l
 
 
 def _virtually(
-    experiments: Sequence[Scenario], store: Path, *, fresh: bool
+    experiments: Sequence["Scenario"], store: Path, *, fresh: bool
 ) -> list[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; return the rows of all."""
+    from scenarios.execution.progress import Lines
+    from scenarios.sweep.executor import LocalExecutor
+    from scenarios.sweep.several import run_several
     from scenarios.virtual_clock.machines import machines_at_once
     from testbed.virtual_machine.program import program
 
@@ -69,8 +76,10 @@ def _virtually(
     return [row for one in experiments for row in _rows(one.name, results, causes)]
 
 
-def _rows(name: str, results: Results, causes: Causes) -> list[dict[str, Any]]:
+def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:
     """The rows of an experiment, each with its clock."""
+    from results.documents.fault_impact import lost_experiment
+
     if name in causes:
         return [lost_experiment(name, causes[name])]
     return [{**row, "clock": results[name]["clock"]} for row in results[name]["failures"]]

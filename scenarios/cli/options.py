@@ -3,13 +3,16 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.errors import InputError, Problem
 from scenarios.cli.completion import run_names, scenario_names
 from scenarios.library import LIBRARY, OLD_NAMES, library
+
+if TYPE_CHECKING:
+    from scenarios.spec.scenario import Scenario
 
 ScenarioPath = Annotated[
     Path,
@@ -45,6 +48,18 @@ def find(path: Path) -> Path:
     named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
     is_name = path.parent == Path() and not os.path.exists(path)
     return named if is_name and named in library() else path
+
+
+def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
+    """The scenario that a command names, with its overrides; `auto` is worked out by this machine.
+
+    Raises `InputError` with all mistakes of the scenario.
+    """
+    # Importing what knows scenarios takes half a second: only commands that need it do it.
+    from scenarios.loader import load
+    from scenarios.planning.machine_profile import known_machine
+
+    return load(find(path), overrides, known_machine())
 
 
 def require_alone(arguments: Sequence[str]) -> None:

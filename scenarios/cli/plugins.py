@@ -4,14 +4,15 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.errors import InputError, Problem
-from model.workload.collective import Collective
-from scenarios.spec.scenario import Scenario
-from traffic_gen.workloads.plugins import BUILT_IN, GROUP, enter_file, enter_installed
+from traffic_gen.workloads.plugins import GROUP, enter_file, enter_installed
+
+if TYPE_CHECKING:
+    from scenarios.spec.scenario import Scenario
 
 OPTION, VARIABLE = "--plugin", "RAILBED_PLUGIN"
 PAGE = "docs/guides/extending.md"
@@ -40,8 +41,11 @@ def enter_plugins(files: Sequence[Path]) -> None:
         os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
 
 
-def require_built_in(scenario: Scenario) -> None:
+def require_built_in(scenario: "Scenario") -> None:
     """Raise `InputError` for a case whose algorithm a virtual machine does not have."""
+    from model.workload.collective import Collective
+    from traffic_gen.workloads.collectives import BUILT_IN
+
     for case in scenario.cases:
         own = isinstance(case.task, Collective) and (case.task, case.algorithm) not in BUILT_IN
         if own:

@@ -8,11 +8,8 @@ import typer
 
 from linux.files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
-from results.documents.sweep import sweep_object
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
-from results.store.sweeps import find_sweep
-from scenarios.cli.compare import compared
 from scenarios.cli.options import Store
 from scenarios.cli.terminal import err, out
 from scenarios.cli.written import writing
@@ -63,10 +60,13 @@ def report(
 
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
     """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
+    from results.documents.sweep import sweep_object
     from results.report.comparison_article import comparison_article
     from results.report.run_article import report_page
     from results.report.run_data import read_run
     from results.report.sweep_article import sweep_article
+    from results.store.sweeps import find_sweep
+    from scenarios.cli.compare import compared
 
     if sweep is not None:
         folder = find_sweep(store, sweep)

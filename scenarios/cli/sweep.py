@@ -2,27 +2,23 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.errors import InputError, Problem
 from model.sweep import REAL
-from results.documents.sweep import sweep_object
 from results.store.runs import DEFAULT_STORE
-from results.store.sweeps import SweepFolder
-from results.tables.sweep import print_sweep
 from scenarios.cli.clock import NEEDS_NO_ROOT, Fresh, is_virtual
 from scenarios.cli.completion import scenario_names
 from scenarios.cli.options import AsJson, Overrides, Proxies, Store, find
 from scenarios.cli.ready import kind_of, ready
 from scenarios.cli.terminal import err, leave, print_result
-from scenarios.planning.kernel_support import require_possible
-from scenarios.spec.scenario import Scenario
-from scenarios.sweep.executor import Executor, LocalExecutor
-from scenarios.sweep.progress import sweep_listener
-from scenarios.sweep.request import SweepRequest
-from scenarios.sweep.runner import Sweeping
+
+if TYPE_CHECKING:
+    from results.store.sweeps import SweepFolder
+    from scenarios.spec.scenario import Scenario
+    from scenarios.sweep.executor import Executor
 
 EXECUTORS = ("local", "ray")
 
@@ -54,6 +50,11 @@ def sweep(
     address: Annotated[str, typer.Option(help="of the Ray cluster")] = "auto",
 ) -> None:
     """Run a scenario at every combination of values; can be resumed."""
+    from results.documents.sweep import sweep_object
+    from results.tables.sweep import print_sweep
+    from scenarios.planning.kernel_support import require_possible
+    from scenarios.sweep.request import SweepRequest
+
     found = None if scenario is None else find(scenario)
     kind = None if proxies is None else kind_of(proxies).value
     if clock is not None:
@@ -82,12 +83,14 @@ def _require_known(executor: str) -> None:
         raise InputError(Problem("--executor", what))
 
 
-def _anything_elsewhere(_scenario: Scenario) -> None:
+def _anything_elsewhere(_scenario: "Scenario") -> None:
     """Refuse nothing: other machines may have another kernel than this one."""
 
 
-def _local(folder: SweepFolder, at_once: int | None) -> Executor:
+def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
     """The executor on this machine, which is made ready; by the real clock, for single points."""
+    from scenarios.sweep.executor import LocalExecutor
+
     if folder.sweep.clock == REAL:
         if at_once not in (None, 1):
             what = f"must be 1 with the real clock, got {at_once}"
@@ -102,7 +105,7 @@ def _local(folder: SweepFolder, at_once: int | None) -> Executor:
     return LocalExecutor(at_once or machines_at_once())
 
 
-def _on_ray(address: str, folder: SweepFolder, at_once: int | None) -> Executor:
+def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Executor":
     """The executor on a cluster's machines, each of which must be ready."""
     from scenarios.sweep.ray_executor import RayExecutor
 
@@ -112,8 +115,11 @@ def _on_ray(address: str, folder: SweepFolder, at_once: int | None) -> Executor:
     return RayExecutor(address, folder.sweep.clock, at_once, say)
 
 
-def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: bool) -> None:
+def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
     """Run the points that have no result yet; if interrupted, print how to resume the sweep."""
+    from scenarios.sweep.progress import sweep_listener
+    from scenarios.sweep.runner import Sweeping
+
     try:
         with sweep_listener(err, folder) as listener:
             Sweeping(folder, executor, listener, _options(folder, fresh=fresh)).run()
@@ -124,7 +130,7 @@ def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: 
         raise
 
 
-def _options(folder: SweepFolder, *, fresh: bool) -> tuple[str, ...]:
+def _options(folder: "SweepFolder", *, fresh: bool) -> tuple[str, ...]:
     """Options of `run` for all points."""
     options = ["--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock]
     return (*options, "--fresh") if fresh else tuple(options)

@@ -3,11 +3,17 @@
 import os
 
 from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, page
-from scenarios.cli.options import CONTAINER, Datapath, Overrides, Proxies, ScenarioPath, find, on
+from scenarios.cli.options import (
+    CONTAINER,
+    Datapath,
+    Overrides,
+    Proxies,
+    ScenarioPath,
+    for_this_machine,
+    on,
+)
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import out
-from scenarios.loader import load
-from scenarios.planning.machine_profile import known_machine
 
 
 def up(
@@ -19,7 +25,7 @@ def up(
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
-    loaded = load(find(scenario), [*overrides, *on(datapath)], known_machine())
+    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     kind = ready(proxies or CONTAINER)
     from scenarios.execution.emulation import experiment
     from scenarios.interactive.command_line import serve

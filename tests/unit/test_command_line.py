@@ -1,5 +1,6 @@
 """The command line: its name and commands, what it prints of a scenario, and its exit codes."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -244,3 +245,16 @@ def test_a_narrow_terminal_loses_no_column(
 def test_names_of_configurations_and_runs_are_completed() -> None:
     assert configuration_names("gpt-1t") == ["gpt-1t"]
     assert run_names("la") == ["latest"]
+
+
+def test_commands_about_stored_runs_do_not_import_what_runs_need() -> None:
+    heavy = ["numpy", "pydantic", "duckdb", "matplotlib", "model.prediction", "testbed"]
+    ask = f"import scenarios.cli.commands, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ask],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

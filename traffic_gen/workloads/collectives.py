@@ -272,6 +272,8 @@ ALGORITHMS: dict[Named, Algorithm] = {
         send_recv_chain, closed.Stages(), MICROBATCHES, _one_for_each
     ),
 }
+# Those that are part of Railbed; plugins add others.
+BUILT_IN = frozenset(ALGORITHMS)
 
 
 def algorithms_of(collective: Collective) -> list[str]:

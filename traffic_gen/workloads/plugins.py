@@ -9,14 +9,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from model.workload.collective import Collective
-from traffic_gen.workloads.collectives import ALGORITHMS, Algorithm
-
 # The group of entry points by which an installed package names its table.
 GROUP = "railbed.algorithms"
 TABLE = "ALGORITHMS"
-# The algorithms that are part of Railbed.
-BUILT_IN = frozenset(ALGORITHMS)
 
 
 def enter_file(path: Path) -> None:
@@ -45,6 +40,9 @@ def enter_installed() -> None:
 
 def _enter(table: Any) -> None:
     """Add algorithms to the known ones, unless they are wrong or a name is taken."""
+    # Without a plugin, a command that needs no algorithm imports none.
+    from traffic_gen.workloads.collectives import ALGORITHMS
+
     if not isinstance(table, Mapping):
         raise ValueError(f"{TABLE} must be a table, got {type(table).__name__}")
     for named, algorithm in table.items():
@@ -57,6 +55,9 @@ def _enter(table: Any) -> None:
 
 def _require_right(named: Any, algorithm: Any) -> None:
     """Raise `ValueError` unless this is a collective with a name, and an algorithm."""
+    from model.workload.collective import Collective
+    from traffic_gen.workloads.collectives import Algorithm
+
     match named:
         case (Collective(), str() as name) if name:
             pass
