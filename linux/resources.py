@@ -1,10 +1,11 @@
-"""What a machine may run out of: open files of a process, and space of a file system."""
+"""What a machine may run out of: open files and memory of a process, space of a file system."""
 
 import errno
 import os
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from model.errors import NotReady
@@ -44,17 +45,34 @@ def provide_more_files(count: int) -> None:
 
 
 def _hard_limit() -> int:
-    return _files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return _number(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
 def _raise_limit(needed: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if needed > _files(soft):
+    if needed > _number(soft):
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _files(limit: int) -> int:
+def _number(limit: int) -> int:
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+@contextmanager
+def memory_limited(more_bytes: int) -> Iterator[None]:
+    """Let this process take so many bytes more at most; what exceeds them is a `MemoryError`.
+
+    Counted as address space, for the memory of all libraries (setrlimit(2), RLIMIT_AS).
+    """
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used_pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = used_pages * resource.getpagesize() + more_bytes
+    hard = before[1]
+    resource.setrlimit(resource.RLIMIT_AS, (min(most, _number(hard)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def full(folders: Iterable[Path]) -> str:

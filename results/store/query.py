@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linux.resources import memory_limited
 from model.errors import InputError, Problem
 from results.store.judged_tables import JUDGED_TABLES, judged_rows
 from results.store.raw_tables import (
@@ -42,8 +43,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     **OF_RAW,
 }
 # A careless query must neither take all of the machine's memory nor fill a terminal for hours.
-# (DuckDB does not count the memory of a single long list.)
-MOST_MEMORY, MOST_VALUES = "2GB", 1_000_000
+MOST_GB, MOST_VALUES = 2, 1_000_000
+FEWER = "aggregate in SQL, or add LIMIT"
 HINT = "`railbed query` without SQL lists all tables and their columns"
 
 
@@ -80,9 +81,14 @@ def query(store: Path, sql: str) -> Answer:
                 if name in sql.lower():
                     _fill(memory, name, runs)
             _confine(memory, store)
-            answer = memory.execute(sql)
-            names = tuple(column[0] for column in answer.description or ())
-            return Answer(names, _rows(answer), tuple(runs.unread))
+            # DuckDB counts neither the memory of a single long list, nor that of rows in Python.
+            with memory_limited(MOST_GB * 10**9):
+                answer = memory.execute(sql)
+                names = tuple(column[0] for column in answer.description or ())
+                return Answer(names, _rows(answer), tuple(runs.unread))
+    except (duckdb.OutOfMemoryException, MemoryError):
+        what = f"takes more than {MOST_GB} GB of memory"
+        raise InputError(Problem("query", what, FEWER)) from None
     except duckdb.Error as error:
         raise InputError(Problem("query", first_line(error), HINT)) from None
 
@@ -97,7 +103,7 @@ def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
 def _require_few(count: int, what: str = "values in a list") -> None:
     if count > MOST_VALUES:
         what = f"its answer has more than {MOST_VALUES} {what}"
-        raise InputError(Problem("query", what, "aggregate in SQL, or add LIMIT"))
+        raise InputError(Problem("query", what, FEWER))
 
 
 def _require_select(sql: str) -> None:
@@ -113,7 +119,7 @@ def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
     """Let the query open files of the store alone, and change no setting."""
     memory.execute(f"SET allowed_directories = [{quoted(store)}]")
     memory.execute("SET enable_external_access = false")
-    memory.execute(f"SET memory_limit = '{MOST_MEMORY}'")
+    memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
     memory.execute("SET lock_configuration = true")
 
 

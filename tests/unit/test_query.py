@@ -1,6 +1,7 @@
 """Queries over all runs of a store: right, read-only, and undisturbed by damaged runs."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -120,11 +121,15 @@ def test_a_query_opens_files_of_the_store_alone(store: Path, source: str) -> Non
     [
         ("SELECT * FROM range(1000001)", "more than 1000000 rows"),
         ("SELECT range(1000001)", "more than 1000000 values in a list"),
+        ("SELECT range(1000000000)", "takes more than 2 GB of memory"),
+        ("SELECT repeat('a', 3000000000)", "takes more than 2 GB of memory"),
     ],
 )
 def test_a_careless_query_has_no_endless_answer(store: Path, sql: str, said: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(InputError, match=said):
         query(store, sql)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8")))
