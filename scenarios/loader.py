@@ -23,7 +23,7 @@ from scenarios.spec.matrix_files import named_files, put_in_place
 from scenarios.spec.old_keys import current, rename_old_keys
 from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import FILE_KEYS
+from scenarios.spec.workload_entries import FILE_KEYS, entries
 from scenarios.spec.yaml_files import FileKind, Source, parse, problems_of, read
 from scenarios.spec.yaml_text import MOST_LEVELS, plain, value_of
 from scenarios.training.configuration import ENDINGS
@@ -105,13 +105,11 @@ def _locate_files(document: CommentedMap, path: Path) -> bool:
 
     A run's copy of the scenario is elsewhere. Return whether there are any.
     """
-    workloads = document.get("workloads")
-    entries = workloads if isinstance(workloads, list) else []
     found = [
         (entry, key)
-        for entry in entries
+        for _, entry in entries(document)
         for key in FILE_KEYS
-        if isinstance(entry, dict) and isinstance(entry.get(key), str)
+        if isinstance(entry.get(key), str)
         if key == "trace" or Path(entry[key]).suffix in ENDINGS
     ]
     for entry, key in found:

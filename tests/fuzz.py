@@ -38,6 +38,7 @@ from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.spec.workload_entries import (
     InferenceWorkload,
     IterationWorkload,
+    JobsWorkload,
     TraceWorkload,
     Workload,
 )
@@ -259,7 +260,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 KEYS = [f"{section}{key}" for section, model in SECTIONS.items() for key in _keys(model)]
-OTHERS = (TraceWorkload, IterationWorkload, InferenceWorkload)
+OTHERS = (TraceWorkload, IterationWorkload, InferenceWorkload, JobsWorkload)
 KEYS += [f"workloads.0.{key}" for model in OTHERS for key in _keys(model)]
 ODD_KEYS = ("", ".", "..", "a", "fabric.domain", "workloads.9.size", "workloads.-1", "a." * 50)
 KEY = st.one_of(st.sampled_from(KEYS), st.sampled_from(ODD_KEYS), st.text(max_size=5))

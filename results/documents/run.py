@@ -9,6 +9,7 @@ from results.documents.fault_impact import failure_object
 from results.store.runs import SCHEMA
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.generator_agreement import agreements
+from results.verdicts.interference import interferences
 from results.verdicts.model_comparison import CaseResult, slowdowns
 from results.verdicts.verdict import Verdict, worst
 
@@ -35,6 +36,7 @@ def run_object(
     verdicts = [case.verdict for case in cases] + [failure.verdict for failure in failures]
     verdicts += [] if paths is None else [Verdict(paths["verdict"])]
     agreeing = [asdict(agreement) for agreement in agreements(cases)]
+    interference = [found.plain() for found in interferences(cases)]
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -46,6 +48,7 @@ def run_object(
         "failures": [failure_object(scenario, failure) for failure in failures],
         "slowdowns": [asdict(slowdown) for slowdown in slowdowns(cases)],
         **({"generators": agreeing} if agreeing else {}),
+        **({"interference": interference} if interference else {}),
         **({"scales": [dict(chosen) for chosen in scales]} if scales else {}),
         **({} if machine is None else {"machine": dict(machine)}),
         **({} if paths is None else {"paths": dict(paths)}),
@@ -89,4 +92,5 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "fidelity": case.fidelity.plain(),
         **({} if case.iteration is None else {"iteration": case.iteration.plain()}),
         **({} if case.inference is None else {"inference": case.inference.plain()}),
+        **({"jobs": [job.plain() for job in case.jobs]} if case.jobs else {}),
     }

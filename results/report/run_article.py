@@ -39,6 +39,9 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
     if result["slowdowns"]:
         effects = "; ".join(slowdown_in_words(found).strip() for found in result["slowdowns"])
         yield f"Rail-only against rail-optimized: {effects}."
+    if slowed := result.get("interference"):
+        effects = "; ".join(_slowed(job) for job in slowed)
+        yield f"Together, jobs take so many times as long as alone: {effects}."
     for failure in result["failures"]:
         yield _failed(failure)
     found = [case["ratio"] for case in _judged(result["cases"])]
@@ -47,6 +50,13 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         low, high = min(found), max(found)
         yield f"Measured over modeled is {low:.3f} to {high:.3f}."
     yield f"The verdict is {result['verdict']}{_because(result)}."
+
+
+def _slowed(job: Mapping[str, Any]) -> str:
+    """Say how much longer a job takes among the others, measured and modeled."""
+    slower = job["interference"]
+    kind = job["case"].partition("/")[0]
+    return f"{job['job']} on {kind} {slower['measured']:.2f} (modeled: {slower['modeled']:.2f})"
 
 
 def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -121,6 +131,18 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
             ("case", "offered load", "percentile", "measured s", "modeled s"),
             [row for case in loads for row in _latencies(case)],
         )
+    if "interference" in run.result:
+        yield Section(
+            "Several jobs at once",
+            "Emulated seconds of each job, alone and together with the others. Interference is the "
+            "time together over that alone.",
+            [],
+            (
+                *("case", "job", "alone s", "modeled s", "together s", "modeled s"),
+                *("interference", "modeled", "verdict"),
+            ),
+            [_interference(job) for job in run.result["interference"]],
+        )
     if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
         yield Section(
             "Bus bandwidth",
@@ -156,6 +178,12 @@ def _latencies(case: Mapping[str, Any]) -> Iterator[list[object]]:
     for name, value in load["latency_s"].items():
         seconds = (f"{value[key]:.4f}" for key in ("measured", "modeled"))
         yield [case["case"], f"{load['offered_load']:.0%}", name, *seconds]
+
+
+def _interference(job: Mapping[str, Any]) -> list[object]:
+    keys = ("alone_s", "together_s", "interference")
+    figures = (f"{job[key][of]:.3f}" for key in keys for of in ("measured", "modeled"))
+    return [job["case"], job["job"], *figures, job["verdict"]]
 
 
 def _bandwidths(case: Mapping[str, Any]) -> list[object]:

@@ -11,6 +11,7 @@ from results.tables.clock import print_clock
 from results.tables.fault_impact import print_failures
 from results.tables.inference import latency_table
 from results.tables.iteration import parts_table, reduction_lines
+from results.tables.jobs import interference_table
 from results.tables.link_calibration import calibration_table
 from results.tables.observations import (
     EXECUTIONS_LEGEND,
@@ -113,6 +114,10 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield ""
         yield Text("Requests, from arrival to the last byte of their KV cache:", "bold")
         yield latency_table(loads)
+    if "interference" in result:
+        yield ""
+        yield Text("Jobs at once, and the interference: together over alone:", "bold")
+        yield interference_table(result["interference"])
     yield from _reasons(result["cases"])
     if "generators" in result:
         yield ""

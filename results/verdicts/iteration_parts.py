@@ -12,21 +12,17 @@ from model.training.exposure import begins_s, exposure_s
 from model.training.reduction import ReducedIteration
 from model.training.steps import IterationSteps
 from model.workload.schedule import Steps
-
-
-@dataclass(frozen=True)
-class Part:
-    """Emulated seconds of a part of an iteration, a mean over ranks and, measured, executions."""
-
-    measured: float
-    modeled: float
+from results.verdicts.summary import Both
 
 
 @dataclass(frozen=True)
 class IterationResult:
-    """The parts of an iteration: compute, exposed traffic by dimension, waiting."""
+    """The parts of an iteration: compute, exposed traffic by dimension, waiting.
 
-    parts: Mapping[str, Part]
+    They are emulated seconds, a mean over ranks and, measured, over executions.
+    """
+
+    parts: Mapping[str, Both]
     reduction: ReducedIteration
 
     def plain(self) -> dict[str, Any]:
@@ -50,7 +46,7 @@ def iteration_result(
     modeled = exposure_s(steps, begins_s(steps, end_s), end_s)
     measured = [_measured(steps, repeat) for repeat in executions if repeat.complete]
     parts = {
-        name: Part(float(np.mean([one[name] for one in measured])), seconds)
+        name: Both(float(np.mean([one[name] for one in measured])), seconds)
         for name, seconds in modeled.items()
         if measured
     }

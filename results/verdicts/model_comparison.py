@@ -15,6 +15,7 @@ from model.workload.schedule import Schedule, Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.iteration_parts import IterationResult, iteration_result
+from results.verdicts.job_times import JobTime, job_times
 from results.verdicts.machine_headroom import Observation, summarized
 from results.verdicts.request_latencies import RequestResult, request_result
 from results.verdicts.summary import Summary, summarize
@@ -107,7 +108,7 @@ class CaseResult:
 
     Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
     few others. `data_is_right` is `None` if the results were not checked, `iteration` and
-    `inference` if the case is none.
+    `inference` if the case is none; `jobs` are empty unless it is of jobs.
     """
 
     name: str
@@ -124,6 +125,7 @@ class CaseResult:
     data_is_right: bool | None = None
     iteration: IterationResult | None = None
     inference: RequestResult | None = None
+    jobs: tuple[JobTime, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -198,7 +200,8 @@ def compare(
     shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
     summary = summarize(shown_s)
     fidelity = observed(measured)
-    found = (*judge(measured, summary, prediction, limits), *fidelity.found)
+    jobs = job_times(schedule, measured.repeats, prediction)
+    found = (*judge(measured, summary, prediction, limits), *_of_jobs(jobs, limits))
     return CaseResult(
         name=name,
         work=_work(measured, size_scale),
@@ -209,11 +212,12 @@ def compare(
         disturbed_s=_complete_s(measured.disturbed),
         disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
         retransmits=sum(repeat.retransmits for repeat in measured.repeats),
-        found=found,
+        found=(*found, *fidelity.found),
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
         iteration=iteration_result(schedule, measured.repeats, prediction),
         inference=request_result(schedule, topology, measured.repeats, prediction),
+        jobs=jobs,
     )
 
 
@@ -316,6 +320,15 @@ def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> It
         if away > threshold:
             yield verdict, f"{away:.1%} away from the model, more than {threshold:.1%}"
             return
+
+
+def _of_jobs(jobs: Sequence[JobTime], limits: Thresholds) -> Iterator[Reason]:
+    """Judge the time of each job as that of a case; the case itself has the time of the last."""
+    last_s = max((job.modeled_s for job in jobs), default=0.0)
+    for job in jobs:
+        if job.modeled_s < last_s:
+            for verdict, reason in ratio_reasons(job.measured.median, job.modeled_s, limits):
+                yield verdict, f"job {job.job}: {reason}"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,14 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Both:
+    """A value, measured and modeled."""
+
+    measured: float
+    modeled: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """Seconds of several executions; percentiles by the nearest rank.
 

@@ -1,6 +1,7 @@
 """What `check` prints of a scenario that has no mistakes."""
 
 import os
+from collections.abc import Iterator
 
 from rich.console import Console
 
@@ -9,6 +10,7 @@ from results.tables.iteration import reduction_in_words
 from scenarios.planning.plan_table import print_chosen, print_crossings
 from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.training_iteration import Iteration
 
 
@@ -23,9 +25,8 @@ def describe(scenario: Scenario, out: Console) -> None:
         out.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
         out.print(f"  {case.name}: {case.emulated_bytes} bytes{_trace(case)}", soft_wrap=True)
-        if isinstance(case.task, Iteration):
-            changes = case.task.iteration.plain_changes
-            out.print(f"    {reduction_in_words(changes)}", soft_wrap=True)
+        for line in _details(case):
+            out.print(f"    {line}", soft_wrap=True)
     print_chosen(scenario, out)
     print_crossings(scenario, out)
     for kind, faults in scenario.faults.items():
@@ -33,6 +34,17 @@ def describe(scenario: Scenario, out: Console) -> None:
             out.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
         out.print("  Whether this kernel can make these faults, only root can check.")
+
+
+def _details(case: Case) -> Iterator[str]:
+    """Say what of an iteration was reduced, and what each of several jobs is."""
+    if isinstance(case.task, Iteration):
+        yield reduction_in_words(case.task.iteration.plain_changes)
+    if isinstance(case.task, Jobs) and len(case.task.jobs) > 1:
+        for job in case.task.jobs:
+            yield f"{job.name}: {job.task.name} on {job.partition}"
+            if isinstance(job.task, Iteration):
+                yield f"  {reduction_in_words(job.task.iteration.plain_changes)}"
 
 
 def _trace(case: Case) -> str:

@@ -43,14 +43,13 @@ def enter_plugins(files: Sequence[Path]) -> None:
 
 def require_built_in(scenario: "Scenario") -> None:
     """Raise `InputError` for a case whose algorithm a virtual machine does not have."""
-    from model.workload.collective import Collective
     from traffic_gen.workloads.collectives import BUILT_IN
 
     for case in scenario.cases:
-        own = isinstance(case.task, Collective) and (case.task, case.algorithm) not in BUILT_IN
-        if own:
-            what = f"{case.algorithm!r} is a plugin's, which the virtual clock does not have"
-            raise InputError(Problem(case.where, what, "leave out --clock virtual"))
+        for named in case.collectives:
+            if named not in BUILT_IN:
+                what = f"{named[1]!r} is a plugin's, which the virtual clock does not have"
+                raise InputError(Problem(case.where, what, "leave out --clock virtual"))
 
 
 def plugins_first(arguments: Sequence[str]) -> list[str]:

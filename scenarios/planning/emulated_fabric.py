@@ -6,28 +6,17 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.prediction.machine import Machine
-from model.workload.generator import Generator
 from scenarios.planning.auto_scale import (
     auto_bandwidth_scale,
     auto_bucket_depth,
     auto_size_scale,
     auto_time_dilation,
 )
-from scenarios.planning.inference import inference_case
-from scenarios.planning.iterations import iteration_case
+from scenarios.planning.cases import alone, unsized_case
 from scenarios.planning.load_estimate import work_of
-from scenarios.planning.traces import trace_case
-from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile
-from scenarios.spec.workload_entries import (
-    AnyWorkload,
-    InferenceWorkload,
-    IterationWorkload,
-    TraceWorkload,
-)
-from traffic_gen.workloads.collectives import slices_of, variant
-from traffic_gen.workloads.matrices import Given
+from scenarios.spec.workload_entries import AnyWorkload
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -99,42 +88,18 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
     return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
-def unsized_case(workload: AnyWorkload, spec: FabricSpec) -> Case:
-    """A workload as a case on a fabric, in its real size."""
-    if isinstance(workload, TraceWorkload):
-        case = trace_case(workload, spec)
-        return replace(case, name="/".join((case.name, *_marked(case.generator))))
-    if isinstance(workload, IterationWorkload):
-        return iteration_case(workload, spec)
-    if isinstance(workload, InferenceWorkload):
-        return inference_case(workload, spec)
-    named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
-    size = matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(workload.size or "")
-    names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
-    return Case(
-        name="/".join((spec.kind, *filter(None, names))),
-        kind=spec.kind,
-        task=workload.collective,
-        algorithm=workload.algorithm,
-        size_name=workload.size or f"{size:g} B",
-        size_bytes=size,
-        size_scale=1.0,
-        slices=slices_of(*named, workload.slices),
-        matrix=matrix,
-        communicator=workload.communicator,
-        generator=workload.generator,
-    )
-
-
-def _marked(generator: Generator) -> tuple[str, ...]:
-    """The last part of a case's name, if its generator is not the usual one."""
-    return () if generator is Generator.AGENT else (generator,)
-
-
-def sized_case(
+def sized_cases(
     workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
-) -> tuple[Case, Chosen]:
-    """Return a workload's case with its size scale, and the time dilation, as given or chosen."""
+) -> list[tuple[Case, Chosen]]:
+    """Return a workload's cases with their size scale, and the time dilation, as given or chosen.
+
+    Several jobs are a case each, and one together, at the same scale.
+    """
+    case, dilation = _sized(workload, spec, machine)
+    return [*((one, Chosen(dilation.value)) for one in alone(case)), (case, dilation)]
+
+
+def _sized(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> tuple[Case, Chosen]:
     case = unsized_case(workload, spec)
     job, scale = work_of(case, spec), spec.bandwidth_scale
     if workload.time_dilation is None:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 from model.fabric.spec import FabricSpec
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from scenarios.planning.jobs import works
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import IterationWorkload
+from scenarios.spec.workload_entries import IterationWork
 from scenarios.training.configuration import Configuration, configuration_name, load_configuration
 from scenarios.training.iteration import evaluated
 from traffic_gen.workloads.training_iteration import Iteration
 
 
-def iteration_case(workload: IterationWorkload, spec: FabricSpec) -> Case:
+def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
     """An iteration as a case on a fabric, in its real size."""
     name = configuration_name(Path(workload.iteration))
     small = _reduced(workload, spec.job_domains, spec.job_size)
@@ -33,20 +34,20 @@ def iteration_case(workload: IterationWorkload, spec: FabricSpec) -> Case:
 
 def iteration_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of iterations that cannot be reduced to the fabric."""
-    for number, workload in enumerate(file.workloads):
-        if not isinstance(workload, IterationWorkload):
+    for place, work, shape in works(file):
+        if not isinstance(work, IterationWork):
             continue
         if file.check_data:
             what = "is not possible with an iteration, which has no result to check"
             yield Issue(("check_data",), what, "leave it out")
         try:
-            _reduced(workload, file.fabric.domains, file.fabric.domain_size)
+            _reduced(work, *shape)
         except NoReduction as error:
             hint = "use another grid of GPUs, or other degrees"
-            yield Issue(("workloads", number, "iteration"), str(error), hint)
+            yield Issue((*place, "iteration"), str(error), hint)
 
 
-def _reduced(workload: IterationWorkload, domains: int, domain_size: int) -> ReducedIteration:
+def _reduced(workload: IterationWork, domains: int, domain_size: int) -> ReducedIteration:
     """Reduce a configuration; raises `NoReduction`, or `InputError` for a wrong file."""
     configuration = load_configuration(Path(workload.iteration))
     wanted = Wanted(workload.tensor, workload.pipeline, workload.microbatches, workload.layers)

@@ -1,11 +1,12 @@
 """Plan a scenario: the load of each case's busiest second, by kind of hop."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
+from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.budget import Need, switch_ports
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import Load, Profile, profile
@@ -17,13 +18,17 @@ from scenarios.spec.scenario import Case, Scenario
 
 @dataclass(frozen=True)
 class CasePlan:
-    """A case's busiest second. Without a measured machine there is no `need`."""
+    """A case's busiest second. Without a measured machine there is no `need`.
+
+    `jobs_s` has the modeled time of each of its jobs, unless the case is estimated.
+    """
 
     case: Case
     completion_s: float
     exact: bool
     load: Load
     need: Need | None
+    jobs_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -41,19 +46,27 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
     for case in scenario.cases:
         spec = specs[case.kind]
         exact = spec.gpus <= EXACT_UP_TO_GPUS
-        found = followed(case, spec) if exact else estimate_of(case, spec)
+        found, jobs_s = _followed(case, spec) if exact else (estimate_of(case, spec), {})
         if machine is None:
             load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
         else:
             load, needed = heaviest(found, machine, switch_ports(spec))
-        yield CasePlan(case, found.completion_s, exact, load, needed)
+        yield CasePlan(case, found.completion_s, exact, load, needed, jobs_s)
 
 
 def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
+    return _followed(case, spec, path_s)[0]
+
+
+def _followed(
+    case: Case, spec: FabricSpec, path_s: float = 0.0
+) -> tuple[Profile, Mapping[str, float]]:
+    """Return the profile, and the time of each of several jobs."""
     topology = build_topology(spec)
     schedule = case_schedule(case, spec)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): path_s for hops in paths if hops}
     arrival_s = predict(schedule, topology, latency_s).arrival_s
-    return profile(schedule.transfers, paths, topology, arrival_s)
+    jobs_s = schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {}
+    return profile(schedule.transfers, paths, topology, arrival_s), jobs_s

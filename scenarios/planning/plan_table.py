@@ -1,11 +1,12 @@
 """Tables of `plan` (the load of a scenario) and `doctor` (the capacity of the machine)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import isfinite
 
 from rich.console import Console
 from rich.table import Table
 
+from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.tables.style import figures_table
@@ -13,6 +14,9 @@ from scenarios.planning.auto_scale import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.planning.rail_isolation import rail_crossings
 from scenarios.spec.scenario import Scenario
+
+Alone = tuple[FabricKind, int, str]
+"""A job that is alone: the fabric, the number of its workload, its name."""
 
 # The columns of `plan`, at least so wide: each case has a table of its own, below its name.
 PLAN_COLUMNS = (
@@ -58,10 +62,13 @@ def print_machine(machine: Machine, console: Console) -> None:
 def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Console) -> None:
     """Print the busiest second of every case."""
     console.print(_plan_table(show_header=True))
+    alone_s: dict[Alone, float] = {}
     for plan in plans:
         how = "" if plan.exact else ", estimated"
         name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
         console.print(name, soft_wrap=True)
+        for line in _interference(plan, alone_s):
+            console.print(f"  {line}", soft_wrap=True)
         table = _plan_table()
         _add(plan, machine, table)
         console.print(table)
@@ -75,6 +82,16 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
         "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.",
         soft_wrap=True,
     )
+
+
+def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:
+    """Say how long each of several jobs takes; note the time of one that is alone."""
+    of_job = {job: (plan.case.kind, plan.case.workload, job) for job in plan.jobs_s}
+    if len(of_job) == 1:
+        alone_s.update({of_job[job]: seconds for job, seconds in plan.jobs_s.items()})
+        return
+    for job, seconds in plan.jobs_s.items():
+        yield f"{job}: {seconds:.3g} s, {seconds / alone_s[of_job[job]]:.2f} times as long as alone"
 
 
 def print_chosen(scenario: Scenario, console: Console) -> None:

@@ -15,10 +15,11 @@ from scenarios.planning.emulated_fabric import (
     bandwidth_scale,
     bucket_depth,
     fabric_spec,
-    sized_case,
+    sized_cases,
 )
 from scenarios.planning.fault_times import late_faults
 from scenarios.planning.generators import generator_issues, generator_load_issues
+from scenarios.planning.jobs import job_issues
 from scenarios.planning.schedules import schedule_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
 from scenarios.spec.issues import Issue
@@ -48,6 +49,7 @@ def resolve(
         machine = None
     issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
     issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
+    issues += job_issues(file)
     if not issues:
         issues = list(schedule_issues(file))
     if issues:
@@ -60,10 +62,11 @@ def resolve(
     if issues:
         return None, issues
     sized = [
-        (number, sized_case(workload, spec, machine))
+        (number, found)
         for spec in fabrics
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
+        for found in sized_cases(workload, spec, machine)
     ]
     cases = _distinct(tuple(replace(case, workload=number) for number, (case, _) in sized))
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}

@@ -18,11 +18,12 @@ from model.workload.schedule import Steps
 from model.workload.transfers import Transfers
 from scenarios.planning.inference import inference_issues
 from scenarios.planning.iterations import iteration_issues
+from scenarios.planning.jobs import works
 from scenarios.planning.traces import trace_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case, TimedTask
 from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import Workload
+from scenarios.spec.workload_entries import CollectiveWork
 from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
@@ -80,19 +81,17 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     yield from trace_issues(file)
     yield from iteration_issues(file)
     yield from inference_issues(file)
-    shape = file.fabric.domains, file.fabric.domain_size
-    for number, workload in enumerate(file.workloads):
-        if not isinstance(workload, Workload):
+    for place, work, shape in works(file):
+        if not isinstance(work, CollectiveWork):
             continue
-        place = "workloads", number
-        wrong = list(_wrong_groups(workload, shape))
+        wrong = list(_wrong_groups(work, shape))
         yield from (Issue((*place, key), what) for key, what in wrong)
-        issue = None if wrong else _issue_of(workload, shape)
+        issue = None if wrong else _issue_of(work, shape)
         if issue is not None:
             yield Issue(place, *issue)
 
 
-def _wrong_groups(workload: Workload, shape: Shape) -> Iterator[tuple[str, str]]:
+def _wrong_groups(workload: CollectiveWork, shape: Shape) -> Iterator[tuple[str, str]]:
     """Yield a key and what is wrong with its communicator, or its matrix for that."""
     try:
         groups = communicators(workload.communicator, shape)
@@ -108,7 +107,7 @@ def _wrong_groups(workload: Workload, shape: Shape) -> Iterator[tuple[str, str]]
             yield "matrix", f"has {len(workload.matrix)} rows, for {ranks} GPUs"
 
 
-def _issue_of(workload: Workload, shape: Shape) -> "Words | None":
+def _issue_of(workload: CollectiveWork, shape: Shape) -> "Words | None":
     """Return what is wrong with the schedule of a workload, and a hint."""
     named = workload.collective, workload.algorithm
     among = workload.pair_sizes, workload.communicator
@@ -170,7 +169,7 @@ def _refused(collective: Collective, algorithm: str, shape: Shape, error: Schedu
     what = f"{_named(collective, algorithm, shape)} is not possible: {error}"
     others = ", ".join(name for name in algorithms_of(collective) if name != algorithm)
     other = f", or another algorithm: {others}" if others else ""
-    return what, f"use other fabric.domains and fabric.domain_size{other}"
+    return what, f"use another grid of GPUs{other}"
 
 
 def _wrong(collective: Collective, algorithm: str, shape: Shape, error: ScheduleError) -> Words:

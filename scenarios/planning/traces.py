@@ -5,13 +5,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from model.fabric.spec import FabricSpec
+from model.job.communicators import Shape
 from model.workload.proof import ScheduleError
 from model.workload.trace import Trace
+from scenarios.planning.jobs import works
 from scenarios.spec.field_types import size_in_bytes
-from scenarios.spec.issues import Issue
+from scenarios.spec.issues import Issue, Place
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import TraceWorkload
+from scenarios.spec.workload_entries import TraceJob, TraceWork, TraceWorkload
 from traffic_gen.traces.msccl import FORMAT as MSCCL
 from traffic_gen.traces.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -19,7 +21,7 @@ from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
 
 
-def trace_case(workload: TraceWorkload, spec: FabricSpec) -> Case:
+def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
     """A trace as a case on a fabric, in its real size."""
     replay = replay_of(workload, spec.job_domains, spec.job_size)
     rule = workload.placement
@@ -35,7 +37,7 @@ def trace_case(workload: TraceWorkload, spec: FabricSpec) -> Case:
     )
 
 
-def replay_of(workload: TraceWorkload, domains: int, domain_size: int) -> Replay:
+def replay_of(workload: TraceWork, domains: int, domain_size: int) -> Replay:
     """Read and place a trace; raises `ValueError` if its placement does not fit."""
     path = Path(workload.trace)
     size_bytes = None if workload.size is None else round(size_in_bytes(workload.size))
@@ -72,22 +74,22 @@ def _placed(
 
 def trace_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of traces that do not fit the fabric; raises `InputError` for one that is damaged."""
-    for number, workload in enumerate(file.workloads):
-        if isinstance(workload, TraceWorkload):
-            yield from _issues(number, workload, file)
+    for place, work, shape in works(file):
+        if isinstance(work, TraceWork):
+            yield from _issues(place, work, shape, file)
 
 
-def _issues(number: int, workload: TraceWorkload, file: ScenarioFile) -> Iterator[Issue]:
+def _issues(place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile) -> Iterator[Issue]:
     if file.check_data:
         what = "is not possible with a trace, which has no result to check"
         yield Issue(("check_data",), what, "leave it out")
     try:
-        replay = replay_of(workload, file.fabric.domains, file.fabric.domain_size)
+        replay = replay_of(workload, *shape)
         if workload.size is not None and replay.trace.format != MSCCL:
             what = f"{replay.trace.format} names bytes of its own"
-            yield Issue(("workloads", number, "size"), what, f"only {MSCCL} needs a size")
+            yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
         replay.steps()
     except ScheduleError as error:
-        yield Issue(("workloads", number, "trace"), f"cannot be replayed: {error}")
+        yield Issue((*place, "trace"), f"cannot be replayed: {error}")
     except ValueError as error:
-        yield Issue(("workloads", number, "placement"), str(error))
+        yield Issue((*place, "placement"), str(error))

@@ -1,5 +1,6 @@
 """Types of values in a scenario file: quantities with a unit, names, scales, matrices."""
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -93,6 +94,18 @@ def _word_or_list(value: object) -> object:
     return value
 
 
+def _span(value: object) -> tuple[int, int]:
+    """Return the first and the last of consecutive numbers: `2`, or `0-3`."""
+    is_text = isinstance(value, str | int) and not isinstance(value, bool)
+    found = _SPAN.fullmatch(str(value)) if is_text else None
+    if found is None:
+        raise ValueError(f"must be a number from 0, or two with a hyphen (0-3), got {value!r}")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise ValueError(f"must begin with the smaller number, got {value!r}")
+    return first, last
+
+
 def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     if not 2 <= len(rows) <= MOST_ROWS:
         raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
@@ -104,7 +117,9 @@ def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     return rows
 
 
+_SPAN = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?", re.ASCII)
 Name = Annotated[str, Field(max_length=MOST_NAME)]
+ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Path = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
@@ -117,6 +132,7 @@ Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Degree = Annotated[int, Field(ge=1, le=MOST_DEGREE, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
+Span = Annotated[tuple[int, int], BeforeValidator(_span)]
 Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
 PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
 MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]

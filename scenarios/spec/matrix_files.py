@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from linux.files import Unreadable, read_text
-from scenarios.spec.issues import Issue, nearest
+from scenarios.spec.issues import Issue, Place, nearest
+from scenarios.spec.workload_entries import entries
 from traffic_gen.traces.byte_matrix import row_of
 from traffic_gen.workloads.matrices import Preset
 
@@ -16,24 +17,23 @@ MOST_BYTES = 2**20
 PRESETS = [str(preset) for preset in Preset]
 
 
-def named_files(document: Any) -> dict[int, str]:
-    """Return the names of files that `matrix` keys have, by the number of the workload."""
-    workloads = document.get("workloads")
-    entries = workloads if isinstance(workloads, list) else ()
-    named = {
-        number: workload.get("matrix")
-        for number, workload in enumerate(entries)
-        if isinstance(workload, dict)
+def named_files(document: Any) -> dict[Place, str]:
+    """Return the names of files that `matrix` keys have, by the place of the workload or job."""
+    named = {place: entry.get("matrix") for place, entry in entries(document)}
+    return {
+        place: name
+        for place, name in named.items()
+        if isinstance(name, str) and name not in PRESETS
     }
-    return {n: name for n, name in named.items() if isinstance(name, str) and name not in PRESETS}
 
 
-def put_in_place(document: Any, folder: Path, named: Mapping[int, str]) -> Iterator[Issue]:
+def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
     """Put the rows of files, relative to a folder, in place of names; yield issues of bad ones."""
-    for number, name in named.items():
-        place = "workloads", number, "matrix"
+    found = dict(entries(document))
+    for of, name in named.items():
+        place = *of, "matrix"
         try:
-            document["workloads"][number]["matrix"] = read_matrix(folder / name)
+            found[of]["matrix"] = read_matrix(folder / name)
         except ValueError as error:
             yield Issue(place, f"{name}: {error}")
         except Unreadable as error:

@@ -45,10 +45,18 @@ def wording(details: Any) -> str:
             return f"must have at most {context['max_length']} entries"
         case "model_type" | "tuple_type":
             return f"must have keys of its own or entries, got {found!r}"
+        case "union_tag_invalid":
+            tag = str(context["tag"]).removeprefix(TAGGED)
+            return f"must have one of {_untagged(context['expected_tags'])}, got {tag}"
         case "value_error":
             return str(context["error"])
         case _:
             return f"{details['msg']}, got {found!r}"
+
+
+def _untagged(expected: str) -> str:
+    """Return the keys of which an entry must have one, from a union's quoted tags."""
+    return ", ".join(tag.strip(" '").removeprefix(TAGGED) for tag in expected.split(","))
 
 
 def _meant(found: object, context: dict[str, Any]) -> str:

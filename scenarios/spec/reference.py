@@ -9,6 +9,8 @@ from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.spec.workload_entries import (
     InferenceWorkload,
     IterationWorkload,
+    JobPlace,
+    JobsWorkload,
     TraceWorkload,
     Workload,
 )
@@ -20,6 +22,8 @@ SECTIONS: tuple[type[BaseModel], ...] = (
     TraceWorkload,
     IterationWorkload,
     InferenceWorkload,
+    JobsWorkload,
+    JobPlace,
     FaultEntry,
     Job,
     Expect,

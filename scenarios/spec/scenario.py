@@ -13,12 +13,14 @@ from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
 from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.collectives import Named
 from traffic_gen.workloads.inference import RequestLoad
+from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.matrices import Matrix
 from traffic_gen.workloads.training_iteration import Iteration
 
 # What has times of its own, which are dilated as its bytes are scaled.
-TimedTask = Replay | Iteration | RequestLoad
+TimedTask = Replay | Iteration | RequestLoad | Jobs
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Case:
 
     The algorithm of a trace is its name, and its size all that it names; that of an iteration is
     its configuration's name, and its size the data of a GPU's collectives and transfers; that of a
-    request load is its model's name, and its size the bytes of all requests.
+    request load is its model's name, and its size the bytes of all requests;
+    that of jobs are their names, and their size is the sum of their sizes.
     `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
     its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
     algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
@@ -51,6 +54,13 @@ class Case:
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.size_bytes / self.size_scale))
+
+    @property
+    def collectives(self) -> tuple[Named, ...]:
+        """The collectives that it has, each with its algorithm."""
+        if isinstance(self.task, Collective):
+            return ((self.task, self.algorithm),)
+        return self.task.collectives if isinstance(self.task, Jobs) else ()
 
     @property
     def largest_bytes(self) -> float:

@@ -24,6 +24,7 @@ from scenarios.spec.field_types import (
     Scale,
     Seconds,
     Seed,
+    ShortName,
     words,
 )
 from scenarios.spec.strict import Strict
@@ -208,9 +209,7 @@ class Job(Strict):
 class ScenarioFile(Strict):
     """A scenario file."""
 
-    name: str | None = Field(
-        default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", description="default: the file's name"
-    )
+    name: ShortName | None = Field(default=None, description="default: the file's name")
     description: str = Field(default="", max_length=MOST_DESCRIPTION, description="for people")
     fabric: Fabric
     workloads: tuple[AnyWorkload, ...] = Field(

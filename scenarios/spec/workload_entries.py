@@ -1,14 +1,17 @@
-"""Entries of a scenario's workloads: collectives, traces, training iterations, request loads.
+"""Entries of a scenario's workloads: collectives, traces, iterations, request loads, several jobs.
 
 Their keys, types and defaults, and the descriptions of docs/reference/scenarios.md.
 """
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from model.fabric.spec import FabricKind
 from model.job.communicators import EVERYONE
+from model.job.partition import Partition
 from model.workload.collective import Collective
 from model.workload.generator import Generator
 from scenarios.spec.field_types import (
@@ -20,10 +23,12 @@ from scenarios.spec.field_types import (
     Ranks,
     Scale,
     Seed,
+    ShortName,
     Size,
+    Span,
     words,
 )
-from scenarios.spec.issues import TAGGED, nearest
+from scenarios.spec.issues import TAGGED, Place, nearest
 from scenarios.spec.strict import Strict
 from traffic_gen.traces.placement import PlacementRule
 from traffic_gen.workloads.collectives import (
@@ -37,12 +42,13 @@ from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
 
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64
+MOST_JOBS = 16
 # Requests of a load, how many in a second, tokens of a prompt, and their variation.
 MOST_REQUESTS, MOST_REQUEST_RATE, MOST_TOKENS, MOST_VARIATION = 10_000, 1e9, 10**7, 10.0
 
 
-class Workload(Strict):
-    """A collective to execute."""
+class CollectiveWork(Strict):
+    """A collective, its size, and which GPUs take part."""
 
     collective: Collective = Field(description="what the GPUs want to achieve")
     algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
@@ -62,14 +68,6 @@ class Workload(Strict):
         f"({words(Preset)}), a file, or rows of bytes",
     )
     matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
-        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: Scale | Literal["auto"] | None = Field(
-        default=None,
-        description="instead of `size_scale`: emulated seconds for each second on the real "
-        "platform; `auto`: as few as the error budget allows",
-    )
     slices: int | None = Field(
         default=None,
         ge=1,
@@ -78,10 +76,6 @@ class Workload(Strict):
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
         f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
     )
-    generator: Generator = Field(
-        default=Generator.AGENT, description=f"what sends: {words(Generator)}"
-    )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
     @model_validator(mode="after")
     def _algorithm_exists(self) -> Self:
@@ -116,8 +110,8 @@ class Workload(Strict):
         return Given(self.matrix)
 
 
-class TraceWorkload(Strict):
-    """A trace of another tool to replay."""
+class TraceWork(Strict):
+    """A trace of another tool, and the GPUs of its ranks."""
 
     trace: Path = Field(
         description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
@@ -130,24 +124,10 @@ class TraceWorkload(Strict):
     size: Size | None = Field(
         default=None, description="MSCCL XML: the size of the collective, as for a collective"
     )
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
-        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: Scale | Literal["auto"] | None = Field(
-        default=None, description="instead of `size_scale`, as for a collective"
-    )
-    generator: Generator = Field(
-        default=Generator.AGENT, description="what replays it, as for a collective"
-    )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
 
-class IterationWorkload(Strict):
-    """A training iteration to execute."""
-
-    # Only agents compute; compute and bytes are scaled together.
-    generator: ClassVar[Generator] = Generator.AGENT
-    size_scale: ClassVar[float] = 1.0
+class IterationWork(Strict):
+    """A training iteration, and how it is reduced to the GPUs."""
 
     iteration: Path = Field(
         description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
@@ -169,6 +149,47 @@ class IterationWorkload(Strict):
         description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
         "`false`: AllReduce, then the step",
     )
+
+
+class Workload(CollectiveWork):
+    """A collective to execute."""
+
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description=f"what sends: {words(Generator)}"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+class TraceWorkload(TraceWork):
+    """A trace of another tool to replay."""
+
+    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None, description="instead of `size_scale`, as for a collective"
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description="what replays it, as for a collective"
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+
+class IterationWorkload(IterationWork):
+    """A training iteration to execute."""
+
+    # Only agents compute; compute and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
     time_dilation: Scale | Literal["auto"] = Field(
         default="auto",
         description="emulated seconds for each second on the real platform, of compute as well; "
@@ -220,27 +241,107 @@ class InferenceWorkload(Strict):
     kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
 
 
-_BY_KEY = (
-    ("trace", TraceWorkload),
-    ("iteration", IterationWorkload),
-    ("inference", InferenceWorkload),
-)
-# Keys of workloads that may name a file.
-FILE_KEYS = tuple(key for key, _ in _BY_KEY)
+AnyWork = CollectiveWork | TraceWork | IterationWork | InferenceWorkload
+
+
+class JobPlace(Strict):
+    """The name of a job, and the partition of the grid that is its own."""
+
+    # All jobs of a workload have its generator.
+    generator: ClassVar[Generator] = Generator.AGENT
+
+    name: ShortName = Field(description="the job's name, for cases and tables")
+    domains: Span | None = Field(
+        default=None, description="its HB domains, from 0: `2`, or `0-1`; default: all"
+    )
+    rails: Span | None = Field(
+        default=None, description="its GPUs in each of them: `2`, or `0-3`; default: all"
+    )
+
+    def partition(self, domains: int, domain_size: int) -> Partition:
+        """Return the job's partition of a grid; what is not given is all of it."""
+        return Partition(self.domains or (0, domains - 1), self.rails or (0, domain_size - 1))
+
+
+class CollectiveJob(CollectiveWork, JobPlace):
+    """A job that executes a collective."""
+
+
+class TraceJob(TraceWork, JobPlace):
+    """A job that replays a trace."""
+
+
+class IterationJob(IterationWork, JobPlace):
+    """A job that executes a training iteration."""
+
+
+# Keys of workloads and jobs that may name a file.
+FILE_KEYS = ("trace", "iteration", "inference")
 
 
 def _key_of(entry: object) -> str:
-    """Return the key that says what an entry of the workloads is."""
-    for key, model in _BY_KEY:
+    """Return the key that says what an entry of the workloads, or of the jobs, is."""
+    models = (TraceWork, IterationWork, InferenceWorkload, JobsWorkload)
+    for key, model in zip((*FILE_KEYS, "jobs"), models, strict=True):
         if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):
             return f"{TAGGED}{key}"
     return f"{TAGGED}collective"
+
+
+AnyJob = Annotated[
+    Annotated[CollectiveJob, Tag(f"{TAGGED}collective")]
+    | Annotated[TraceJob, Tag(f"{TAGGED}trace")]
+    | Annotated[IterationJob, Tag(f"{TAGGED}iteration")],
+    Discriminator(_key_of),
+]
+
+
+class JobsWorkload(Strict):
+    """Several jobs at once, each on a partition of its own."""
+
+    # Compute and bytes of all jobs are scaled together, so that they meet as on the real platform.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    jobs: tuple[AnyJob, ...] = Field(
+        max_length=MOST_JOBS, description="the jobs, which begin together; their keys are below"
+    )
+    time_dilation: Scale | Literal["auto"] = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of all jobs; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+
+    @model_validator(mode="after")
+    def _jobs_have_names(self) -> Self:
+        if len(self.jobs) < 2:
+            raise ValueError(f"must have two jobs or more, got {len(self.jobs)}")
+        for name, count in Counter(job.name for job in self.jobs).items():
+            if count > 1:
+                raise ValueError(f"has {count} jobs of the name {name!r}")
+        return self
 
 
 AnyWorkload = Annotated[
     Annotated[Workload, Tag(f"{TAGGED}collective")]
     | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
     | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")]
-    | Annotated[InferenceWorkload, Tag(f"{TAGGED}inference")],
+    | Annotated[InferenceWorkload, Tag(f"{TAGGED}inference")]
+    | Annotated[JobsWorkload, Tag(f"{TAGGED}jobs")],
     Discriminator(_key_of),
 ]
+
+
+def entries(document: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield the place and the mapping of each workload and job in an unchecked document."""
+    for number, workload in _mappings(document.get("workloads")):
+        yield ("workloads", number), workload
+        for which, job in _mappings(workload.get("jobs")):
+            yield ("workloads", number, "jobs", which), job
+
+
+def _mappings(listed: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the entries of a list that are mappings, if it is one."""
+    found = listed if isinstance(listed, list) else ()
+    yield from ((number, entry) for number, entry in enumerate(found) if isinstance(entry, dict))

@@ -140,8 +140,8 @@ def test_an_algorithm_says_which_grids_it_cannot_serve(file: Path, enter: Enter)
     others = ", ".join(n for n in algorithms_of(Collective.ALL_GATHER) if n != "power-of-two")
     assert problem(file, "power-of-two", 3) == (
         "x.yaml:8 workloads.1: all-gather with the algorithm 'power-of-two' on 3 x 2 GPUs is not "
-        "possible: needs a power of two of GPUs, got 6 (use other fabric.domains and "
-        f"fabric.domain_size, or another algorithm: {others})"
+        "possible: needs a power of two of GPUs, got 6 (use another grid of GPUs, or another "
+        f"algorithm: {others})"
     )
     assert load(write(file, "power-of-two", 4)).cases
     assert problem(file, "power-of-two", 2040).startswith("x.yaml:8 workloads.1: ")

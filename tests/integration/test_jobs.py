@@ -1,0 +1,46 @@
+"""Jobs on a real fabric slow each other down as much as modeled, where they share uplinks."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.fabric.spec import FabricKind
+from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
+from model.job.partition import Partition
+from model.workload.collective import Collective
+from results.verdicts.job_times import job_times
+from scenarios.execution.emulation import Experiment
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.integration.agreement import undisturbed_attempt
+from tests.integration.fabrics import fabric_up, slowed_down, small_spec
+from traffic_gen.workloads.collectives import build_schedule
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+AGREES_WITHIN = 0.04
+DOMAINS, SIZE = 4, 2
+
+
+def placed(name: str, first: int) -> PlacedSteps:
+    """An all-to-all on two domains from the first one, on all rails."""
+    steps = build_schedule(Collective.ALL_TO_ALL, "pairwise", 2, SIZE, 2_000_000)
+    return PlacedSteps(name, Partition((first, first + 1), (0, SIZE - 1)), steps)
+
+
+def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
+    """How long the first of these jobs takes; each takes as long as modeled."""
+    steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
+    prediction = fabric.predict(steps)
+    found = undisturbed_attempt(fabric, steps, prediction)
+    times = job_times(steps, found.executions, prediction)
+    for job in times:
+        assert abs(job.ratio - 1) <= AGREES_WITHIN, (len(jobs), job.job, job.ratio)
+    return times[0].measured.median
+
+
+def test_jobs_that_share_uplinks_slow_each_other_down_as_modeled() -> None:
+    """One spine switch has room for the cross-rail traffic of one job, not of both: 1.59."""
+    spec = replace(small_spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE), spines=1)
+    with fabric_up(slowed_down(replace(spec, oversubscription=2.0)), ProxyKind.PROCESS) as fabric:
+        top, bottom = placed("top", 0), placed("bottom", 2)
+        assert 1.5 <= seconds(fabric, top, bottom) / seconds(fabric, top) <= 1.7

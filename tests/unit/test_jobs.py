@@ -1,0 +1,331 @@
+"""Several jobs at once: their partitions, steps, modeled times and interference."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from model.errors import InputError
+from model.fabric.health import Epoch
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
+from model.fabric.topology import Hop, build_topology
+from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
+from model.job.partition import Partition
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.fluid import path_class, predict, transfer_paths
+from model.routing.paths import Routing
+from model.workload.collective import Collective
+from model.workload.proof import ScheduleError
+from results.documents.run import run_object
+from results.report.run_article import answer
+from results.tables.run import print_run
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.verdict import Verdict
+from scenarios.cli.check import describe
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.plan import plan
+from scenarios.planning.plan_table import print_plan
+from scenarios.planning.schedules import case_schedule
+from scenarios.spec.scenario import Case, Scenario
+from tests.unit.fabrics import accepts, spec
+from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+
+DOMAINS, SIZE = 4, 4
+HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
+TOP = "{name: top, domains: 0-1, collective: all-to-all, algorithm: pairwise, size: 8 MB}"
+BOTTOM = "{name: bottom, domains: 2-3, collective: all-gather, algorithm: ring, size: 1 MB}"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path x.yaml in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path("x.yaml")
+
+
+def loaded(file: Path, *jobs: str, more: str = "") -> Scenario:
+    listed = "".join(f"    - {job}\n" for job in jobs)
+    file.write_text(f"{HEAD}workloads:\n- time_dilation: 10000\n  jobs:\n{listed}{more}")
+    return load(file)
+
+
+def spans(count: int) -> st.SearchStrategy[tuple[int, int]]:
+    """First and last of consecutive numbers below a count."""
+    numbers = st.integers(0, count - 1)
+    return st.tuples(numbers, numbers).map(lambda two: (min(two), max(two)))
+
+
+def spans_apart(count: int) -> st.SearchStrategy[tuple[tuple[int, int], tuple[int, int]]]:
+    """Two spans of numbers below a count, the first of smaller numbers."""
+    four = st.lists(st.integers(0, count - 1), min_size=4, max_size=4).map(sorted)
+    return four.filter(lambda n: n[1] < n[2]).map(lambda n: ((n[0], n[1]), (n[2], n[3])))
+
+
+PARTITIONS = st.builds(Partition, spans(DOMAINS), spans(SIZE))
+BESIDE = st.tuples(spans(DOMAINS), spans(DOMAINS), spans_apart(SIZE)).map(
+    lambda found: (Partition(found[0], found[2][0]), Partition(found[1], found[2][1]))
+)
+BELOW = st.tuples(spans_apart(DOMAINS), spans(SIZE), spans(SIZE)).map(
+    lambda found: (Partition(found[0][0], found[1]), Partition(found[0][1], found[2]))
+)
+# A straight line parts any two rectangles that do not overlap.
+APART = st.one_of(BESIDE, BELOW)
+Two = tuple[Partition, Partition]
+
+
+@given(PARTITIONS, PARTITIONS)
+def test_partitions_overlap_if_a_gpu_is_in_both(one: Partition, other: Partition) -> None:
+    assert one.is_within((DOMAINS, SIZE))
+    assert one.overlaps(other) == bool({*one.ranks(SIZE)} & {*other.ranks(SIZE)})
+    assert len(one.ranks(SIZE)) == one.shape[0] * one.shape[1]
+
+
+def hops_within(routing: Routing, partition: Partition) -> set[Hop]:
+    gpus = [routing.topology.gpus[rank] for rank in partition.ranks(SIZE)]
+    pairs = ((a, b) for a in gpus for b in gpus if a != b)
+    return {hop for a, b in pairs for hop in routing.path(a, b)}
+
+
+def share_links(fabric: FabricSpec, one: Partition, other: Partition) -> bool:
+    """Whether a direction of a link is on paths within both partitions."""
+    routing = Routing(build_topology(fabric))
+    return bool(hops_within(routing, one) & hops_within(routing, other))
+
+
+@given(APART)
+def test_partitions_share_no_link_of_a_rail_only_fabric(two: Two) -> None:
+    """Nor of a rail-optimized one with a spine switch for each domain."""
+    assert not two[0].overlaps(two[1])
+    assert not share_links(spec(FabricKind.RAIL_ONLY, DOMAINS, SIZE), *two)
+    assert not share_links(spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE, spines=DOMAINS), *two)
+
+
+@given(BESIDE, st.integers(1, 3), st.sampled_from(SpineSelection))
+def test_partitions_on_rails_of_their_own_share_no_uplink(
+    two: Two, spines: int, how: SpineSelection
+) -> None:
+    fabric = spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE, spines=spines, spine_selection=how)
+    assert not share_links(fabric, *two)
+
+
+def test_partitions_on_common_rails_share_uplinks_of_too_few_spines() -> None:
+    top, bottom = Partition((0, 1), (0, SIZE - 1)), Partition((2, 3), (0, SIZE - 1))
+    assert share_links(spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE, spines=2), top, bottom)
+
+
+@st.composite
+def jobs_apart(draw: st.DrawFn) -> tuple[PlacedSteps, PlacedSteps]:
+    """Two collectives on partitions of two GPUs or more."""
+    two = draw(APART.filter(lambda two: (1, 1) not in (two[0].shape, two[1].shape)))
+    return placed(draw, two[0]), placed(draw, two[1])
+
+
+def placed(draw: st.DrawFn, partition: Partition) -> PlacedSteps:
+    possible = [named for named in ALGORITHMS if accepts(named, *partition.shape)]
+    named = draw(st.sampled_from(possible))
+    size = draw(st.sampled_from((1000, 500_000)))
+    name = "-".join((*named, *map(str, partition.ranks(SIZE))))
+    return PlacedSteps(name, partition, build_schedule(*named, *partition.shape, size))
+
+
+def together(*jobs: PlacedSteps) -> ConcurrentJobs:
+    return ConcurrentJobs((DOMAINS, SIZE), jobs)
+
+
+def modeled_s(steps: ConcurrentJobs, fabric: FabricSpec) -> dict[str, float]:
+    """The modeled time of each job, where every path has the same latency."""
+    topology = build_topology(fabric)
+    paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0001 for hops in paths if hops}
+    return steps.ends(predict(steps, topology, latency_s).arrival_s)
+
+
+@given(jobs_apart())
+def test_jobs_together_are_the_jobs_alone_side_by_side(jobs: tuple[PlacedSteps, ...]) -> None:
+    """Each has its own ranks and transfers; none waits for the other's."""
+    one, other = jobs
+    both = together(one, other)
+    transfers = both.transfers
+    for job, mine in both.places():
+        alone = together(job).transfers
+        for column in ("source", "destination", "size_bytes", "compute_ns", "reduce"):
+            assert (getattr(transfers, column)[mine] == getattr(alone, column)).all()
+        assert {*transfers.source[mine].tolist()} <= {*job.partition.ranks(SIZE)}
+        for here, there in zip(transfers[mine], alone, strict=True):
+            assert here.after == tuple(mine.start + earlier for earlier in there.after)
+            assert (here.ready is None) == (there.ready is None)
+            assert here.ready is None or there.ready is not None
+            assert here.ready is None or here.ready - mine.start == there.ready
+    assert both.size_bytes == one.steps.size_bytes + other.steps.size_bytes
+    assert len({both.digest, together(other, one).digest, together(one).digest}) == 3
+
+
+@given(jobs_apart())
+def test_on_rail_only_a_job_takes_as_long_as_alone(jobs: tuple[PlacedSteps, ...]) -> None:
+    fabric = spec(FabricKind.RAIL_ONLY, DOMAINS, SIZE)
+    both_s = modeled_s(together(*jobs), fabric)
+    for job in jobs:
+        assert both_s[job.name] == pytest.approx(
+            modeled_s(together(job), fabric)[job.name], rel=1e-5
+        )
+
+
+def test_jobs_that_share_gpus_or_leave_the_grid_cannot_be_built() -> None:
+    ring = build_schedule(Collective.ALL_GATHER, "ring", 2, 2, 1000)
+    corner = PlacedSteps("corner", Partition((0, 1), (0, 1)), ring)
+    for name, partition, wrong in (
+        ("near", Partition((1, 2), (1, 2)), "corner and near share GPUs"),
+        ("far", Partition((3, 4), (0, 1)), "job far: domains 3-4, rails 0-1 are not in the grid"),
+        ("thin", Partition((2, 3), (3, 3)), "job thin: its steps are for 4 ranks"),
+    ):
+        with pytest.raises(ScheduleError, match=wrong):
+            together(corner, PlacedSteps(name, partition, ring))
+
+
+def test_jobs_are_a_case_each_and_one_together_at_one_scale(file: Path) -> None:
+    scenario = loaded(file, TOP, BOTTOM)
+    assert [case.name for case in scenario.cases] == [
+        f"{kind}/jobs/{name}"
+        for kind in ("rail-only", "rail-optimized")
+        for name in ("top", "bottom", "top+bottom")
+    ]
+    assert {case.size_scale for case in scenario.cases} == {2.0}
+    for top, bottom, both in (scenario.cases[:3], scenario.cases[3:]):
+        assert top.size_bytes + bottom.size_bytes == both.size_bytes
+
+
+def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path) -> None:
+    Path("bytes.txt").write_text("0 5\n7 0\n")
+    Path("own.goal").write_text((LIBRARY / "traces" / "pipeline.goal").read_text())
+    scenario = loaded(
+        file,
+        "{name: model, rails: 0-1, iteration: gpt-146b, microbatches: 1}",
+        "{name: trace, domains: 0-1, rails: 2-3, trace: own.goal}",
+        "{name: skewed, domains: 2, rails: 2-3, collective: all-to-all, algorithm: direct, "
+        "matrix: bytes.txt}",
+    )
+    case = scenario.cases[3]
+    steps = case_schedule(case, scenario.fabrics[0])
+    assert isinstance(steps, ConcurrentJobs)
+    assert [job.steps.task for job in steps.jobs] == ["iteration", "trace", "all-to-all"]
+    assert [job.steps.gpus for job in steps.jobs] == [8, 4, 2]
+    stored = Path("elsewhere") / "scenario.yaml"
+    stored.parent.mkdir()
+    stored.write_text(scenario.text)
+    again = case_schedule(load(stored).cases[3], scenario.fabrics[0])
+    assert again.digest == steps.digest
+
+
+@pytest.mark.parametrize(
+    ("jobs", "more", "message"),
+    [
+        ((TOP, BOTTOM.replace("2-3", "1-2")), "", "workloads.0.jobs.1: job bottom (domains 1-2, "),
+        ((TOP, BOTTOM.replace("2-3", "2-4")), "", "domains: job bottom: there are only domains 0"),
+        ((TOP, BOTTOM.replace("2-3", "2, rails: 0")), "", "must have two GPUs or more, got one"),
+        ((TOP, BOTTOM.replace("2-3", "3-2")), "", "must begin with the smaller number, got '3-2'"),
+        ((TOP, BOTTOM.replace("2-3", "two")), "", "must be a number from 0, or two with a hyphen"),
+        ((TOP, BOTTOM.replace("bottom", "top")), "", "has 2 jobs of the name 'top'"),
+        ((TOP,), "", "workloads.0: must have two jobs or more, got 1"),
+        (
+            (TOP, "{name: served, domains: 2-3, inference: gpt-18.4b}"),
+            "",
+            "workloads.0.jobs.1: must have one of collective, trace, iteration, got inference",
+        ),
+        ((TOP, BOTTOM.replace("size", "sise")), "", "unknown key 'sise' (did you mean 'size'?)"),
+        (
+            (TOP, "{name: six, domains: 2-3, rails: 0-2, collective: all-reduce, "
+             "algorithm: halving-doubling, size: 1 MB}"),
+            "",
+            "jobs.1: all-reduce with the algorithm 'halving-doubling' on 2 x 3 GPUs is not",
+        ),
+        (
+            (TOP, "{name: model, domains: 2-3, iteration: gpt-146b, tensor: 3}"),
+            "",
+            "workloads.0.jobs.1.iteration: no smaller degrees",
+        ),
+        ((TOP, BOTTOM), "check_data: true\n", "check_data: is not possible with several jobs"),
+        ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: are not possible with several"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_jobs_are_named(
+    file: Path, jobs: tuple[str, ...], more: str, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        loaded(file, *jobs, more=more)
+    assert message in str(caught.value)
+
+
+def test_jobs_on_too_many_gpus_are_refused(file: Path) -> None:
+    with pytest.raises(InputError, match="too many for several jobs: at most 256, got 272 GPUs"):
+        load(LIBRARY / "several-jobs.yaml", ["fabric.domains=68"])
+
+
+def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
+    scenario = load(LIBRARY / "several-jobs.yaml")
+    out = io.StringIO()
+    describe(scenario, Console(file=out, width=200))
+    assert "    top: all-to-all/pairwise on domains 0-1, rails 0-3\n" in out.getvalue()
+    print_plan(plan(scenario, None), None, Console(file=out, width=200))
+    text = out.getvalue()
+    for case, slower in (
+        ("rail-only/jobs/top+bottom (", "1.00"),
+        ("rail-optimized/jobs/top+b", "1.7"),
+    ):
+        after = text[text.rindex(case) :]
+        assert f", {slower}" in after.splitlines()[2], after
+
+
+def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseResult:
+    """A case whose jobs took so many times as long as modeled."""
+    (fabric,) = (fabric for fabric in scenario.fabrics if fabric.kind is case.kind)
+    steps = case_schedule(case, fabric)
+    assert isinstance(steps, ConcurrentJobs)
+    topology = build_topology(fabric)
+    paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+    prediction = predict(steps, topology, {path_class(hops): 0.0 for hops in paths if hops})
+    times = np.array(
+        [slower[job.name] for job, mine in steps.places() for _ in steps.transfers[mine]]
+    )
+    ended_s = times * np.array(prediction.arrival_s)
+    records = tuple(
+        TransferRecord(
+            0, t.id, t.source, t.destination, t.size_bytes, 0, *([round(end_s * 1e9)] * 3)
+        )
+        for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
+    )
+    repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, 0, (), records)
+    found = Measured(topology, steps, (), (repeat,), 0, None)
+    return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
+
+
+def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None:
+    """The shorter job is judged, too, though the case ends with the longer one."""
+    scenario = loaded(file, TOP, BOTTOM)
+    slower = ({"top": 1.0}, {"bottom": 1.0}, {"top": 1.0, "bottom": 1.1})
+    cases = [
+        measured(case, scenario, times)
+        for case, times in zip(scenario.cases[:3], slower, strict=True)
+    ]
+    assert [case.verdict for case in cases] == [Verdict.PASS, Verdict.PASS, Verdict.FAIL]
+    result = run_object("id", "some", Path("runs/id"), cases)
+    top, bottom = result["cases"][2]["jobs"]
+    assert (bottom["domains"], bottom["rails"]) == ("2-3", "0-3")
+    assert (bottom["collective"], bottom["algorithm"]) == ("all-gather", "ring")
+    assert top["ratio"] == pytest.approx(1.0)
+    assert bottom["ratio"] == pytest.approx(1.1)
+    assert [found["job"] for found in result["interference"]] == ["top", "bottom"]
+    found = result["interference"][1]
+    assert (found["case"], found["alone"]) == ("rail-only/jobs/top+bottom", "rail-only/jobs/bottom")
+    assert [one["verdict"] for one in result["interference"]] == ["fail", "fail"]
+    assert found["interference"]["measured"] == pytest.approx(1.1)
+    assert found["interference"]["modeled"] == pytest.approx(1.0)
+    out = io.StringIO()
+    print_run(result, Console(file=out, width=120))
+    assert "job bottom: 10.0% away from the model" in out.getvalue()
+    assert "interference: together over alone" in out.getvalue()
+    assert "bottom on rail-only 1.10 (modeled: 1.00)" in " ".join(answer(result))

@@ -1,0 +1,121 @@
+"""Several jobs at once: what each executes on its partition of the grid."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from model.job.communicators import Asked, Shape
+from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps, names_of
+from model.job.partition import Partition
+from model.workload.collective import Collective
+from model.workload.schedule import Schedule, Steps
+from traffic_gen.workloads.collectives import Named, build_schedule, variant
+from traffic_gen.workloads.matrices import Matrix
+
+
+class Task(Protocol):
+    """What a job executes, in its real size."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Steps:
+        """Build and prove the steps, with bytes and seconds scaled."""
+
+
+@dataclass(frozen=True)
+class SizedCollective:
+    """A collective on a grid of GPUs."""
+
+    collective: Collective
+    algorithm: str
+    shape: Shape
+    size_bytes: float
+    slices: int
+    matrix: Matrix | None
+    communicator: Asked
+
+    @property
+    def named(self) -> Named:
+        """The collective and its algorithm."""
+        return self.collective, self.algorithm
+
+    @property
+    def name(self) -> str:
+        """The names of collective, algorithm, matrix and communicators."""
+        return "/".join(filter(None, (*self.named, variant(self.matrix, self.communicator))))
+
+    @property
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+        return self.size_bytes
+
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
+        """Build and prove the schedule; a collective does not compute, so it has no seconds."""
+        del time_dilation
+        return build_schedule(
+            *self.named,
+            *self.shape,
+            max(1, round(self.size_bytes / size_scale)),
+            self.slices,
+            self.matrix,
+            self.communicator,
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: its name, its partition, and what it executes there."""
+
+    name: str
+    partition: Partition
+    task: Task
+    size_bytes: float
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs on a grid of GPUs, which begin together."""
+
+    shape: Shape
+    jobs: tuple[Job, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the jobs."""
+        return names_of([job.name for job in self.jobs])
+
+    @property
+    def size_bytes(self) -> float:
+        """The sum of the jobs' real sizes."""
+        return sum(job.size_bytes for job in self.jobs)
+
+    @property
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+        return max(job.task.largest_bytes for job in self.jobs)
+
+    @property
+    def collectives(self) -> tuple[Named, ...]:
+        """The collectives of the jobs that execute one, each with its algorithm."""
+        tasks = (job.task for job in self.jobs)
+        return tuple(task.named for task in tasks if isinstance(task, SizedCollective))
+
+    @property
+    def alone(self) -> tuple["Jobs", ...]:
+        """Each job by itself, where it is."""
+        return tuple(Jobs(self.shape, (job,)) for job in self.jobs)
+
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> ConcurrentJobs:
+        """Build and prove the steps of all jobs, with bytes and seconds scaled."""
+        return ConcurrentJobs(
+            self.shape,
+            tuple(
+                PlacedSteps(job.name, job.partition, job.task.steps(size_scale, time_dilation))
+                for job in self.jobs
+            ),
+        )
