@@ -13,28 +13,22 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
+from results.verdicts.summary import Both
 
 PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True)
-class Percentile:
-    """A percentile of latencies in emulated seconds, by the nearest rank, over all executions."""
-
-    measured: float
-    modeled: float
-
-
-@dataclass(frozen=True)
 class RequestResult:
-    """The latencies of a request load's requests, from arrival to last byte, by percentile.
+    """The latencies of requests in emulated seconds, from arrival to last byte, by percentile.
 
-    `offered_load` is what they ask of all NICs until the last one arrives, as a part of their rate.
+    A percentile is that of all executions, by the nearest rank. `offered_load` is what requests ask
+    of all NICs until the last one arrives, as a part of the rate of these.
     """
 
     requests: int
     offered_load: float
-    latency: Mapping[str, Percentile]
+    latency: Mapping[str, Both]
 
     def plain(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -60,7 +54,7 @@ def request_result(
     return RequestResult(
         requests=len(steps.arrival_ns),
         offered_load=_offered_load(steps, topology),
-        latency={name: Percentile(value, modeled[name]) for name, value in found.items()},
+        latency={name: Both(value, modeled[name]) for name, value in found.items()},
     )
 
 
