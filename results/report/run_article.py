@@ -1,6 +1,8 @@
 """The article about a run: the answer, then all pictures and tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from results.report.analysis import Step, failed_parts, link_use, steps
@@ -40,8 +42,7 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         effects = "; ".join(slowdown_in_words(found).strip() for found in result["slowdowns"])
         yield f"Rail-only against rail-optimized: {effects}."
     if slowed := result.get("interference"):
-        effects = "; ".join(_slowed(job) for job in slowed)
-        yield f"Together, jobs take so many times as long as alone: {effects}."
+        yield f"Together, jobs take up to {'; '.join(_slowest(slowed))}."
     for failure in result["failures"]:
         yield _failed(failure)
     found = [case["ratio"] for case in _judged(result["cases"])]
@@ -52,11 +53,12 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"The verdict is {result['verdict']}{_because(result)}."
 
 
-def _slowed(job: Mapping[str, Any]) -> str:
-    """Say how much longer a job takes among the others, measured and modeled."""
-    slower = job["interference"]
-    kind = job["case"].partition("/")[0]
-    return f"{job['job']} on {kind} {slower['measured']:.2f} (modeled: {slower['modeled']:.2f})"
+def _slowest(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say for each fabric how much longer the job takes that is slowed down the most."""
+    for kind, on_fabric in groupby(jobs, lambda job: str(job["case"]).partition("/")[0]):
+        slower = max((job["interference"] for job in on_fabric), key=itemgetter("measured"))
+        times = f"{slower['measured']:.2f} times (modeled: {slower['modeled']:.2f})"
+        yield f"{times} as long as alone on {kind}"
 
 
 def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The cases and failure experiments of a run's JSON object as rows of tables."""
+"""The cases, failure experiments and jobs of a run's JSON object as rows of tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,12 @@ FAILURES = {
     **dict.fromkeys(("probed_pairs", "untouched_pairs", "lost_probes_untouched"), WHOLE),
     "reasons": f"{TEXT}[]",
 }
-JUDGED_TABLES = {"cases": CASES, "failures": FAILURES}
+INTERFERENCE = {
+    **dict.fromkeys((CASE, "alone", "job", "verdict"), TEXT),
+    **dict.fromkeys(("alone_s", "modeled_alone_s", "together_s", "modeled_together_s"), REAL),
+    **dict.fromkeys(("interference", "modeled_interference"), REAL),
+}
+JUDGED_TABLES = {"cases": CASES, "failures": FAILURES, "interference": INTERFERENCE}
 
 
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -29,6 +34,7 @@ def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {
         "cases": [_case(case) for case in result["cases"]],
         "failures": [_failure(failure) for failure in result["failures"]],
+        "interference": [_interference(job) for job in result.get("interference", ())],
     }
 
 
@@ -43,6 +49,13 @@ def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
     return _known({**failure, **named}, FAILURES)
+
+
+def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = {key: job[key] for key in ("alone_s", "together_s", "interference")}
+    measured = {key: pair["measured"] for key, pair in pairs.items()}
+    modeled = {f"modeled_{key}": pair["modeled"] for key, pair in pairs.items()}
+    return _known({**job, CASE: job["case"], **measured, **modeled}, INTERFERENCE)
 
 
 def _known(found: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

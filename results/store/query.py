@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Rows of the tables `runs`, `cases` and `failures`; the folders of complete runs."""
+    """Rows of `runs` and of what is judged in them; the folders of complete runs."""
 
     rows: Mapping[str, list[dict[str, Any]]]
     complete: list[Path]
@@ -125,7 +125,7 @@ def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
 
 def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
-    runs = _Runs({"runs": [], "cases": [], "failures": []}, [], [])
+    runs = _Runs({"runs": [], **{name: [] for name in JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
         row = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
         try:

@@ -28,14 +28,18 @@ def placed(name: str, first: int) -> PlacedSteps:
 
 
 def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
-    """How long the first of these jobs takes; each takes as long as modeled."""
+    """How long the first of these jobs takes; each takes as long as modeled.
+
+    Executions are short, and other work on the machine only adds time: the shortest one counts.
+    """
     steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
     prediction = fabric.predict(steps)
     found = undisturbed_attempt(fabric, steps, prediction)
     times = job_times(steps, found.executions, prediction)
     for job in times:
-        assert abs(job.ratio - 1) <= AGREES_WITHIN, (len(jobs), job.job, job.ratio)
-    return times[0].measured.median
+        ratio = job.measured.min / job.modeled_s
+        assert abs(ratio - 1) <= AGREES_WITHIN, (len(jobs), job.job, ratio)
+    return times[0].measured.min
 
 
 def test_jobs_that_share_uplinks_slow_each_other_down_as_modeled() -> None:

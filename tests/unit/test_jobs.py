@@ -22,6 +22,7 @@ from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from results.documents.run import run_object
 from results.report.run_article import answer
+from results.store.judged_tables import judged_rows
 from results.tables.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
@@ -328,4 +329,10 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
     print_run(result, Console(file=out, width=120))
     assert "job bottom: 10.0% away from the model" in out.getvalue()
     assert "interference: together over alone" in out.getvalue()
-    assert "bottom on rail-only 1.10 (modeled: 1.00)" in " ".join(answer(result))
+    slowest = "Together, jobs take up to 1.10 times (modeled: 1.00) as long as alone on rail-only."
+    assert slowest in " ".join(answer(result))
+    row = judged_rows(result)["interference"][1]
+    assert None not in row.values()
+    assert (row["job"], row["alone"]) == ("bottom", "rail-only/jobs/bottom")
+    assert row["interference"] == pytest.approx(row["together_s"] / row["alone_s"])
+    assert row["modeled_interference"] == pytest.approx(1.0)

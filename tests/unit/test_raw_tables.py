@@ -181,7 +181,7 @@ def test_an_export_has_all_tables(tmp_path: Path, form: str) -> None:
     run = run_folder(tmp_path)
     seal(run)
     files = export_tables(run, tmp_path / "it's here", form)
-    names = ["cases", "failures", *(table.name for table in RAW_TABLES)]
+    names = ["cases", "failures", "interference", *(table.name for table in RAW_TABLES)]
     assert [file.name for file in files] == [f"{name}.{form}" for name in names]
     assert all(file.stat().st_size for file in files)
 
