@@ -26,9 +26,10 @@ def works(file: ScenarioFile) -> Iterator[tuple[Place, AnyWork, Shape]]:
 
 def job_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of partitions, and of what does not go with several jobs."""
+    if any(isinstance(workload, JobsWorkload) for workload in file.workloads):
+        yield from _excluded(file)
     for number, workload in enumerate(file.workloads):
         if isinstance(workload, JobsWorkload):
-            yield from _excluded(file)
             yield from _wrong_partitions(file, ("workloads", number, "jobs"), workload.jobs)
 
 
