@@ -8,7 +8,8 @@ import json
 import os
 import select
 import shutil
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -137,7 +138,7 @@ def _processes(
         if not said.exists():
             raise EmulationError(f"{AGENTS}: died; last words:\n{last_words(log)}")
         by_socket = json.loads(said.read_text())
-        process_ids = {gpu: by_socket[socket] for gpu, socket in sockets.items()}
+        process_ids = {gpu: by_socket[place] for gpu, place in sockets.items()}
         try:
             yield process_ids
         finally:
@@ -179,11 +180,20 @@ def _containers(
                 started = in_threads(start, gpus, engine.check)
             yield dict(zip(gpus, started, strict=True))
         except BaseException:
-            with suppress(EmulationError):  # what ended the run is the cause to tell
+            try:
                 remove_containers(client, lock, engine.check)
+            except EmulationError:  # what ended the run is the cause to tell
+                _dismiss(folder / gpu / SOCKET for gpu in gpus)
             raise
         else:
             remove_containers(client, lock, engine.check)
+
+
+def _dismiss(sockets: Iterable[Path]) -> None:
+    """Let agents end that wait for a client, as no Docker Engine ends their containers."""
+    for place in sockets:
+        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+            client.connect(str(place))
 
 
 def container_name(lock: RunLock, gpu: str) -> str:

@@ -163,7 +163,7 @@ def test_an_engine_that_hangs_ends_the_run_at_once(
 ) -> None:
     monkeypatch.setattr(docker_engine, "PING_EVERY_S", 0.1)
     monkeypatch.setattr(docker_engine, "HANGS_AFTER_S", 0.5)
-    start, watch = gpu_proxies._start_container, Watch()
+    start, watch, running = gpu_proxies._start_container, Watch(), list[int]()
 
     def start_beside_a_stopped_engine(*arguments: Any) -> int:
         os.kill(relay, signal.SIGSTOP)
@@ -179,10 +179,12 @@ def test_an_engine_that_hangs_ends_the_run_at_once(
     def run() -> None:
         with (
             run_lock(run_id("hung")) as lock,
-            proxies(ProxyKind.CONTAINER, GPUS[:1], AGENT, lock, watch),
+            proxies(ProxyKind.CONTAINER, GPUS[:1], AGENT, lock, watch) as started,
         ):
+            running.extend(proxy.process_id for proxy in started.values())
             os.kill(relay, signal.SIGSTOP)
             wait_until(check, "the check says so", 10)
 
     with pytest.raises(EmulationError, match=re.escape(docker_engine.HANGS)):
         run()
+    wait_until(lambda: not any(map(is_alive, running)), "the agents have ended")
