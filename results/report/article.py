@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from results.report.pictures import Picture
 from results.report.run_data import RunData
@@ -68,4 +68,6 @@ def render(articles: Sequence[Article]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["drawn"] = lambda picture, prefix: Markup(picture.svg(prefix))
+    # A narrow table breaks names of cases between their parts.
+    environment.filters["in_parts"] = lambda name: escape(name).replace("/", Markup("/<wbr>"))
     return environment.get_template("page.html").render(articles=articles)

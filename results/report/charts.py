@@ -16,12 +16,13 @@ from results.report.pictures import (
     WIDE,
     Picture,
     drawing,
+    plain,
 )
 from results.report.run_data import CaseData
 from results.tables.run import human_bytes
 
 Case = Mapping[str, Any]
-ROW = 0.34
+ROW, LEGEND_ROW = 0.34, 0.18
 MOST_TICKS = 7
 
 
@@ -148,10 +149,6 @@ def heat_map(case: CaseData, name: str) -> Picture:
     return Picture(name, f"{sentence}, {range_of} a pair.", figure)
 
 
-def _plain(value: float, _position: float) -> str:
-    return f"{value:g}"
-
-
 def _bytes(size: float, _position: float) -> str:
     return human_bytes(size)
 
@@ -175,7 +172,7 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> Picture:
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(_plain)
+            axes.xaxis.set_major_formatter(plain)
             axes.minorticks_off()
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")
@@ -190,7 +187,7 @@ def bus_bandwidth(cases: Sequence[Case]) -> Picture:
     series: dict[str, list[Case]] = {}
     for case in cases:
         series.setdefault(case["case"], []).append(case)
-    with drawing(3.2) as figure:
+    with drawing(2.3 + LEGEND_ROW * len(series)) as figure:
         axes = figure.add_subplot()
         for index, (name, same) in enumerate(series.items()):
             same.sort(key=lambda case: _real_bytes(case))

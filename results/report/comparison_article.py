@@ -52,14 +52,7 @@ def _picture(cases: Sequence[Mapping[str, Any]]) -> Picture:
         axes = figure.add_subplot()
         for row, case in enumerate(cases):
             for which in (0, 1):
-                measured, height = case["measured_s"][which], row + 0.24 * which - 0.12
-                low, high = measured["min"], measured["max"]
-                if low is not None:
-                    axes.plot(
-                        [low, high], [height] * 2, color=SERIES[which], linewidth=4, alpha=0.5
-                    )
-                if measured["median"] is not None:
-                    axes.plot(measured["median"], height, MARKERS[which], color=SERIES[which])
+                _draw(axes, case["measured_s"][which], row + 0.24 * which - 0.12, which)
             axes.annotate(
                 _at_the_right(case),
                 (1.01, row),

@@ -93,6 +93,11 @@ def drawing(height: float, width: float = WIDTH) -> Iterator[Figure]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
+def plain(value: float, _position: float) -> str:
+    """Format a label of a logarithmic axis: matplotlib's own is a formula."""
+    return f"{value:g}"
+
+
 def _inline(svg: str, prefix: str) -> str:
     """Return an SVG file's drawing alone: without prologue, metadata, unused names and size."""
     svg = svg[svg.index("<svg") :]

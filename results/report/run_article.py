@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from results.report.analysis import Step, failed_parts, link_use, steps
+from results.report.analysis import LinkUse, Step, failed_parts, link_use, steps
 from results.report.article import Article, Section
 from results.report.charts import (
     bus_bandwidth,
@@ -18,9 +18,10 @@ from results.report.charts import (
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_strip import fault_strip, sentence
 from results.report.link_throughput import link_throughput
+from results.report.machine_sections import calibration_section, fidelity_section
 from results.report.pictures import Picture
 from results.report.run_data import CaseData, RunData
-from results.tables.run import is_checked, slowdown_in_words
+from results.tables.run import human_bytes, is_checked, slowdown_in_words
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
@@ -94,7 +95,8 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     if cases:
         yield Section(
             "Completion time by case",
-            "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's.",
+            "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's. "
+            'The key "expect" of the scenario limits how far it may be off.',
             [completion(cases), *([ratios(judged)] if judged else [])],
             ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
             [_case_row(case) for case in cases],
@@ -154,7 +156,9 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
             ("case", "bytes", "algbw GB/s", "busbw GB/s"),
             [_bandwidths(case) for case in collectives],
         )
-    yield _fidelity(run)
+    yield fidelity_section(run)
+    if run.result.get("calibration"):
+        yield calibration_section(run)
 
 
 def _shown(run: RunData, found: Sequence[CaseData]) -> Sequence[CaseData]:
@@ -189,9 +193,9 @@ def _interference(job: Mapping[str, Any]) -> list[object]:
 
 
 def _bandwidths(case: Mapping[str, Any]) -> list[object]:
-    size = case["bytes"] * case["size_scale"]
+    size = human_bytes(case["bytes"] * case["size_scale"])
     rates = (case["algbw_gbyte_per_s"], case["busbw_gbyte_per_s"])
-    return [case["case"], f"{size:.4g}", *(f"{rate:.1f}" for rate in rates)]
+    return [case["case"], size, *(f"{rate:.1f}" for rate in rates)]
 
 
 def _failures(run: RunData, lost: Lost) -> Section:
@@ -246,9 +250,7 @@ def _fabrics(run: RunData) -> Section:
         failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
         drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
-        rows += [
-            [kind, u.name, u.kind.value, f"{u.share:.1%}", u.size_bytes, u.dropped] for u in busiest
-        ]
+        rows += [[kind, *_use_row(one)] for one in busiest]
     return Section(
         "The fabrics and the use of their links",
         "Rails are columns, HB domains rows. The wider a link, the more of its rate was in use, "
@@ -258,6 +260,11 @@ def _fabrics(run: RunData) -> Section:
         ("fabric", "link", "kind", "in use", "bytes", "dropped packets"),
         rows,
     )
+
+
+def _use_row(used: LinkUse) -> list[object]:
+    size = human_bytes(used.size_bytes)
+    return [used.name, used.kind.value, f"{used.share:.1%}", size, used.dropped]
 
 
 def _steps(cases: Sequence[CaseData]) -> Section:
@@ -281,30 +288,3 @@ def _steps(cases: Sequence[CaseData]) -> Section:
 def _step_row(case: CaseData, step: Step) -> list[object]:
     times = (f"{step.measured_s:.4f}", f"{step.modeled_s:.4f}")
     return [case.name, step.number, step.transfers, *times, step.busiest, f"{step.seconds:.4f}"]
-
-
-OBSERVED = {
-    "idle_p5": ("idle cores, least twentieth", "{:.0%}"),
-    "switch_share_max": ("busiest switch, share of a core", "{:.0%}"),
-    "agents_run_delay_max": ("agents' longest wait for a core", "{:.2%}"),
-    "lost": ("lost to pauses of the machine", "{:.2%}"),
-    "dropped_packets": ("dropped packets", "{}"),
-    "retransmits": ("retransmitted segments", "{}"),
-}
-
-
-def _fidelity(run: RunData) -> Section:
-    observed = [(case["case"], case["fidelity"]) for case in run.result["cases"]]
-    for failure in run.result["failures"]:
-        observed += [(f"{failure['case']}/{p}", f) for p, f in failure["fidelity"].items()]
-    return Section(
-        "Fidelity",
-        "Was the machine fast enough to be measured on? The worst execution of each case.",
-        columns=("case", "verdict", *(words for words, _ in OBSERVED.values())),
-        rows=[[name, fidelity["verdict"], *_observed(fidelity)] for name, fidelity in observed],
-    )
-
-
-def _observed(fidelity: Mapping[str, Any]) -> list[str]:
-    values = ((fidelity.get(key), form) for key, (_, form) in OBSERVED.items())
-    return ["-" if value is None else form.format(value) for value, form in values]

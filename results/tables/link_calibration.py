@@ -17,6 +17,8 @@ COLUMNS = (
     ("trials", 6),
     ("", 9),
 )
+# What there is to say of a class of links.
+CALIBRATED = ("links", *(heading for heading, _ in COLUMNS[1:-1]), "outcome")
 # Outcomes, the best first, with the colours of verdicts.
 OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
 
@@ -44,13 +46,22 @@ def _table(*, show_header: bool = False) -> Table:
 
 
 def _row(links: Sequence[Mapping[str, Any]]) -> Iterator[str | Text]:
-    """Yield a row's cells; runs of older versions had one trial, and ended if it was wrong."""
-    yield f" {links[0]['kind']}"
+    kind, *figures, outcome = worst_of_class(links)
+    yield f" {kind}"
+    yield from figures
+    yield Text(outcome, OUTCOME_STYLES[outcome])
+
+
+def worst_of_class(links: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the cells of `CALIBRATED` for links of one class, each with its worst value.
+
+    Runs of older versions had one trial, and ended if it was wrong.
+    """
+    yield str(links[0]["kind"])
     yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
     yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"
     yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} µs"
     gaps = [link["gap_error_p95"] for link in links if link["gap_error_p95"] is not None]
     yield f"{max(gaps):.1%}" if gaps else "-"
     yield f"{max(len(link.get('trials', '1')) for link in links)}"
-    worst = max((link.get("outcome", "right") for link in links), key=list(OUTCOME_STYLES).index)
-    yield Text(worst, OUTCOME_STYLES[worst])
+    yield max((link.get("outcome", "right") for link in links), key=list(OUTCOME_STYLES).index)

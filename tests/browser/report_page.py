@@ -12,10 +12,14 @@ from tests.unit.stored_runs import stored_run
 
 OFF = 1.013
 # At 360 CSS pixels and more, a letter of 8 points in a picture of 4.6 inches is read.
-LEAST_LETTER_PX = 5.0
+LEAST_LETTER_PX, MOST_LETTER_PX = 5.0, 22.0
 LETTERS = """
 Array.from(document.querySelectorAll('figure svg text'), letters =>
     letters.getBoundingClientRect().height)
+"""
+UPRIGHT_WORDS = """
+Array.from(document.querySelectorAll('figure svg text'), words => words.getBoundingClientRect())
+    .filter(box => box.width > box.height).map(box => box.height)
 """
 OVERFLOW = "document.documentElement.scrollWidth - window.innerWidth"
 
@@ -42,6 +46,7 @@ def test_the_page_is_whole_at_any_width(url: str, width: str, scheme: str, tmp_p
         assert len(boxes) > 10
         assert all(box is not None and box["width"] > 200 and box["height"] > 60 for box in boxes)
         assert min(page.evaluate(LETTERS)) >= LEAST_LETTER_PX
+        assert max(page.evaluate(UPRIGHT_WORDS)) <= MOST_LETTER_PX
 
 
 def test_pictures_show_what_the_data_says(url: str) -> None:

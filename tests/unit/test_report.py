@@ -28,6 +28,7 @@ from results.report.charts import transfer_times
 from results.report.comparison_article import comparison_article
 from results.report.fault_strip import moments, sent_rates
 from results.report.link_throughput import links_shown
+from results.report.machine_sections import fidelity_section
 from results.report.pictures import FORMATS
 from results.report.run_article import report_page
 from results.report.run_data import CaseData, RunData, read_run
@@ -39,7 +40,7 @@ from tests.unit.stored_runs import stored_run
 
 OFF = 1.01
 # Elements that have no end tag (HTML standard, void elements).
-VOID = {"meta", "br", "hr", "img", "link", "input"}
+VOID = {"meta", "br", "hr", "img", "link", "input", "wbr"}
 
 
 @pytest.fixture(scope="module")
@@ -399,6 +400,51 @@ def test_a_sweep_has_a_picture_for_each_case(run: RunData) -> None:
     assert "&lt;it died&gt;" in render([article])
 
 
+def _swept(run: RunData, *scales: int) -> Article:
+    """The article of a sweep over sizes, of cases whose times are as many times longer."""
+    points = [
+        {
+            "parameters": {"workloads.0.size_scale": scale},
+            "run_id": "r",
+            "cause": "",
+            "cases": cases,
+        }
+        for scale in scales
+        for cases in [[_longer(case, scale) for case in run.result["cases"]]]
+    ]
+    return sweep_article({"scenario": "q", "sweep": "s", "verdict": "pass", "points": points})
+
+
+def _longer(case: dict[str, Any], times: int) -> dict[str, Any]:
+    measured = {key: times * case["measured_s"][key] for key in ("median", "min", "max")}
+    sizes = {"bytes": times * case["bytes"], "modeled_s": times * case["modeled_s"]}
+    return {**case, **sizes, "measured_s": {**case["measured_s"], **measured}}
+
+
+def test_pictures_of_a_workload_are_neighbours_with_one_scale(run: RunData) -> None:
+    pictures = _swept(run, 1, 2, 4).pictures[: len(run.result["cases"])]
+    names = [picture.sentence.partition(" over ")[0] for picture in pictures]
+    workloads = [name.partition("/")[2] for name in names]
+    assert workloads == sorted(workloads, key=workloads.index)
+    assert names[0].startswith("rail-only/")
+    assert names[1].startswith("rail-optimized/")
+    tops = [picture.figure.axes[0].get_ylim() for picture in pictures]
+    assert tops[0::2] == tops[1::2]
+    assert all(bottom == 0 for bottom, _ in tops)
+
+
+def test_a_sweep_over_sizes_has_bus_bandwidths_and_logarithmic_axes(run: RunData) -> None:
+    article = _swept(run, 1, 10, 1000)
+    times, *_, bandwidths = article.pictures
+    axes = times.figure.axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert "mathdefault" not in times.svg("a")
+    assert bandwidths.name == "bus-bandwidth"
+    lines = [line for line in bandwidths.figure.axes[0].lines if np.size(line.get_xdata()) == 3]
+    assert len(lines) == 2 * len(run.result["cases"])
+    assert "bus-bandwidth" not in {picture.name for picture in _swept(run, 1).pictures}
+
+
 def test_a_page_is_about_something(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name a RUN, or --sweep NAME"):
         report(None, None, "", None, tmp_path)
@@ -414,6 +460,32 @@ def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
     assert "Bus bandwidth" not in text
     assert "Where the time of iterations went" in text
     assert "1.250" in text
+
+
+def test_the_machine_is_shown_below_the_limits_that_judge_it(run: RunData) -> None:
+    section = fidelity_section(run)
+    assert [row[0] for row in section.rows[:2]] == ["warn above", "fail above"]
+    column = section.columns.index("latest start")
+    assert [row[column] for row in section.rows[:2]] == ["1.0%", "5.0%"]
+    assert [row[0] for row in section.rows[2:]] == [case["case"] for case in run.result["cases"]]
+    assert all(len(row) == len(section.columns) for row in section.rows)
+
+
+def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
+    good = {
+        **{"kind": "nic-link", "nominal_bps": 2e7, "rate_error": 0.001, "latency_s": 2e-6},
+        **{"gap_error_p95": 0.01, "trials": [0], "outcome": "right"},
+    }
+    late = {**good, "latency_s": 5e-6, "rate_error": -0.02, "outcome": "undecided"}
+    uplink = {**good, "kind": "uplink", "gap_error_p95": None}
+    calibration = [{"fabric": "rail-only", "links": [good, late, uplink]}]
+    page = report_page(replace(run, result={**run.result, "calibration": calibration}), {})
+    (section,) = (one for one in page.sections if one.heading == "Calibration")
+    assert section.rows == [
+        ["rail-only", "nic-link", "20 Mbit/s", "-2.00%", "5 µs", "1.0%", "1", "undecided"],
+        ["rail-only", "uplink", "20 Mbit/s", "+0.10%", "2 µs", "-", "1", "right"],
+    ]
+    assert all(len(row) == len(section.columns) for row in section.rows)
 
 
 def _answer_of(run: RunData, **changed: Any) -> Article:
