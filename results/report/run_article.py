@@ -16,6 +16,7 @@ from results.report.charts import (
     transfer_times,
 )
 from results.report.fabric_picture import fabric_picture
+from results.report.fault_phases import phases_as_cases
 from results.report.fault_strip import fault_strip, sentence
 from results.report.link_throughput import link_throughput
 from results.report.machine_sections import calibration_section, fidelity_section
@@ -100,6 +101,14 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
             [completion(cases), *([ratios(judged)] if judged else [])],
             ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
             [_case_row(case) for case in cases],
+        )
+    if phases := phases_as_cases(run):
+        yield Section(
+            "Completion time by phase",
+            "Healthy is before the fault, struck the execution that it met, where the job began "
+            "again, faulty is with the fault, and after is after its end. The verdict is that of "
+            "the experiment.",
+            [completion(phases)],
         )
     if run.result["failures"]:
         yield _failures(run, lost)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from model.arrays import Floats
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from results.store.raw_tables import (
@@ -62,12 +63,22 @@ class CaseData:
 
     @cached_property
     def measured(self) -> Columns:
-        """The transfers of all executions that count; of all complete ones if none counts."""
-        found = self.executions
-        numbers = found["number"][found["complete"] & ~found["warmup"] & ~found["disturbed"]]
-        if not len(numbers):
-            numbers = found["number"][found["complete"]]
+        """The transfers of all executions that count."""
+        numbers = self.executions["number"][self._counted]
         return rows(self.transfers, np.isin(self.transfers["repeat"], numbers))
+
+    @property
+    def completion_s(self) -> Floats:
+        """The completion times of all executions that count."""
+        seconds: Floats = self.executions["completion_s"][self._counted]
+        return seconds
+
+    @property
+    def _counted(self) -> Any:
+        """A mask of the executions that count; of all complete ones if none counts."""
+        found = self.executions
+        counted = found["complete"] & ~found["warmup"] & ~found["disturbed"]
+        return counted if counted.any() else found["complete"]
 
     @cached_property
     def one(self) -> Columns:

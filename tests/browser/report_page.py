@@ -17,6 +17,12 @@ LETTERS = """
 Array.from(document.querySelectorAll('figure svg text'), letters =>
     letters.getBoundingClientRect().height)
 """
+# The width of a page of 21 cm without its margins, in CSS pixels.
+A4_PX = 718
+CUT_OFF = """
+Array.from(document.querySelectorAll('table'), table =>
+    table.scrollWidth - table.closest('article').clientWidth)
+"""
 UPRIGHT_WORDS = """
 Array.from(document.querySelectorAll('figure svg text'), words => words.getBoundingClientRect())
     .filter(box => box.width > box.height).map(box => box.height)
@@ -84,6 +90,9 @@ def test_the_scenario_is_in_the_page(url: str) -> None:
 def test_print_has_everything(url: str, tmp_path: Path) -> None:
     with opened(url, "desktop") as page:
         page.emulate_media(media="print")
+        page.set_viewport_size({"width": A4_PX, "height": 1000})
         page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
         assert page.evaluate(OVERFLOW) <= 0
+        assert max(page.evaluate(CUT_OFF)) <= 0
+        assert page.get_by_text("fabric: {domains: 2}").first.is_visible()
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")

@@ -26,6 +26,7 @@ from results.report.analysis import (
 from results.report.article import Article, render
 from results.report.charts import transfer_times
 from results.report.comparison_article import comparison_article
+from results.report.fault_phases import phases_as_cases
 from results.report.fault_strip import moments, sent_rates
 from results.report.link_throughput import links_shown
 from results.report.machine_sections import fidelity_section
@@ -220,6 +221,33 @@ def test_a_strip_has_all_bytes_of_the_first_execution(run: RunData) -> None:
     rates = sent_rates(case, end_s)
     sent = rates.sum() * end_s / rates.shape[1] / 8
     assert sent == pytest.approx(case.one["size_bytes"].sum())
+
+
+def test_the_phases_of_a_failure_are_measured_beside_modeled(failed: Article) -> None:
+    assert failed.sections[0].heading == "Completion time by phase"
+    assert failed.run is not None
+    failure = failed.run.result["failures"][0]
+    (picture,) = failed.sections[0].pictures
+    axes = picture.figure.axes[0]
+    names = [label.get_text().rpartition("/")[2] for label in axes.get_yticklabels()]
+    assert names == ["healthy", "faulty", "after"]
+    shown: dict[object, list[float]] = {}
+    for line in axes.lines:
+        shown.setdefault(line.get_marker(), []).extend(np.asarray(line.get_xdata()).tolist())
+    assert shown["o"] == [failure[key] for key in ("healthy_s", "faulty_s", "after_s")]
+    modeled = [failure[f"modeled_{phase}_s"] for phase in ("healthy", "faulty", "healthy")]
+    assert shown["|"] == modeled
+
+
+def test_a_restarted_job_is_measured_beside_its_model(failed: Article) -> None:
+    assert failed.run is not None
+    (failure,) = failed.run.result["failures"]
+    restarted = {**failure, "struck_s": 2.9, "modeled_struck_s": 2.8, "after_s": None}
+    run = replace(failed.run, result={**failed.run.result, "failures": [restarted]})
+    struck = phases_as_cases(run)[1]
+    assert struck["case"].endswith("/struck")
+    assert struck["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
+    assert struck["ratio"] == pytest.approx(2.9 / 2.8)
 
 
 def test_links_carried_what_their_samples_say(failed: Article) -> None:
