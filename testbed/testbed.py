@@ -93,7 +93,8 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             controller.wait_for_event("listening")
             start_network(network, topology, links)
             controller.wait_for_event("ready")
-            widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
+            if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
+                widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:

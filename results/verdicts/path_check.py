@@ -59,7 +59,10 @@ class IsolationCheck:
 
 @dataclass(frozen=True)
 class FabricCheck:
-    """Both checks of a fabric; `isolation` is `None` with spine switches, which connect rails."""
+    """Both checks of a fabric; `isolation` is `None` where nothing is to be isolated.
+
+    Spine switches connect rails; with one HB domain, rails carry nothing.
+    """
 
     kind: FabricKind
     paths: PathCheck

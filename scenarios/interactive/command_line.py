@@ -61,7 +61,10 @@ def serve(
 def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
     """What is up, how its nodes are named, and what to try first."""
     spec, gpus = topology.spec, topology.gpus
-    near, far = gpus[0], topology.gpu(1, spec.domain_size - 1)
+    far, on_rail = gpus[spec.domain_size - 1], gpus[-1]
+    if spec.domains > 1:
+        far, on_rail = topology.gpu(1, spec.domain_size - 1), topology.gpu(1, 0)
+    near = gpus[0]
     nic = topology.link_of(near, LinkKind.NIC).name
     execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
@@ -74,7 +77,7 @@ The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.d
 
 Try:
   {near.name} ping -c 3 {far.name}
-  fault {nic}      then: paths {near.name} {topology.gpu(1, 0).name}, heal
+  fault {nic}      then: paths {near.name} {on_rail.name}, heal
   {execute}
 
 help lists all commands, Mininet's too; exit takes the fabric down."""

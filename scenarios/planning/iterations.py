@@ -50,6 +50,8 @@ def iteration_issues(file: ScenarioFile) -> Iterator[Issue]:
 def _reduced(workload: IterationWork, domains: int, domain_size: int) -> ReducedIteration:
     """Reduce a configuration; raises `NoReduction`, or `InputError` for a wrong file."""
     configuration = load_configuration(Path(workload.iteration))
+    if workload.batch is not None:
+        configuration = configuration.model_copy(update={"batch": workload.batch})
     wanted = Wanted(workload.tensor, workload.pipeline, workload.microbatches, workload.layers)
     return _of_grid(workload.iteration, configuration, domains, domain_size, wanted)
 

@@ -30,7 +30,7 @@ from scenarios.spec.schema import Expect, Fabric, ScenarioFile
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
-MAX_GPUS, MAX_UPLINKS = 4096, 16384
+LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
 # The agents' header has 32 bits for the length of a transfer.
@@ -144,6 +144,9 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
 def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
     """Issues of more GPUs or uplinks, spares included, than one machine can emulate at all."""
     gpus = domains * size
+    if fabric.domains * fabric.domain_size < LEAST_GPUS:
+        what = f"a fabric has at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
+        yield Issue(("fabric", "domains"), what)
     leaves = max(_leaves(fabric, kind) for kind in fabric.kinds)
     uplinks = size * leaves * (fabric.spines or fabric.domains)
     if gpus > MAX_GPUS:

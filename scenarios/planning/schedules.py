@@ -147,10 +147,11 @@ def stand_in(
 ) -> Shape:
     """The largest grid that is small, lies within `shape`, and is accepted by the algorithm.
 
-    Raises `ScheduleError` if there is none.
+    It has one domain only if `shape` has. Raises `ScheduleError` if there is none.
     """
     domains, domain_size = min(shape[0], LARGEST_DOMAINS), min(shape[1], LARGEST_SIZE)
-    for smaller in product(range(domains, 1, -1), range(domain_size, 0, -1)):
+    fewest = min(domains, 2)
+    for smaller in product(range(domains, fewest - 1, -1), range(domain_size, 0, -1)):
         if _is_accepted(collective, algorithm, smaller, communicator):
             return smaller
     small = f"{domains} x {domain_size} GPUs"

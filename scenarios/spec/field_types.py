@@ -22,6 +22,7 @@ MOST_S = 86_400.0
 MOST_SEED = 2**32 - 1
 # A fabric has at most so many GPUs.
 MOST_DEGREE = 4096
+MOST_BATCH = 10**6
 # A matrix of bytes, and what a pair has in it: 1 PB. A file has at most 10 000 values.
 MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
 # Of a quantity, a name, and a path.
@@ -131,6 +132,7 @@ Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
 Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Degree = Annotated[int, Field(ge=1, le=MOST_DEGREE, strict=True)]
+Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
 Span = Annotated[tuple[int, int], BeforeValidator(_span)]
 Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]

@@ -57,7 +57,11 @@ class Fabric(Strict):
     kinds: Kinds = Field(
         default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
     )
-    domains: int = Field(ge=2, strict=True, description="number of HB domains, y")
+    domains: int = Field(
+        ge=1,
+        strict=True,
+        description="number of HB domains, y; with 1, no traffic leaves it: the ideal network",
+    )
     domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
     platform: Platform | None = Field(
         default=None, description="a platform that Railbed knows, whose bandwidths are taken"

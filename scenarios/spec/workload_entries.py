@@ -16,6 +16,7 @@ from model.workload.collective import Collective
 from model.workload.generator import Generator
 from scenarios.spec.field_types import (
     MOST_SCALE,
+    Batch,
     Degree,
     Kinds,
     PairSizes,
@@ -132,6 +133,9 @@ class IterationWork(Strict):
     iteration: Path = Field(
         description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
         "path from the scenario's folder"
+    )
+    batch: Batch | None = Field(
+        default=None, description="sequences of a whole iteration; default: the configuration's"
     )
     tensor: Degree | None = Field(
         default=None, description="tensor parallel degree here; default: by the rules"

@@ -9,6 +9,8 @@ from model.fabric.spec import FabricKind
 from model.training.reduction import Wanted, reduced
 from model.training.steps import IterationSteps
 from results.verdicts.iteration_parts import iteration_result
+from results.verdicts.verdict import Verdict
+from scenarios.execution.path_check import check_fabric
 from scenarios.training.configuration import load_configuration
 from scenarios.training.iteration import evaluated
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -48,3 +50,16 @@ def test_an_iteration_takes_as_long_as_modeled_and_so_does_each_part() -> None:
             for name, part in result.parts.items():
                 away_s = abs(part.measured - part.modeled)
                 assert away_s <= PARTS_WITHIN * prediction.completion_s, (name, part)
+
+
+def test_one_domain_of_all_gpus_is_the_ideal_network() -> None:
+    """Paths are as intended, though no packet leaves the domain."""
+    configuration = load_configuration(Path("gpt-146b"))
+    full = evaluated("gpt-146b", configuration).strategy
+    small = reduced(configuration.job, full, 1, 4, Wanted(2, 1, microbatches=1))
+    steps = build_iteration("gpt-146b", small, Emulated(1.0, 1000.0, KIND))
+    spec = replace(small_spec(KIND, 1, 4), bucket_depth_s=0.001)
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+        assert check_fabric(fabric).verdict is Verdict.PASS
+        found = undisturbed_attempt(fabric, steps, fabric.predict(steps))
+    assert abs(found.ratio - 1) <= AGREES_WITHIN

@@ -156,11 +156,11 @@ def test_a_run_behind_sudo_belongs_to_the_user_and_checks_paths_on_request(
     ("arguments", "message"),
     [
         (("check", "nowhere.yaml"), "nowhere.yaml: no such file"),
-        (("check", "quickstart", "--set", "fabric.domains=0"), "must be at least 2, got 0"),
+        (("check", "quickstart", "--set", "fabric.domains=0"), "must be at least 1, got 0"),
         (("run", "quickstart", "--set", "fabric.domain=3"), "did you mean 'domains'?"),
         (("run", "quickstart", "--proxies", "balloon"), "must be container or process"),
         (("verify", "nowhere"), "nowhere: no such file"),
-        (("verify", "quickstart", "--set", "fabric.domains=0"), "must be at least 2, got 0"),
+        (("verify", "quickstart", "--set", "fabric.domains=0"), "must be at least 1, got 0"),
         (("verify", "quickstart", "--proxies", "balloon"), "must be container or process"),
         (("verify",), "Missing argument"),
         (("show", "never"), "no run called 'never'"),

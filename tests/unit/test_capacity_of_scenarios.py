@@ -13,7 +13,7 @@ from model.errors import InputError
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
-from model.prediction.machine import Machine
+from model.prediction.machine import HopKind, Machine
 from model.workload.collective import Collective
 from scenarios.library import LIBRARY, library
 from scenarios.loader import load
@@ -36,6 +36,21 @@ QUICKSTART = LIBRARY / "quickstart.yaml"
 AUTO = "fabric.bandwidth_scale=auto"
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 FACTOR = st.floats(0.1, 20)
+
+
+@pytest.mark.parametrize("size", [4, 64])
+def test_one_domain_of_all_gpus_sends_nothing_by_nics(size: int) -> None:
+    """The ideal network; small enough to be followed, and estimated."""
+    shape = ["fabric.domains=1", f"fabric.domain_size={size}", "allow_overload=true"]
+    for one in plan(load(QUICKSTART, shape, machine=TWO_CORES), TWO_CORES):
+        assert one.exact == (size == 4)
+        assert one.load.packets[HopKind.HB_SWITCH] > 0
+        assert one.load.packets[HopKind.SWITCH] == 0
+
+
+def test_one_gpu_is_no_fabric() -> None:
+    with pytest.raises(InputError, match="has at least 2 GPUs without spares, got 1 in 1 domain"):
+        load(QUICKSTART, ["fabric.domains=1", "fabric.domain_size=1"])
 
 
 @settings(max_examples=40)

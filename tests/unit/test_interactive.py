@@ -97,6 +97,12 @@ def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:
     assert parse_fault(topology, [fault[1]]).target in topology.link_by_name
 
 
+def test_the_greeting_of_one_domain_names_two_of_its_gpus() -> None:
+    text = greeting("quickstart", build_topology(spec(FabricKind.RAIL_ONLY, 1, 4)), [])
+    assert "d0g0 ping -c 3 d0g3" in text
+    assert "then: paths d0g0 d0g3, heal" in text
+
+
 @pytest.mark.parametrize(
     ("blackout_ms", "said"),
     [(13.6, "Blackout: 14 ms"), (inf, "Blackout: no end was seen"), (None, "")],

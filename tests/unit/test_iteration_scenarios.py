@@ -22,6 +22,7 @@ from scenarios.loader import load
 from scenarios.planning.plan import plan
 from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Scenario
+from traffic_gen.workloads.training_iteration import Iteration
 
 HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"
 OWN = """\
@@ -74,6 +75,18 @@ def test_iterations_that_differ_in_degrees_are_named_for_them(file: Path) -> Non
     ]
 
 
+def test_a_batch_of_its_own_changes_the_share_of_the_gradients(file: Path) -> None:
+    """A microbatch stays as it is; half as many of them leave each twice the gradients."""
+    entry = "{iteration: gpt-146b, batch: %d, microbatches: 1, kinds: rail-only}"
+    whole, half = (loaded(file, entry % batch).cases[0].task for batch in (2304, 1152))
+    own = loaded(file, "{iteration: gpt-146b, microbatches: 1, kinds: rail-only}").cases[0].task
+    assert isinstance(whole, Iteration)
+    assert isinstance(half, Iteration)
+    assert own == whole
+    assert half.iteration.tensor_bytes == whole.iteration.tensor_bytes
+    assert half.iteration.gradient_bytes == 2 * whole.iteration.gradient_bytes
+
+
 def test_a_plan_has_the_time_of_compute(file: Path) -> None:
     """Emulated five times slower, all steps of compute of a rank take five times as long."""
     scenario = loaded(file, "{iteration: gpt-146b, microbatches: 2, time_dilation: 5}")
@@ -107,6 +120,12 @@ def test_check_says_what_is_reduced(file: Path) -> None:
             "{iteration: gpt-146b, tensor: two}",
             "",
             "x.yaml:3 workloads.0.tensor: must be a whole number, got 'two'",
+        ),
+        (
+            "{iteration: gpt-146b, batch: 100}",
+            "",
+            "gpt-146b: no strategy with tensor 8, pipeline 8, interleave 1, microbatch 1 divides "
+            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly",
         ),
         (
             "{iteration: gpt-146b, tensor: 3}",

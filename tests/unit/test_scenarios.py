@@ -74,7 +74,7 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("domains: 4", "domains: 0"), "x.yaml:2 fabric.domains: must be at least 2, got 0"),
+        (("domains: 4", "domains: 0"), "x.yaml:2 fabric.domains: must be at least 1, got 0"),
         (
             ("domains: 4", "domains: 4\n  spine: 4"),
             "x.yaml:3 fabric.spine: unknown key 'spine' (did you mean 'spines'?)",
@@ -174,7 +174,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("fabric.domains=0", "--set fabric.domains: must be at least 2, got 0"),
+        ("fabric.domains=0", "--set fabric.domains: must be at least 1, got 0"),
         ("fabric.domain=4", "--set fabric.domain: unknown key 'domain' (did you mean 'domains'?)"),
         ("nonsense", "--set nonsense: must be key=value, such as fabric.domains=8"),
         ("workloads.3.size=1 B", "--set workloads.3.size=1 B: 3 is not in the scenario"),
