@@ -3,19 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from matplotlib.axes import Axes
 
 from results.figures.canvas import DASHES, FILLS, GREYS, HATCHES, MARKERS, drawing
 
 MOST_TICKS = 7
+# Three names of more characters are wider than a column.
+LONG_NAME = 14
 
 
 @dataclass(frozen=True)
 class Curves:
     """Series of values over `x`, each with its name; axes with their units.
 
-    `points` are values from elsewhere, drawn over the curves without a line.
+    `points` are values from elsewhere, drawn over the curves without a line: of several values at
+    one `x`, the median, with a bar from the least to the largest.
     """
 
     title: str
@@ -59,16 +63,37 @@ def _curves(axes: Axes, panel: Curves) -> None:
             linestyle=DASHES[index % len(DASHES)],
         )
     for index, (name, points) in enumerate(panel.points.items()):
-        x, y = zip(*points, strict=True)
-        marker = MARKERS[index % len(MARKERS)]
-        axes.scatter(x, y, label=name, marker=marker, s=40, facecolors="none", edgecolors="black")
+        _points(axes, name, points, MARKERS[index % len(MARKERS)])
     axes.set_xlabel(panel.x_label)
     axes.set_xscale("log", base=2)
     shown = panel.x[:: -(-len(panel.x) // MOST_TICKS)]
-    axes.set_xticks(shown, [f"{value:g}" for value in shown])
+    axes.set_xticks(shown, [f"{value:.6g}" for value in shown])
     axes.minorticks_off()
     axes.margins(y=0.1)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3)
+    longest = max(map(len, (*panel.series, *panel.points)))
+    columns = 2 if longest > LONG_NAME else 3
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=columns)
+
+
+def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker: str) -> None:
+    values: dict[float, list[float]] = {}
+    for x, y in points:
+        values.setdefault(x, []).append(y)
+    medians = {x: median(found) for x, found in values.items()}
+    below = [medians[x] - min(found) for x, found in values.items()]
+    above = [max(found) - medians[x] for x, found in values.items()]
+    axes.errorbar(
+        list(medians),
+        list(medians.values()),
+        yerr=(below, above),
+        label=name,
+        fmt=marker,
+        markersize=6.5,
+        markerfacecolor="none",
+        color="black",
+        elinewidth=0.8,
+        capsize=2.5,
+    )
 
 
 def _bars(axes: Axes, panel: Bars) -> None:

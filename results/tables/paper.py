@@ -35,7 +35,7 @@ def print_measured(result: dict[str, Any], out: Console) -> None:
     table = figures_table("figure, place, case", "measured", "modeled", "ratio", "")
     for point in result["points"]:
         table.add_row(
-            f"{point['figure']}, {point['place']}: {point['case']}",
+            f"{point['figure']}{_where(point['place'])}: {point['case']}",
             f"{point['measured_s']['median']:.3f} s",
             f"{point['modeled_s']:.3f} s",
             f"{point['ratio']:.4f}",
@@ -43,6 +43,10 @@ def print_measured(result: dict[str, Any], out: Console) -> None:
         )
     out.print(table)
     out.print(f"The page: {result['page']}", soft_wrap=True)
+
+
+def _where(place: dict[str, Any]) -> str:
+    return "".join(f", {key} {value}" for key, value in place.items())
 
 
 def _print_sensitivities(rows: list[dict[str, Any]], out: Console) -> None:

@@ -1,7 +1,8 @@
 """The command `paper`: the rail-only paper's claims, figures and tables, beside ours."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +13,9 @@ from scenarios.cli.clock import NEEDS_NO_ROOT
 from scenarios.cli.options import CONTAINER, AsJson, Proxies, Store
 from scenarios.cli.terminal import err, leave, print_result
 from scenarios.cli.written import writing
+
+if TYPE_CHECKING:
+    from scenarios.twins.plan import Planned
 
 FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
 
@@ -53,19 +57,37 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     from scenarios.execution.progress import Lines
     from scenarios.execution.run import run
     from scenarios.twins.comparison import measured_object
+    from scenarios.twins.heat_maps import draw_heat_maps
     from scenarios.twins.measuring import measure
     from scenarios.twins.page import write_page
+    from scenarios.twins.plan import planned
     from scenarios.twins.points import TWINS
 
     if part is not None:
         raise InputError(Problem("--measure", f"measures all figures, got {part!r}"))
+    plan = planned(TWINS, store)
+    _print_plan(plan)
     kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
-    results = measure(TWINS, store, lambda one: run(one, kind, store, lines), lines)
-    found = measured_object(TWINS, results)
+    results = measure(plan, lambda one: run(one, kind, store, lines), lines)
+    found = measured_object(plan, results)
     with writing(to):
+        draw_heat_maps(found["points"], store, to)
         found["page"] = str(write_page(found, to))
     print_result(found, as_json, print_measured)
     leave(failed=found["verdict"] == "fail")
+
+
+def _print_plan(plan: "Sequence[Planned]") -> None:
+    """Print the points that will be run, with their estimated times."""
+    from scenarios.sweep.progress import human_remaining
+    from scenarios.twins.plan import to_run
+
+    points = to_run(plan).values()
+    for point in points:
+        err.print(f"{point.estimated_s:5.0f} s  {point.twin.name}", soft_wrap=True)
+    total_s = sum(point.estimated_s for point in points)
+    stored = len({point.digest for point in plan}) - len(points)
+    err.print(f"{len(points)} points to run, {stored} stored; {human_remaining(total_s)}")
 
 
 def _print_part(part: str, as_json: bool) -> None:

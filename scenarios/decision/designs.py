@@ -91,10 +91,10 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     if found is None:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "another batch, or more GPUs"))
-    return Training(model.configuration, job, found, _losses(job, found))
+    return Training(model.configuration, job, found, losses(job, found))
 
 
-def _losses(job: Job, found: Evaluation) -> dict[str, float | None]:
+def losses(job: Job, found: Evaluation) -> dict[str, float | None]:
     """What the iteration loses, as a share of its time, with the same strategy.
 
     Every domain waits for the slowest. A NIC link or a rail switch takes 1/K of a domain's NIC

@@ -1,0 +1,80 @@
+"""What a measurement of the twins will run: what is stored of them, and how long the rest takes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError
+from results.store.runs import digest_of, read_result, stored_runs
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from scenarios.planning.plan import followed
+from scenarios.spec.scenario import Scenario
+from scenarios.twins.points import Twin
+
+Result = dict[str, Any]
+# Seconds until a fabric is up and its links are measured, and until a case's idle paths are; an
+# execution ends so long before the next one begins.
+FABRIC_S, CASE_S, PAUSE_S = 5.0, 1.0, 0.3
+# Phases of a failure experiment: baseline, during fault, degraded, recovered.
+PHASES = 4
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A twin and its scenario; `stored` is its run, if there is one."""
+
+    twin: Twin
+    scenario: Scenario
+    stored: Result | None
+
+    @property
+    def digest(self) -> str:
+        """The digest of its scenario, by which stored runs are found."""
+        return digest_of(self.scenario.text)
+
+    @cached_property
+    def estimated_s(self) -> float:
+        """About how long its run takes: modeled times, and what goes before them."""
+        scenario = self.scenario
+        executions = scenario.warmup + scenario.repeats.least
+        phases = PHASES if scenario.has_faults else 1
+        fabrics = len(scenario.cases) if scenario.has_faults else len(scenario.fabrics)
+        specs = {spec.kind: spec for spec in scenario.fabrics}
+        modeled_s = (followed(case, specs[case.kind]).completion_s for case in scenario.cases)
+        cases_s = (CASE_S + phases * executions * (one + PAUSE_S) for one in modeled_s)
+        return fabrics * FABRIC_S + sum(cases_s)
+
+
+def scenario_of(twin: Twin) -> Scenario:
+    """The scenario of a twin, with its changes."""
+    return load(LIBRARY / f"{twin.scenario}.yaml", twin.changes)
+
+
+def planned(twins: Sequence[Twin], store: Path) -> list[Planned]:
+    """Plan twins; several may have the same scenario, which runs once.
+
+    A stored run counts if it is complete, and its scenario is the same to the letter.
+    """
+    known, scenarios = dict(_stored(store)), [scenario_of(twin) for twin in twins]
+    return [
+        Planned(twin, scenario, known.get(digest_of(scenario.text)))
+        for twin, scenario in zip(twins, scenarios, strict=True)
+    ]
+
+
+def _stored(store: Path) -> Iterator[tuple[str, Result]]:
+    """Yield the digest of the scenario and the JSON object of every complete run, oldest first."""
+    for folder in stored_runs(store):
+        with suppress(InputError):
+            result = read_result(folder)
+            if "scenario_digest" in result:
+                yield result["scenario_digest"], result
+
+
+def to_run(plan: Sequence[Planned]) -> dict[str, Planned]:
+    """The points that must be run, by digest: one of those with the same scenario."""
+    return {point.digest: point for point in plan if point.stored is None}
