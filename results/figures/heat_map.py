@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
+from matplotlib.ticker import MaxNLocator
 
 from model.training.traffic import Traffic
 from results.figures.canvas import drawing
@@ -19,15 +20,17 @@ SMALL = 64
 def draw_heat_map(found: Traffic, title: str, path: Path) -> None:
     """Draw all GPUs, and the first GPUs with their HB domains and rails marked.
 
-    Pairs without traffic are white.
+    Pairs without traffic are white. A few GPUs are drawn once, marked.
     """
-    with drawing(path, panels=2, height=3) as (whole, part):
-        _draw(whole, found, -(-found.gpus // MOST_ROWS), found.gpus)
-        whole.set_title(f"{title}: all {found.gpus} GPUs")
-        shown = min(found.gpus, max(2 * found.domain_size, 32))
-        _draw(part, found, 1, shown)
-        part.set_title(f"the first {shown}; lines: HB domains, dots: rails")
-        _mark(part, found.domain_size, shown)
+    shown = min(found.gpus, max(2 * found.domain_size, 32))
+    with drawing(path, panels=1 if shown == found.gpus else 2, height=3) as panels:
+        if shown < found.gpus:
+            _draw(panels[0], found, -(-found.gpus // MOST_ROWS), found.gpus)
+            panels[0].set_title(f"{title}: all {found.gpus} GPUs")
+        _draw(panels[-1], found, 1, shown)
+        which = f"the first {shown};" if shown < found.gpus else f"{title}, {shown} GPUs\n"
+        panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
+        _mark(panels[-1], found.domain_size, shown)
 
 
 def _draw(axes: Axes, found: Traffic, block: int, shown: int) -> None:
@@ -41,6 +44,8 @@ def _draw(axes: Axes, found: Traffic, block: int, shown: int) -> None:
         axes.figure.colorbar(image, ax=axes, label="GB of an iteration", shrink=0.7)
     axes.set_xlabel("receiving GPU")
     axes.set_ylabel("sending GPU")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False)
 
 

@@ -101,7 +101,9 @@ def losses(job: Job, found: Evaluation) -> dict[str, float | None]:
     bandwidth, and its traffic leaves by the other rails. A GPU takes its HB domain out of the job,
     if there is no spare.
     """
-    nic, left = _nic_loss(job, found), job.cluster.gpus - job.cluster.domain_size
+    rails = job.cluster.domain_size
+    nic = loss_with_nics(job, found, (rails - 1) / rails) if rails > 1 else None
+    left = job.cluster.gpus - rails
     return {
         "nic_link": nic,
         "rail_switch": nic,
@@ -109,11 +111,9 @@ def losses(job: Job, found: Evaluation) -> dict[str, float | None]:
     }
 
 
-def _nic_loss(job: Job, found: Evaluation) -> float | None:
-    rails = job.cluster.domain_size
-    if rails == 1:
-        return None
-    slower = replace(job.cluster, nic=job.cluster.nic * (rails - 1) / rails)
+def loss_with_nics(job: Job, found: Evaluation, share: float) -> float:
+    """What the iteration loses where NICs have this share of their bandwidth."""
+    slower = replace(job.cluster, nic=job.cluster.nic * share)
     without = iteration(replace(job, cluster=slower), found.strategy)
     return float(without.total) / found.iteration_s - 1
 

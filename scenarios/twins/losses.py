@@ -6,7 +6,7 @@ from typing import Any
 from model.errors import EmulationError
 from model.training.job import Job, cluster_of
 from model.training.search import best
-from scenarios.decision.designs import losses
+from scenarios.decision.designs import loss_with_nics, losses
 from scenarios.paper.study import DEFAULT, DOMAIN_SIZES, transformer
 from scenarios.twins.points import EXPERIMENTS
 
@@ -14,7 +14,11 @@ Row = dict[str, Any]
 
 
 def lost_at_scale() -> Iterator[Row]:
-    """Yield what an iteration of GPT-1T loses at the paper's scale, by domain size and part."""
+    """Yield what an iteration of GPT-1T loses at the paper's scale, by domain size and part.
+
+    A lost NIC's traffic is spread over all other rails, or falls to one neighbour, whose NIC then
+    carries two transfers in every step of a ring.
+    """
     for size in DOMAIN_SIZES:
         cluster = cluster_of(DEFAULT.platform, DEFAULT.gpus, size)
         job = Job(transformer("gpt-1t"), DEFAULT.batch, DEFAULT.recomputation, cluster)
@@ -22,7 +26,12 @@ def lost_at_scale() -> Iterator[Row]:
         if found is None:
             raise EmulationError(f"no strategy for GPT-1T with {DEFAULT}")
         lost = losses(job, found)
-        yield {"K": size, **lost, "domain": lost["gpu"]}  # a GPU without a spare takes its domain
+        yield {
+            "K": size,
+            **lost,
+            "nic_link_to_one": loss_with_nics(job, found, 0.5),
+            "domain": lost["gpu"],  # a GPU without a spare takes its domain
+        }
 
 
 def lost_in_experiments(results: Sequence[Row]) -> Iterator[Row]:

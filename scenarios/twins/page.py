@@ -177,15 +177,16 @@ def _table_2(found: Result) -> Lines:
 
 def _losses(found: Result) -> Lines:
     text = (
-        f"GPT-1T on {DEFAULT.gpus} GPUs, rail-only, modeled: a domain without one of its K NICs "
-        "has (K-1)/K of their bandwidth, and all wait for it; without a spare, a GPU's domain "
-        "leaves the job."
+        f"GPT-1T on {DEFAULT.gpus} GPUs, rail-only, modeled: the traffic of a lost NIC is spread "
+        "over the K-1 others of its domain, or falls to one, whose NIC then has two transfers in "
+        "each step of a ring, as in the experiments; all domains wait for that one. Without a "
+        "spare, a GPU's domain leaves the job."
     )
     yield from _section("Fault tolerance: what is lost when a part fails", text)
     scale = found["failures"]["at_scale"]
-    parts = ("nic_link", "rail_switch", "gpu", "domain")
+    parts = ("nic_link", "nic_link_to_one", "rail_switch", "gpu", "domain")
     yield from _table(
-        ("K", *(part.replace("_", " ").replace("nic", "NIC") for part in parts)),
+        ("K", "NIC link", "NIC link, to one NIC", "rail switch", "GPU", "HB domain"),
         [(row["K"], *(_share(row[part]) for part in parts)) for row in scale],
     )
     yield from (
@@ -216,7 +217,9 @@ def _share(loss: float | None) -> str:
 def _heat_maps(found: Result) -> Lines:
     text = (
         "Bytes between all pairs of GPUs: modeled at the paper's scale, and counted from the "
-        "transfer records of an executed iteration, in bytes of the real platform."
+        "transfer records of an executed iteration, in bytes of the real platform. Executed "
+        "collectives exchange with every peer of a domain, where rings are counted at scale; and "
+        "all-to-alls take two steps, so that no pair of different rails has traffic by NICs."
     )
     yield from _section("Figures 3 to 5: who sends to whom", text)
     for name, twin in HEAT_MAPS.items():

@@ -216,7 +216,7 @@ def test_losses_are_modeled_at_scale_beside_the_experiments() -> None:
     found = measured()["failures"]
     (small, large) = found["at_scale"]
     assert (small["K"], large["K"]) == (8, 256)
-    assert small["nic_link"] > large["nic_link"] > 0
+    assert small["nic_link_to_one"] > small["nic_link"] > large["nic_link"] > 0
     assert small["domain"] == pytest.approx(8 / (32768 - 8))
     assert {row["experiment"] for row in found["experiments"]} == set(EXPERIMENTS)
     assert all(row["measured"] == pytest.approx(0.7) for row in found["experiments"])
