@@ -18,6 +18,7 @@ class Component(StrEnum):
     SPINE_SWITCH = "spine-switch"
     UPLINK = "uplink"
     HB_LINK = "hb-link"
+    HB_TRUNK = "hb-trunk"
     HB_SWITCH = "hb-switch"
     GPU = "gpu"
     DOMAIN = "domain"
@@ -49,6 +50,7 @@ POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.NIC_LINK: _LINK,
     Component.UPLINK: _LINK,
     Component.HB_LINK: _LINK,
+    Component.HB_TRUNK: _LINK,
     Component.RAIL_SWITCH: _SWITCH,
     Component.SPINE_SWITCH: _SWITCH,
     Component.HB_SWITCH: frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE}),
@@ -99,21 +101,28 @@ def components(topology: Topology, component: Component) -> tuple[str, ...]:
     """Names of all components of a kind, without spare GPUs and domains and their links."""
     job = {gpu.name for gpu in topology.job_gpus}
     match component:
-        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
+        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.HB_TRUNK:
             kind = LinkKind(component.value)
             links = (link for link in topology.links if link.kind is kind)
-            return tuple(k.name for k in links if k.lower.node in job or kind is LinkKind.UPLINK)
+            used = {*job, *_hb_switches(topology)}
+            return tuple(k.name for k in links if k.lower.node in used or kind is LinkKind.UPLINK)
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH:
             kinds = NodeKind(component.value)
             return tuple(s.name for s in topology.switches if s.kind is kinds)
         case Component.HB_SWITCH:
-            return topology.hb_switches[: topology.spec.job_domains]
+            return _hb_switches(topology)
         case Component.GPU:
             return tuple(gpu.name for gpu in topology.job_gpus)
         case Component.DOMAIN:
             return tuple(map(domain_name, range(topology.spec.job_domains)))
         case Component.CONTROLLER:
             return (component.value,)
+
+
+def _hb_switches(topology: Topology) -> tuple[str, ...]:
+    """Names of the HB switches of all domains that a job uses, leaves first."""
+    domains, leaves = topology.spec.job_domains, topology.spec.hb_leaves
+    return topology.hb_leaves[: domains * leaves] + topology.hb_switches[:domains]
 
 
 def chosen(topology: Topology, component: Component, count: int, seed: int) -> tuple[str, ...]:
@@ -133,7 +142,9 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
     """Names of the switches or GPUs that a fault affects; empty for a link or the controller."""
     match fault.component:
-        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.CONTROLLER:
+        case Component.NIC_LINK | Component.HB_LINK | Component.HB_TRUNK | Component.UPLINK:
+            return ()
+        case Component.CONTROLLER:
             return ()
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH | Component.HB_SWITCH | Component.GPU:
             return (fault.target,)

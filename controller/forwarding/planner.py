@@ -308,7 +308,7 @@ class Planner:
                 if gpu is None:
                     rule = self._detour_rule(routing, node, came_from, destination)
                     rules[node].append(frozenset({rule}))
-                elif not self._is_direct(routing, gpu, destination):
+                elif not routing.live.share_crossbar(gpu, destination):
                     chosen = self._selection.egress_gpu(
                         gpu, destination, routing.egress(gpu, destination)
                     )
@@ -319,15 +319,11 @@ class Planner:
     def _detoured_pairs(self, routing: Routing) -> Iterator[tuple[Gpu, Gpu]]:
         for domain in range(self._domains):
             gpus = self.topology.domain(domain)
-            if all(routing.live.hb[gpu] for gpu in gpus):
+            if all(routing.live.share_crossbar(gpus[0], gpu) for gpu in gpus):
                 continue
             for source, destination in permutations(gpus, 2):
-                if not self._is_direct(routing, source, destination):
+                if not routing.live.share_crossbar(source, destination):
                     yield source, destination
-
-    def _is_direct(self, routing: Routing, source: Gpu, destination: Gpu) -> bool:
-        links = routing.live.hb[source], routing.live.hb[destination]
-        return source.domain == destination.domain and None not in links
 
     def _detour_rule(self, routing: Routing, switch: str, came_from: str, destination: Gpu) -> Rule:
         ports = routing.ports(switch, destination)

@@ -39,13 +39,18 @@ class FabricSpec:
     `seed` rotates the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail
     of a rail-only fabric is a Clos network of `rail_leaves` leaf and `spines` spine switches.
 
+    With `hb_leaves` of 2 or more, each HB domain has so many leaf HB switches, with equally many
+    GPUs each, and a second-level HB switch above them. The trunk of a leaf carries the sum of its
+    HB links, divided by `hb_oversubscription`.
+
     Spares are included: the last `spare_domains` domains and the last `spare_gpus` GPUs of each
     domain are idle until they replace others. `spare_rail_switches` have ports for all domains,
     but no GPU until an optical switch moves NIC links to them.
 
     `bucket_depth_s` is the depth of each link's token bucket, in seconds of its rate. `datapath`
     is the requested one; `None` is the machine's default. Delays in seconds and losses as
-    fractions of packets apply to each direction of a link; uplinks have those of NIC links.
+    fractions of packets apply to each direction of a link; trunks have those of HB links,
+    uplinks those of NIC links.
 
     `spine_selection` is by destination, or by a hash of source and destination, with collisions.
     """
@@ -71,6 +76,8 @@ class FabricSpec:
     nic_delay_s: float = 0.0
     nic_loss: float = 0.0
     spine_selection: SpineSelection = SpineSelection.DESTINATION
+    hb_leaves: int = 1
+    hb_oversubscription: float = 1.0
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "FabricSpec":
@@ -107,7 +114,7 @@ class FabricSpec:
 
     @property
     def hb_impairment(self) -> Impairment:
-        """Delay and loss of HB links."""
+        """Delay and loss of HB links and of the trunks between HB switches."""
         return Impairment(self.hb_delay_s, self.hb_loss)
 
     @property
@@ -119,6 +126,16 @@ class FabricSpec:
     def emulated_hb_bps(self) -> float:
         """The rate of an emulated HB link, in bit/s."""
         return self.hb_rate_bps / self.bandwidth_scale
+
+    @property
+    def hb_trunk_rate_bps(self) -> float:
+        """The real platform's rate of the trunk above a leaf HB switch, in bit/s."""
+        return self.domain_size / self.hb_leaves * self.hb_rate_bps / self.hb_oversubscription
+
+    @property
+    def emulated_hb_trunk_bps(self) -> float:
+        """The rate of an emulated trunk above a leaf HB switch, in bit/s."""
+        return self.hb_trunk_rate_bps / self.bandwidth_scale
 
     @property
     def emulated_nic_bps(self) -> float:

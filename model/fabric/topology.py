@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -25,8 +25,12 @@ class LinkKind(StrEnum):
     """Kinds of links of the fabric."""
 
     HB = "hb-link"
+    HB_TRUNK = "hb-trunk"
     NIC = "nic-link"
     UPLINK = "uplink"
+
+
+BETWEEN_SWITCHES = (LinkKind.HB_TRUNK, LinkKind.UPLINK)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ RankGpus = tuple[Gpu, ...]
 
 
 def hb_switch_name(domain: int) -> str:
-    """The name of an HB domain's switch."""
+    """The name of an HB domain's switch, of the second level where there are leaves below it."""
     return f"hb{domain}"
 
 
@@ -136,11 +140,16 @@ CrossConnects = tuple[tuple[OcsPort, ...], ...]
 
 @dataclass(frozen=True)
 class Topology:
-    """A fabric's nodes and links. GPUs are ordered by domain, then by local rank."""
+    """A fabric's nodes and links. GPUs are ordered by domain, then by local rank.
+
+    `hb_switches` has the HB switch of each domain, that of the second level where there are
+    `hb_leaves`: leaf HB switches, ordered by domain.
+    """
 
     spec: FabricSpec
     gpus: tuple[Gpu, ...]
     hb_switches: tuple[str, ...]
+    hb_leaves: tuple[str, ...]
     switches: tuple[OpenFlowSwitch, ...]
     links: tuple[Link, ...]
 
@@ -200,6 +209,55 @@ class Topology:
         """A GPU's HB link or its NIC link."""
         return next(link for link in self._links_by_node[gpu.name] if link.kind is kind)
 
+    def hb_hops(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
+        """The hops between two GPUs of an HB domain, over the second level if leaves differ."""
+        into, out = self.link_of(source, LinkKind.HB), self.link_of(destination, LinkKind.HB)
+        first, last = into.upper.node, out.upper.node
+        up, down = Hop(into, source.name), Hop(out, last)
+        if first == last:
+            return up, down
+        ascent, descent = self.trunks[first], self.trunks[last]
+        return up, Hop(ascent, first), Hop(descent, descent.upper.node), down
+
+    @cached_property
+    def trunks(self) -> dict[str, Link]:
+        """The link of each leaf HB switch to the second level, by the leaf's name."""
+        return {link.lower.node: link for link in self.links if link.kind is LinkKind.HB_TRUNK}
+
+    def hb_crossbar(self, gpu: Gpu, is_live: Callable[[Link], bool]) -> str | None:
+        """The highest HB switch that a GPU reaches over live links; `None` without its HB link.
+
+        GPUs with the same one reach each other over HB switches. It is the leaf if its trunk is
+        not live.
+        """
+        link = self.link_of(gpu, LinkKind.HB)
+        if not is_live(link):
+            return None
+        leaf = link.upper.node
+        has_trunk = leaf not in self.trunks or is_live(self.trunks[leaf])
+        return self.hb_switches[gpu.domain] if has_trunk else leaf
+
+    def hb_ports(self, switch: str) -> dict[Port, tuple[Gpu, ...]]:
+        """The ports of an HB switch, each with the GPUs that it leads to; a trunk to all others."""
+        below = self.links_below(switch)
+        ports = {link.upper: self.gpus_below(link) for link in below}
+        if switch not in self.trunks:
+            return ports
+        near = {gpu for gpus in ports.values() for gpu in gpus}
+        far = (gpu for gpu in self.domain(next(iter(near)).domain) if gpu not in near)
+        return ports | {self.trunks[switch].lower: tuple(far)}
+
+    def links_below(self, switch: str) -> list[Link]:
+        """The links of a switch that lead down, to GPUs or to other switches."""
+        return [link for link in self._links_by_node[switch] if link.upper.node == switch]
+
+    def gpus_below(self, link: Link) -> tuple[Gpu, ...]:
+        """The GPUs at the lower end of a link, or below the switch there."""
+        node = link.lower.node
+        if node in self.gpu_by_name:
+            return (self.gpu_by_name[node],)
+        return tuple(gpu for lower in self.links_below(node) for gpu in self.gpus_below(lower))
+
     @cached_property
     def least_depth_s(self) -> float:
         """Depth of the shallowest bucket in seconds: a shorter pause slows no link down."""
@@ -213,9 +271,9 @@ class Topology:
     @cached_property
     def link_by_interface(self) -> dict[str, Link]:
         """Links by the names of their interfaces at switches."""
-        uplinks = (link for link in self.links if link.kind is LinkKind.UPLINK)
+        between = (link for link in self.links if link.kind in BETWEEN_SWITCHES)
         upper = {link.upper.interface: link for link in self.links}
-        return upper | {link.lower.interface: link for link in uplinks}
+        return upper | {link.lower.interface: link for link in between}
 
     @cached_property
     def digest(self) -> str:
@@ -246,9 +304,11 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
         spec=spec,
         gpus=gpus,
         hb_switches=tuple(hb_switch_name(domain) for domain in range(spec.domains)),
+        hb_leaves=tuple(_hb_leaves(spec)),
         switches=switches,
         links=(
             *(_hb_link(spec, gpu) for gpu in gpus),
+            *_hb_trunks(spec),
             *(_nic_link(spec, gpu, cross_connects[gpu.domain][gpu.rail]) for gpu in gpus),
             *_uplinks(spec, switches),
         ),
@@ -286,8 +346,40 @@ def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
     return domain * spec.rail_leaves // spec.domains
 
 
+def _hb_leaves(spec: FabricSpec) -> Iterator[str]:
+    if spec.hb_leaves > 1:
+        for domain in range(spec.domains):
+            yield from (_hb_leaf_name(spec, domain, leaf) for leaf in range(spec.hb_leaves))
+
+
+def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
+    """Name of a leaf HB switch; a domain's only switch has the domain's name."""
+    return hb_switch_name(domain) + (f"l{leaf}" if spec.hb_leaves > 1 else "")
+
+
+def _hb_trunks(spec: FabricSpec) -> Iterator[Link]:
+    """Yield the links from every leaf HB switch to the second level of its domain."""
+    if spec.hb_leaves > 1:
+        for domain in range(spec.domains):
+            yield from (_hb_trunk(spec, domain, leaf) for leaf in range(spec.hb_leaves))
+
+
+def _hb_trunk(spec: FabricSpec, domain: int, leaf: int) -> Link:
+    name, above = _hb_leaf_name(spec, domain, leaf), hb_switch_name(domain)
+    return Link(
+        LinkKind.HB_TRUNK,
+        Port(name, spec.domain_size + 1, f"{name}-up"),
+        Port(above, leaf + 1, f"{above}-l{leaf}"),
+        round(spec.emulated_hb_trunk_bps),
+        spec.bucket_depth_s,
+        spec.hb_impairment,
+    )
+
+
 def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
-    switch = hb_switch_name(gpu.domain)
+    """Neighbouring GPUs share a leaf HB switch."""
+    leaf = gpu.rail * spec.hb_leaves // spec.domain_size
+    switch = _hb_leaf_name(spec, gpu.domain, leaf)
     return Link(
         LinkKind.HB,
         Port(gpu.name, 1, "hb0"),

@@ -19,7 +19,7 @@ class LiveLinks:
     def __init__(self, topology: Topology, health: Health) -> None:
         self.topology = topology
         self.health = health
-        self.hb = {gpu: self._live(gpu, LinkKind.HB) for gpu in topology.gpus}
+        self.crossbar = {gpu: topology.hb_crossbar(gpu, health.is_live) for gpu in topology.gpus}
         self.nic = {gpu: self._live(gpu, LinkKind.NIC) for gpu in topology.gpus}
         self.uplinks = {
             switch: [
@@ -34,13 +34,18 @@ class LiveLinks:
         link = self.topology.link_of(gpu, kind)
         return link if self.health.is_live(link) else None
 
+    def share_crossbar(self, one: Gpu, other: Gpu) -> bool:
+        """Whether two GPUs reach each other over live links of HB switches alone."""
+        return self.crossbar[one] is not None and self.crossbar[one] == self.crossbar[other]
+
     @cached_property
-    def transit_gpus(self) -> dict[str, dict[int, list[Gpu]]]:
-        """Possible transit GPUs (both links live), by the switch of their NIC and by domain."""
-        found: dict[str, dict[int, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
+    def transit_gpus(self) -> dict[str, dict[str, list[Gpu]]]:
+        """Possible transit GPUs (both links live), by the switch of their NIC and by crossbar."""
+        found: dict[str, dict[str, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
         for gpu, nic in self.nic.items():
-            if nic is not None and self.hb[gpu] is not None:
-                found[nic.upper.node][gpu.domain].append(gpu)
+            crossbar = self.crossbar[gpu]
+            if nic is not None and crossbar is not None:
+                found[nic.upper.node][crossbar].append(gpu)
         return found
 
     def representative(self, gpu: Gpu) -> Gpu:
@@ -64,15 +69,19 @@ class LiveLinks:
             for domain in range(self.topology.spec.domains)
         ]
 
-    def _live_links(self, domain: int) -> Iterator[tuple[bool, str]]:
-        """Yield for each GPU whether its HB link is live, and the switch of its live NIC link."""
+    def _live_links(self, domain: int) -> Iterator[tuple[bool, bool, str]]:
+        """Yield for each GPU whether its HB link and trunk are live, and its NIC link's switch."""
+        whole = self.topology.hb_switches[domain]
         for gpu in self.topology.domain(domain):
-            nic = self.nic[gpu]
-            yield self.hb[gpu] is not None, "" if nic is None else nic.upper.node
+            nic, crossbar = self.nic[gpu], self.crossbar[gpu]
+            yield crossbar is not None, crossbar == whole, "" if nic is None else nic.upper.node
 
 
 class Distances:
-    """Distances in links from switches to GPUs; equivalent domains share a representative's."""
+    """Distances in links from switches to GPUs; equivalent domains share a representative's.
+
+    HB switches that reach each other count as one: any two of their GPUs are equally far.
+    """
 
     def __init__(self, live: LiveLinks) -> None:
         self.topology = live.topology
@@ -86,20 +95,22 @@ class Distances:
             self._known[equivalent] = self._measured(equivalent)
         return self._known[equivalent]
 
-    def from_hb_switch(self, domain: int, destination: Gpu) -> int:
-        """Distance from an HB switch to `destination`; `UNREACHABLE` if there is no path.
+    def from_crossbar_of(self, gpu: Gpu, destination: Gpu) -> int:
+        """Distance from a GPU's HB switch to `destination`; `UNREACHABLE` if there is no path.
 
         Distances are cached for a representative domain; if asked about that one, swap the two.
         """
         here, there = destination.domain, self._live.equivalent[destination.domain]
-        domain = {here: there, there: here}.get(domain, domain)
-        switch = self.topology.hb_switches[domain]
-        return self.from_openflow_switches(destination).get(switch, UNREACHABLE)
+        domain = {here: there, there: here}.get(gpu.domain, gpu.domain)
+        crossbar = self._live.crossbar[self.topology.gpu(domain, gpu.rail)]
+        distances = self.from_openflow_switches(destination)
+        return UNREACHABLE if crossbar is None else distances.get(crossbar, UNREACHABLE)
 
     def _measured(self, destination: Gpu) -> dict[str, int]:
         """Compute distances by Dijkstra's algorithm, starting at the destination."""
-        links = self._live.hb[destination], self._live.nic[destination]
-        found = {link.upper.node: 1 for link in links if link is not None}
+        nic, crossbar = self._live.nic[destination], self._live.crossbar[destination]
+        switches = (None if nic is None else nic.upper.node, crossbar)
+        found = {switch: 1 for switch in switches if switch is not None}
         waiting = sorted((cost, switch) for switch, cost in found.items())
         while waiting:
             cost, switch = heapq.heappop(waiting)
@@ -120,9 +131,8 @@ class Distances:
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for switch, hops in self._live.uplinks.items():
             found[switch] += [(1, hop.receiver) for hop in hops]
-        for switch, domains in self._live.transit_gpus.items():
-            for domain, gpus in domains.items():
-                hb_switch = self.topology.hb_switches[domain]
-                found[hb_switch] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
-                found[switch] += [(GPU_TRANSIT + 2, hb_switch)] * len(gpus)
+        for switch, crossbars in self._live.transit_gpus.items():
+            for crossbar, gpus in crossbars.items():
+                found[crossbar] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
+                found[switch] += [(GPU_TRANSIT + 2, crossbar)] * len(gpus)
         return found

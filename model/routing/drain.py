@@ -15,8 +15,9 @@ def drain(topology: Topology, seen: Health) -> Health:
     So one slow link is drained below (m-1)/m of its nominal rate; of several, the number drained
     is the one that maximizes the number of links left times the lowest rate among them.
 
-    The tier of a NIC link is the NIC links of its domain, of GPUs with both links live; that of an
-    uplink is the uplinks of its rail switch. HB links are never drained: no other link is as fast.
+    The tier of a NIC link is the NIC links of its domain, of GPUs with both links live, or of its
+    leaf HB switch if the trunk has failed; that of an uplink is the uplinks of its rail switch. HB
+    links and trunks are never drained: no other link is as fast.
     """
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
     if not slow:
@@ -28,8 +29,8 @@ def drain(topology: Topology, seen: Health) -> Health:
     return Health(seen.broken | found.drained, kept, frozenset(found.drained))
 
 
-# Links that share their traffic: the kind, and the domain's number or the rail switch's name.
-Tier = tuple[LinkKind, int | str]
+# Links that share their traffic: the kind, and the name of the HB switch or the rail switch.
+Tier = tuple[LinkKind, str]
 # The part of the network or the spine switch that a link gives access to.
 Place = str
 
@@ -79,9 +80,10 @@ class _Draining:
     def _found_tiers(self) -> dict[Tier, list[Link]]:
         found: defaultdict[Tier, list[Link]] = defaultdict(list)
         for gpu in self._topology.gpus:
-            hb, nic = self._links_of(gpu)
-            if self._is_live(hb) and self._is_live(nic):
-                found[LinkKind.NIC, gpu.domain].append(nic)
+            _, nic = self._links_of(gpu)
+            crossbar = self._topology.hb_crossbar(gpu, self._is_live)
+            if crossbar is not None and self._is_live(nic):
+                found[LinkKind.NIC, crossbar].append(nic)
         for link in self._topology.links:
             if link.kind is LinkKind.UPLINK and self._is_live(link):
                 found[LinkKind.UPLINK, link.lower.node].append(link)
@@ -96,8 +98,8 @@ class _Draining:
     def _partners(self, tier: Tier) -> list[set[Place]]:
         """For each peer that a tier's links may have to reach, the places that give access to it.
 
-        Peers of uplinks are rail switches; peers of NIC links are domains, and single GPUs whose
-        HB link has failed, so that only their NIC link reaches them.
+        Peers of uplinks are rail switches; peers of NIC links are domains, leaf HB switches without
+        a trunk, and single GPUs whose HB link has failed, so that only their NIC link reaches them.
         """
         others = [
             self._places(filter(self._is_live, links))

@@ -9,7 +9,7 @@ from zlib import crc32
 from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, leaf_of_domain
 
-# The hops to the next node: one link, or two links over an HB switch.
+# The hops to the next node: one link, or several over HB switches.
 NextHop = tuple[Hop, ...]
 
 # Local ranks of the egress GPUs by whose NICs packets leave a domain, or of the destination there.

@@ -55,29 +55,40 @@ class PairPaths:
         known = egress != UNKNOWN
         known[through] &= self._egress(egress[through], destinations[through]) == egress[through]
         leaves = known & ~arrived
-        up, down, nic = self._links()
-        rows = np.full((len(sources), 3), NO_HOP)
+        up, down, nic, leaf, ascent, descent = self._links()
+        rows = np.full((len(sources), 5), NO_HOP)
         within = known & (egress != sources)
-        rows[within, 0], rows[within, 1] = up[sources[within]], down[egress[within]]
-        rows[leaves, 2] = nic[egress[leaves]]
+        rows[within, 0], rows[within, 3] = up[sources[within]], down[egress[within]]
+        across = within & (leaf[sources] != leaf[egress])
+        rows[across, 1], rows[across, 2] = ascent[sources[across]], descent[egress[across]]
+        rows[leaves, 4] = nic[egress[leaves]]
         ends = self._from_switches(egress[leaves], destinations[leaves])
         known[leaves] &= ends[:, 0] != UNKNOWN
         rows = np.hstack([rows, np.full((len(rows), ends.shape[1]), NO_HOP)])
-        rows[leaves, 3:] = ends
+        rows[leaves, 5:] = ends
         return self._walked(rows, np.flatnonzero(~known), sources, destinations)
 
-    def _links(self) -> tuple[Ints, Ints, Ints]:
-        """Return each GPU's direction into its HB switch, out of it, and into its rail switch."""
+    def _links(self) -> tuple[Ints, ...]:
+        """Return each GPU's direction into its HB switch, out of it, and into its rail switch.
+
+        Then a number of the HB switch, and its directions up to the second level and down.
+        """
         topology, numbers = self._routing.topology, []
+        switches = {name: place for place, name in enumerate(topology.hb_leaves)}
         for gpu in self._gpus:
             hb, nic = topology.link_of(gpu, LinkKind.HB), topology.link_of(gpu, LinkKind.NIC)
-            numbers.append(
-                self._directions.row(
-                    [Hop(hb, gpu.name), Hop(hb, hb.upper.node), Hop(nic, gpu.name)]
-                )
-            )
-        up, down, nic_up = np.array(numbers).T
-        return up, down, nic_up
+            switch = hb.upper.node
+            hops = [Hop(hb, gpu.name), Hop(hb, switch), Hop(nic, gpu.name)]
+            row = [*self._directions.row(hops), switches.get(switch, gpu.domain)]
+            numbers.append([*row, *self._trunk(switch)])
+        return tuple(np.array(numbers).T)
+
+    def _trunk(self, switch: str) -> list[int]:
+        """Return the directions of a leaf HB switch to the second level and back."""
+        trunk = self._routing.topology.trunks.get(switch)
+        if trunk is None:
+            return [NO_HOP, NO_HOP]
+        return self._directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
 
     def _egress(self, sources: Ints, destinations: Ints) -> Ints:
         """Return the GPU that each source sends to, or itself; `UNKNOWN` unless there is one.

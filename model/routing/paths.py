@@ -77,7 +77,7 @@ class Routing:
 
         Computed once for domains with the same live links.
         """
-        if gpu.domain == destination.domain and self.live.hb[gpu] and self.live.hb[destination]:
+        if self.live.share_crossbar(gpu, destination):
             return (destination.rail,)
         key = self.live.equivalent[gpu.domain], gpu.rail, self.live.representative(destination)
         if key not in self._known_egress:
@@ -102,10 +102,9 @@ class Routing:
     def _nearest_egress(self, gpu: Gpu, destination: Gpu) -> Egress:
         """Nearest egress GPUs: peers over the HB domain, or the GPU itself if it is nearer."""
         own_cost = self._cost_by_nic(gpu, destination)
-        costs = {}
-        if self.live.hb[gpu] is not None:
-            peers = (g for g in self.topology.domain(gpu.domain) if g != gpu and self.live.hb[g])
-            costs = {g.rail: 2 + GPU_TRANSIT + self._cost_by_nic(g, destination) for g in peers}
+        domain = (peer for peer in self.topology.domain(gpu.domain) if peer != gpu)
+        peers = (peer for peer in domain if self.live.share_crossbar(gpu, peer))
+        costs = {g.rail: 2 + GPU_TRANSIT + self._cost_by_nic(g, destination) for g in peers}
         shortest = min(own_cost, *costs.values(), UNREACHABLE)
         peers_egress = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
         return peers_egress or ((gpu.rail,) if own_cost < UNREACHABLE else ())
@@ -121,10 +120,7 @@ class Routing:
     def _next_hop_by(self, gpu: Gpu, egress_rail: int) -> NextHop:
         if egress_rail == gpu.rail:
             return (Hop(_working(self.live.nic[gpu]), gpu.name),)
-        peer = self.topology.gpu(gpu.domain, egress_rail)
-        switch = self.topology.hb_switches[gpu.domain]
-        into, out = (_working(self.live.hb[end]) for end in (gpu, peer))
-        return Hop(into, gpu.name), Hop(out, switch)
+        return self.topology.hb_hops(gpu, self.topology.gpu(gpu.domain, egress_rail))
 
     # Switches
 
@@ -195,7 +191,7 @@ class Routing:
         """Ports on paths that need a transit GPU, at this switch or later."""
         cost_up, up = self._ports_up(switch, destination)
         costs = {
-            gpu: 2 + GPU_TRANSIT + self._distances.from_hb_switch(gpu.domain, destination)
+            gpu: 2 + GPU_TRANSIT + self._distances.from_crossbar_of(gpu, destination)
             for gpu in self._transit_gpus(switch, destination)
         }
         shortest = min(cost_up, *costs.values(), UNREACHABLE)
@@ -209,9 +205,10 @@ class Routing:
         return self._ports_over(down + hops_up, by_origin=from_gpus and bool(hops_up))
 
     def _transit_gpus(self, switch: str, destination: Gpu) -> list[Gpu]:
-        """Transit GPUs at a switch: of the destination's domain (none is nearer), or else all."""
+        """Transit GPUs at a switch: the destination's peers (none is nearer), or else all."""
         at_switch = self.live.transit_gpus.get(switch, {})
-        peers = at_switch.get(destination.domain) if self.live.hb[destination] else None
+        crossbar = self.live.crossbar[destination]
+        peers = None if crossbar is None else at_switch.get(crossbar)
         return peers or [gpu for gpus in at_switch.values() for gpu in gpus]
 
 

@@ -16,6 +16,8 @@ COLOURS = "viridis_r"
 FAILED = "#b00020"
 # In points: a link in full use, of a fabric whose columns have room for it.
 WIDEST = 3.0
+# The column of HB switches, left of the GPUs, and how far below GPUs their leaf is.
+LEFT, LEAF_BELOW = -0.9, 0.36
 # Between the columns of a large fabric, links get less room, and names none.
 NAMED_UP_TO = 64
 
@@ -49,9 +51,21 @@ def _places(topology: Topology) -> dict[str, Place]:
     """Put every node in a grid: spines on top, rail switches below them, then a row a domain."""
     rows = topology.spec.domains
     places: dict[str, Place] = {gpu.name: (gpu.rail, rows - gpu.domain) for gpu in topology.gpus}
-    places |= {name: (-0.9, rows - row) for row, name in enumerate(topology.hb_switches)}
+    places |= _hb_places(topology, rows)
     places |= _spread(topology.rail_switches, topology.spec.domain_size, rows + 1.1)
     return places | _spread(topology.spine_switches, topology.spec.domain_size, rows + 2.2)
+
+
+def _hb_places(topology: Topology, rows: int) -> dict[str, Place]:
+    """Put HB switches left of their row, leaves of two tiers below their GPUs."""
+    places: dict[str, Place] = {
+        name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)
+    }
+    for name in topology.hb_leaves:
+        gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
+        middle = (gpus[0].rail + gpus[-1].rail) / 2
+        places[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
+    return places
 
 
 def _spread(names: Collection[str], columns: int, height: float) -> dict[str, Place]:
@@ -81,10 +95,13 @@ def _draw_link(
 
 
 def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[Place]:
-    """The corners of a link: NIC links go up beside their column, HB links left along their row."""
+    """The corners of a link: NIC links go up beside their column, HB links or trunks left."""
     (x, y), (to_x, to_y) = places[link.lower.node], places[link.upper.node]
-    if link.kind is LinkKind.UPLINK:
+    if link.kind is LinkKind.UPLINK or (link.kind is LinkKind.HB and topology.hb_leaves):
         return [(x, y), (to_x, to_y)]
+    if link.kind is LinkKind.HB_TRUNK:
+        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb_leaves
+        return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
     gpu = topology.gpu_by_name[link.lower.node]
     if link.kind is LinkKind.NIC:
         lane = x + 0.16 + 0.6 * (gpu.domain + 0.5) / topology.spec.domains
@@ -119,7 +136,7 @@ def _draw_nodes(
                 bbox=box,
                 zorder=4,
             )
-    axes.set_xlim(-1.4, topology.spec.domain_size)
+    axes.set_xlim(LEFT - 0.5, topology.spec.domain_size)
     top = 2.7 if topology.spine_switches else 1.6
     axes.set_ylim(0.3, topology.spec.domains + top)
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from rich.console import Console
 
-from model.fabric.topology import LinkKind
+from model.fabric.topology import BETWEEN_SWITCHES, LinkKind
 from results.tables.run import human_bytes
 from results.tables.style import figures_table
 
 
 def print_program(result: dict[str, Any], out: Console) -> None:
-    """Print a row for each GPU, one for each uplink, and what of it the controller sent."""
+    """Print a row for each GPU and each link between switches, and what the controller sent."""
     out.print(f"{result['fabric']}: {result['seconds']:.1f} s; bytes on each link, by its counters")
     by_gpu: dict[str, dict[str, Any]] = {}
     for link in result["links"]:
@@ -21,13 +21,14 @@ def print_program(result: dict[str, Any], out: Console) -> None:
         if LinkKind.NIC in links:
             table.add_row(gpu, *_both(links[LinkKind.HB]), *_both(links[LinkKind.NIC]))
     out.print(table)
-    _print_uplinks([one for one in result["links"] if one["kind"] == LinkKind.UPLINK], out)
+    for kind in BETWEEN_SWITCHES:
+        _print_between(kind, [one for one in result["links"] if one["kind"] == kind], out)
     probes = human_bytes(result["probes_bytes"])
     out.print(f"Of each figure, at most {probes} are link probes of the controller.", style="dim")
 
 
-def _print_uplinks(links: Iterable[dict[str, Any]], out: Console) -> None:
-    table = figures_table("uplink", "up", "down")
+def _print_between(kind: str, links: Iterable[dict[str, Any]], out: Console) -> None:
+    table = figures_table(kind, "up", "down")
     for link in links:
         table.add_row(link["link"], *_both(link))
     if table.row_count:

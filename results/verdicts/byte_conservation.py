@@ -181,7 +181,7 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
     """
     topology = epoch.topology
     probes_bytes = (PACKET_HEADER_BYTES - PROBE_BYTES) * carried.link_probes(topology)
-    for switch in chain(topology.hb_switches, topology.openflow_switches):
+    for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
         went = sum(carried.payload(Hop(link, switch)) for link in links)

@@ -123,7 +123,7 @@ def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -
     match fault.component:
         case Component.CONTROLLER:
             return injector.kill_controller()
-        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK:
+        case Component.NIC_LINK | Component.HB_LINK | Component.HB_TRUNK | Component.UPLINK:
             return injector.break_link(topology.link_by_name[fault.target], mode, fault.rate_bps)
         case Component.GPU | Component.DOMAIN:
             return _all(injector.break_gpu(gpu, mode) for gpu in nodes(topology, fault))

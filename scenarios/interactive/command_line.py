@@ -71,7 +71,7 @@ def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
 The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} GPUs, \
 {len(topology.rail_switches)} rail switches, {len(topology.spine_switches)} spine switches.
   {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
-  {_span(topology.hb_switches):24} HB switches, one for each domain
+  {_span(topology.hb_switches):24} HB switches, one for each domain{_leaves(topology)}
   {_span(topology.openflow_switches):24} rail and spine switches
   {nic:24} a link: both its ends, the one nearer to the GPU first
 
@@ -81,6 +81,12 @@ Try:
   {execute}
 
 help lists all commands, Mininet's too; exit takes the fabric down."""
+
+
+def _leaves(topology: Topology) -> str:
+    """A line that names the leaf HB switches, if there are any."""
+    leaves = topology.hb_leaves
+    return f"\n  {_span(leaves):24} leaf HB switches below them" if leaves else ""
 
 
 def _span(names: Sequence[str]) -> str:

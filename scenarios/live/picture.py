@@ -39,11 +39,25 @@ def _modes(component: Component) -> list[str]:
     return [mode.value for mode in modes(component) if mode is not FaultMode.DEGRADE]
 
 
+def _hb_switch(topology: Topology, name: str, level: int) -> dict[str, Any]:
+    """An HB switch below the GPUs that it serves, of the second level below its leaves."""
+    gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
+    return {
+        "name": name,
+        "kind": NodeKind.HB_SWITCH.value,
+        "row": gpus[0].domain,
+        "column": None,
+        "first": gpus[0].rail,
+        "columns": len(gpus),
+        "level": level if topology.hb_leaves else 0,
+    }
+
+
 def _nodes(topology: Topology) -> Iterator[dict[str, Any]]:
     for gpu in topology.gpus:
         yield {"name": gpu.name, "kind": NodeKind.GPU.value, "row": gpu.domain, "column": gpu.rail}
-    for domain, name in enumerate(topology.hb_switches):
-        yield {"name": name, "kind": NodeKind.HB_SWITCH.value, "row": domain, "column": None}
+    for level, names in enumerate((topology.hb_leaves, topology.hb_switches)):
+        yield from (_hb_switch(topology, name, level) for name in names)
     for switch in topology.switches:
         yield {
             "name": switch.name,

@@ -37,9 +37,10 @@ def auto_bandwidth_scale(jobs: Sequence[AnyWork], machine: Machine | None) -> Ch
     """Smallest two-digit scale that fits all jobs, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(jobs[0].spec)
-    fastest = max(max(job.spec.hb_rate_bps, job.spec.nic_rate_bps) for job in jobs)
+    fastest = max(rate_bps for job in jobs for rate_bps in _rates_bps(job.spec))
     by_links = round_up(fastest / MAX_LINK_BPS)
-    slowest = round_down(min(_slowest_bps(job.spec) for job in jobs) / MIN_RATE_BPS)
+    rates = (rate_bps for job in jobs for rate_bps in _rates_bps(job.spec))
+    slowest = round_down(min(rates) / MIN_RATE_BPS)
     scale = _smallest(
         by_links, lambda scale: all(peak(job, machine, scale).is_within_budget for job in jobs)
     )
@@ -51,16 +52,21 @@ def auto_bandwidth_scale(jobs: Sequence[AnyWork], machine: Machine | None) -> Ch
     return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
 
 
-def _slowest_bps(spec: FabricSpec) -> float:
-    uplinks = [spec.emulated_uplink_bps] if spec.has_spines else []
-    return min(spec.hb_rate_bps, spec.nic_rate_bps, *uplinks)
+def _rates_bps(spec: FabricSpec) -> Iterator[float]:
+    """Yield the rates of all links of a fabric at real rates."""
+    yield from (spec.hb_rate_bps, spec.nic_rate_bps)
+    if spec.has_spines:
+        yield spec.emulated_uplink_bps
+    if spec.hb_leaves > 1:
+        yield spec.hb_trunk_rate_bps
 
 
 def _known_to_work(spec: FabricSpec) -> Chosen:
     """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
     nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
     hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
-    scale = round_up(max(spec.nic_rate_bps / nic_bps, spec.hb_rate_bps / hb_bps))
+    by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
+    scale = round_up(max(spec.nic_rate_bps / nic_bps, spec.hb_rate_bps / hb_bps, by_links))
     return Chosen(scale, f"what two cores are known to carry; {NOT_MEASURED}")
 
 

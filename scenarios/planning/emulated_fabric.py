@@ -71,6 +71,8 @@ def fabric_spec(
         nic_loss=fabric.nic_loss,
         datapath=asked_datapath(fabric),
         spine_selection=fabric.spine_selection,
+        hb_leaves=fabric.hb_leaves,
+        hb_oversubscription=fabric.hb_oversubscription,
     )
 
 

@@ -168,6 +168,7 @@ def _stand_in(job: Work) -> Work:
         domain_size=domain_size,
         spines=max(1, round(spec.spines * domains / spec.domains)),
         rail_leaves=min(spec.rail_leaves, domains),
+        hb_leaves=min(spec.hb_leaves, domain_size),
     )
     return replace(job, spec=smaller)
 

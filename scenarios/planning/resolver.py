@@ -132,6 +132,7 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
             yield Issue(("fabric", key), f"there are addresses for at most {most}, got {value}")
     if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
         yield from _number_issues(fabric, domains, size)
+    yield from _hb_switch_issues(fabric)
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
@@ -139,6 +140,17 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     if ports > MAX_SWITCH_PORTS:
         what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
         yield Issue(("fabric", "spines"), what)
+
+
+def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of HB switches on two levels."""
+    size = fabric.domain_size + fabric.spare_gpus
+    if size % fabric.hb_leaves:
+        what = f"{fabric.hb_leaves} leaf HB switches cannot share {size} GPUs, spares included"
+        yield Issue(("fabric", "hb_leaves"), what, f"use a divisor of {size}")
+    if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
+        what = "there are no trunks between HB switches"
+        yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
 
 
 def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
@@ -190,6 +202,8 @@ def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
     if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
+    if spec.hb_leaves > 1:
+        rates["a trunk between HB switches"] = spec.emulated_hb_trunk_bps
     name, slowest = min(rates.items(), key=lambda item: item[1])
     if slowest < MIN_RATE_BPS:
         largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS

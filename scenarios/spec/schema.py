@@ -102,6 +102,20 @@ class Fabric(Strict):
         description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
         "with `spines` spine switches",
     )
+    hb_leaves: int = Field(
+        default=1,
+        ge=1,
+        strict=True,
+        description="leaf HB switches of a domain; from 2 on, each has equally many GPUs, and a "
+        "second-level HB switch joins them",
+    )
+    hb_oversubscription: float = Field(
+        default=1.0,
+        ge=1,
+        le=MOST_RATIO,
+        strict=True,
+        description="HB links' rate over the trunk's rate of a leaf HB switch",
+    )
     spare_domains: int = Field(
         default=0, ge=0, strict=True, description="idle HB domains, besides `domains`"
     )
@@ -118,8 +132,12 @@ class Fabric(Strict):
             f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
         )
     )
-    hb_delay: Delay = Field(default=0.0, description="seconds that an HB link delays each packet")
-    hb_loss: Loss = Field(default=0.0, description="part of all packets that an HB link loses")
+    hb_delay: Delay = Field(
+        default=0.0, description="seconds that an HB link or trunk delays each packet"
+    )
+    hb_loss: Loss = Field(
+        default=0.0, description="part of all packets that an HB link or trunk loses"
+    )
     nic_delay: Delay = Field(default=0.0, description="the same of NIC links and uplinks")
     nic_loss: Loss = Field(default=0.0, description="the same of NIC links and uplinks")
     datapath: DatapathChoice = Field(

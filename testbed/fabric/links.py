@@ -162,21 +162,22 @@ class Links:
                 mac = addressing.hb_mac(peer)
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
-    def make_bridge(self, name: str, ports: Mapping[Port, str]) -> None:
-        """Request a kernel bridge without spanning tree: the crossbar of an HB domain.
+    def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:
+        """Request a kernel bridge without spanning tree: the crossbar of an HB switch.
 
-        `ports` maps each port to the hardware address behind it. All entries are static: a
+        `ports` maps each port to the hardware addresses behind it. All entries are static: a
         learning bridge floods frames for a GPU that has sent nothing yet.
         """
         bridge = self._next_index()
         with self._asking("", name) as netlink:
             netlink.link("add", index=bridge, ifname=name, kind="bridge", br_stp_state=0)
             netlink.link("set", index=bridge, state="up")
-            for port, address in ports.items():
+            for port, addresses in ports.items():
                 index = self.index_of(port)
                 netlink.link("set", index=index, master=bridge)
-                # bridge(8) calls an entry that is neither learned nor the bridge's own "static".
-                netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
+                for address in addresses:
+                    # bridge(8): an entry that is neither learned nor the bridge's is "static".
+                    netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
 
     def wait_until_up(self, links: Iterable[Link]) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""

@@ -4,7 +4,7 @@ Mininet's own nodes start a shell each, and its links run `ip` and `tc` for ever
 classes do the same over netlink, and start a shell only when Mininet's command line wants one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,9 @@ class FabricTopo(Topo):  # type: ignore[misc]
             pid = proxies[gpu.name].process_id
             domain = topology.domain(gpu.domain)
             self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
-        for name in topology.hb_switches:
-            self.addSwitch(name, cls=HbSwitch, links=links, dpid="0")
+        for name in (*topology.hb_switches, *topology.hb_leaves):
+            gpus = topology.hb_ports(name)
+            self.addSwitch(name, cls=HbSwitch, links=links, gpus=gpus, dpid="0")
         for number, name in enumerate(topology.openflow_switches, start=1):
             self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=f"{number:x}")
         for link in topology.links:
@@ -134,17 +135,26 @@ class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
 
 
 class HbSwitch(FabricSwitch):
-    """An HB domain's switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
+    """An HB switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch.
 
-    def __init__(self, name: str, links: Links, **params: Any) -> None:
+    `gpus` has the GPUs that each of its ports leads to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        links: Links,
+        gpus: Mapping[fabric.Port, Sequence[fabric.Gpu]],
+        **params: Any,
+    ) -> None:
         super().__init__(name, **params)
         self.links = links
+        self.gpus = gpus
 
     def start(self, controllers: list[Any]) -> None:
         """Make the bridge with its ports."""
-        links = [interface.link for interface in self.intfs.values() if interface.link]
-        ports = {link.link.upper: addressing.hb_mac(link.intf1.node.gpu) for link in links}
-        self.links.make_bridge(self.name, ports)
+        macs = {port: [addressing.hb_mac(gpu) for gpu in gpus] for port, gpus in self.gpus.items()}
+        self.links.make_bridge(self.name, macs)
 
     def dpctl(self, *arguments: str) -> str:
         """Say why there is nothing to show."""

@@ -16,7 +16,7 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
-from model.fabric.topology import Link, LinkKind, Port
+from model.fabric.topology import BETWEEN_SWITCHES, Link, Port
 from testbed.fabric.links import Gone, Links
 from testbed.fabric.shaping import (
     LEAVES,
@@ -37,7 +37,7 @@ plugins.setdefault(BLACKHOLE, sched_template)
 
 def carrier_end(link: Link) -> Port:
     """Return the end to take down: a switch's, as a GPU's own end would lose its routes."""
-    return link.lower if link.kind is LinkKind.UPLINK else link.upper
+    return link.lower if link.kind in BETWEEN_SWITCHES else link.upper
 
 
 def drop_all(netlink: IPRoute, interface: int) -> None:

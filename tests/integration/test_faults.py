@@ -6,6 +6,7 @@ How controller and hosts react to a fault does not matter here.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -36,7 +37,7 @@ SLOW_BPS = 2_000_000
 @pytest.fixture(scope="module")
 def fabric(without_dead_runs: None) -> Iterator[Experiment]:
     """A fabric with links of all kinds; tests leave it, and together the machine, as it was."""
-    spec = small_spec(FabricKind.RAIL_OPTIMIZED)
+    spec = replace(small_spec(FabricKind.RAIL_OPTIMIZED), hb_leaves=2)
     with untouched(), fabric_up(spec, ProxyKind.PROCESS) as running:
         yield running
 

@@ -1,5 +1,7 @@
 """Fabrics and schedules for property tests."""
 
+from dataclasses import replace
+
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -58,7 +60,7 @@ def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
 
 
 def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:
-    """Fabrics of both kinds and many shapes, some rail-only ones with a Clos for each rail."""
+    """Fabrics of both kinds and many shapes, some with a Clos for each rail, or two HB tiers."""
     return st.builds(
         spec,
         kind=st.sampled_from(FabricKind),
@@ -68,7 +70,13 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
         seed=st.integers(0, 20),
         rail_leaves=st.sampled_from([1, 1, 2]),
         spine_selection=st.sampled_from(SpineSelection),
-    ).map(build_topology)
+    ).flatmap(_of_leaves)
+
+
+def _of_leaves(fabric: FabricSpec) -> st.SearchStrategy[Topology]:
+    """Build a fabric with any number of leaf HB switches that its domains can have."""
+    leaves = [n for n in range(1, fabric.domain_size + 1) if fabric.domain_size % n == 0]
+    return st.sampled_from(leaves).map(lambda n: build_topology(replace(fabric, hb_leaves=n)))
 
 
 @st.composite
@@ -79,6 +87,7 @@ def fabrics_with_failures(
     topology = draw(topologies(max_domains, max_size))
     nodes = [gpu.name for gpu in topology.gpus] + [
         *topology.hb_switches,
+        *topology.hb_leaves,
         *topology.openflow_switches,
     ]
     dead = draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))

@@ -1,12 +1,11 @@
 """A small multi-switch pipeline that executes rules and host routes packet by packet."""
 
 from ipaddress import IPv4Address
-from itertools import pairwise
 
 from controller.forwarding.planner import DesiredState, Route, Rule
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
-from model.fabric.topology import Gpu, Topology
+from model.fabric.topology import Gpu, LinkKind, Topology
 from tests.unit.fabrics import desired_state
 
 
@@ -43,17 +42,28 @@ class Pipeline:
             raise Dropped(f"{gpu.name} says that {address} is unreachable")
         if route.interface == "hb0":
             peer = next(g for g in self.topology.gpus if addressing.hb_address(g) == route.gateway)
-            return [self._crossed(gpu.name, f"hb{gpu.domain}", peer.name), peer.name]
+            return self._through_hb_switches(gpu, peer)
         leaf = next(k for k in self.topology.links_of(gpu.name) if k.lower.interface == "nic0")
         return self._through_switches(gpu.name, leaf.upper.node, address)
 
-    def _crossed(self, *nodes: str) -> str:
-        """Return the second node; raise `Dropped` if a link between consecutive nodes is dead."""
-        for one, other in pairwise(nodes):
-            link = next(k for k in self.topology.links_of(one) if k.other_end(one) == other)
-            if not self.health.is_live(link):
-                raise Dropped(f"{link.name} is dead")
-        return nodes[1]
+    def _through_hb_switches(self, gpu: Gpu, peer: Gpu) -> list[str]:
+        """The nodes behind a GPU on the way to its peer, by the ports that bridges know."""
+        node = self.topology.link_of(gpu, LinkKind.HB).upper.node
+        visited = [self._crossed(gpu.name, node)]
+        while node != peer.name:
+            ports = self.topology.hb_ports(node)
+            port = next(port for port, gpus in ports.items() if peer in gpus)
+            link = next(k for k in self.topology.links_of(node) if k.port_of(node) == port)
+            node = self._crossed(node, link.other_end(node))
+            visited.append(node)
+        return visited
+
+    def _crossed(self, one: str, other: str) -> str:
+        """Return the second node; raise `Dropped` if the link between both is dead."""
+        link = next(k for k in self.topology.links_of(one) if k.other_end(one) == other)
+        if not self.health.is_live(link):
+            raise Dropped(f"{link.name} is dead")
+        return other
 
     def _through_switches(self, before: str, switch: str, address: IPv4Address) -> list[str]:
         visited = [self._crossed(before, switch)]

@@ -39,7 +39,11 @@ def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
     if link.kind is LinkKind.UPLINK:
         near = topology.links_of(link.lower.node)
         return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
-    gpus = topology.domain(topology.gpu_by_name[link.lower.node].domain)
+    if link.kind is LinkKind.HB_TRUNK:
+        return [link]
+    crossbar = {gpu: topology.hb_crossbar(gpu, health.is_live) for gpu in topology.gpus}
+    own = topology.gpu_by_name[link.lower.node]
+    gpus = [gpu for gpu in topology.domain(own.domain) if crossbar[gpu] == crossbar[own]]
     pairs = [topology.links_of(gpu.name) for gpu in gpus]
     live = [pair for pair in pairs if all(map(health.is_live, pair))]
     return [other for pair in live for other in pair if other.kind is LinkKind.NIC]
@@ -148,7 +152,7 @@ def test_draining_is_never_worse_than_keeping(case: Case) -> None:
         # Tiers are independent: compare the rates of a tier with and without its drained links.
         whole, rest = tier_of(topology, seen, link), tier_of(topology, found, link)
         assert link in whole
-        assert link.kind is not LinkKind.HB
+        assert link.kind not in (LinkKind.HB, LinkKind.HB_TRUNK)
         assert pace(seen, rest) > pace(seen, whole)
 
 

@@ -75,7 +75,7 @@ def test_traffic_within_a_domain_stays_there(topology: Topology) -> None:
         for rail in range(topology.spec.domain_size):
             destination = topology.gpu(source.domain, rail)
             kinds = {hop.link.kind for hop in routing.path(source, destination)}
-            assert kinds <= {LinkKind.HB}
+            assert kinds <= {LinkKind.HB, LinkKind.HB_TRUNK}
 
 
 @given(topologies(), st.integers(1, 5), st.integers(1, 4))

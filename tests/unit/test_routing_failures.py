@@ -100,22 +100,28 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
             cost += GPU_TRANSIT
         for link in topology.links_of(node):
             if health.is_live(link):
-                heapq.heappush(waiting, (cost + 1, link.other_end(node)))
+                more = link.kind is not LinkKind.HB_TRUNK
+                heapq.heappush(waiting, (cost + more, link.other_end(node)))
     return settled
 
 
 @given(fabrics_with_failures(5, 4))
 def test_distances_are_those_of_a_plain_search(case: Case) -> None:
-    """Distances are computed for representative domains only; equivalent domains share them."""
+    """Distances are computed for representative domains only; equivalent domains share them.
+
+    HB switches that reach each other are as near: trunks count nothing.
+    """
     topology, health = case
-    asked = Distances(LiveLinks(topology, health))
+    live = LiveLinks(topology, health)
+    asked = Distances(live)
     for destination in topology.gpus:
         plain = distances(topology, health, destination)
         found = asked.from_openflow_switches(destination)
         for switch in topology.openflow_switches:
             assert found.get(switch, UNREACHABLE) == plain.get(switch, UNREACHABLE)
-        for domain, switch in enumerate(topology.hb_switches):
-            assert asked.from_hb_switch(domain, destination) == plain.get(switch, UNREACHABLE)
+        for gpu, crossbar in live.crossbar.items():
+            expected = UNREACHABLE if crossbar is None else plain.get(crossbar, UNREACHABLE)
+            assert asked.from_crossbar_of(gpu, destination) == expected
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:

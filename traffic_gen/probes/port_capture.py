@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from model.errors import EmulationError
-from model.fabric.topology import Hop, LinkKind, Topology
+from model.fabric.topology import BETWEEN_SWITCHES, Hop, Topology
 
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
@@ -95,7 +95,7 @@ def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
     for link in topology.links:
         upwards, downwards = Hop(link, link.lower.node), Hop(link, link.upper.node)
         yield (link.upper.interface, False), upwards
-        if link.kind is LinkKind.UPLINK:
+        if link.kind in BETWEEN_SWITCHES:
             yield (link.lower.interface, False), downwards
         else:
             yield (link.upper.interface, True), downwards

@@ -6,6 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const GPU = { width: 54, height: 24 };
 const GAP = 46; // beside a GPU: the NIC links of its column
 const ROW = 66;
+const HB_LEVEL = 26; // from leaf HB switches down to those of the second level
 const SWITCH = 24;
 const TOP = 12;
 const LEFT = 14;
@@ -50,6 +51,7 @@ function layout() {
   const most = Math.max(1, ...[...Array(columns).keys()].map((c) => leavesOf(c).length));
   const railTop = TOP + (spines.length ? SWITCH + 62 : 0);
   const gpuTop = railTop + most * (SWITCH + 10) + 22;
+  const row = ROW + HB_LEVEL * Math.max(0, ...fabric.nodes.map((node) => node.level ?? 0));
   const places = new Map();
   spines.forEach((node, n) => {
     const x = LEFT + (n + 0.5) * ((width - LEFT) / spines.length);
@@ -62,14 +64,16 @@ function layout() {
     });
   }
   for (const node of fabric.nodes) {
-    const y = gpuTop + node.row * ROW;
+    const y = gpuTop + node.row * row;
     if (node.kind === "gpu") {
       places.set(node.name, box(LEFT + node.column * pitch + GAP - 8, y, GPU.width, GPU.height));
     } else if (node.kind === "hb-switch") {
-      places.set(node.name, box(LEFT + GAP - 8, y + GPU.height + 16, columns * pitch - GAP, 15));
+      const x = LEFT + GAP - 8 + node.first * pitch;
+      const below = y + GPU.height + 16 + node.level * HB_LEVEL;
+      places.set(node.name, box(x, below, node.columns * pitch - GAP, 15));
     }
   }
-  return { places, width, height: gpuTop + fabric.domains * ROW + 4 };
+  return { places, width, height: gpuTop + fabric.domains * row + 4 };
 }
 
 function box(x, y, width, height) {
@@ -80,7 +84,7 @@ function box(x, y, width, height) {
 function line(link, places, shift) {
   const lower = places.get(link.lower);
   const upper = places.get(link.upper);
-  if (link.kind === "hb-link") {
+  if (link.kind === "hb-link" || link.kind === "hb-trunk") {
     const x = lower.middle + shift;
     return [[x, lower.bottom], [x, upper.y]];
   }

@@ -1,0 +1,48 @@
+"""HB domains of two tiers on a real fabric: right data, the rate of trunks, and a lost trunk."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.fabric.spec import FabricKind
+from model.faults import FaultMode
+from model.workload.collective import Collective
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.controller_process import read_journal
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.integration.agreement import undisturbed_attempt
+from tests.integration.fabrics import fabric_up, slowed_down, small_spec
+from tests.machine import wait_until
+from traffic_gen.workloads.collectives import build_schedule
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
+
+AGREES_WITHIN = 0.04
+SIZE_BYTES, CHECKED_BYTES = 4_000_000, 80_000
+TRUNK = "hb0l1--hb0"
+
+
+def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() -> None:
+    """All-to-alls within domains of 2 x 2 GPUs, whose trunks have a quarter of their GPUs' rate."""
+    spec = replace(small_spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, hb_oversubscription=4.0)
+    args = Collective.ALL_TO_ALL, "direct", 2, 4
+    schedule = build_schedule(*args, SIZE_BYTES, communicator="domains")
+    small = build_schedule(*args, CHECKED_BYTES, communicator="domains")
+    with fabric_up(slowed_down(spec), ProxyKind.PROCESS) as fabric:
+        prediction = fabric.predict(schedule)
+        found = undisturbed_attempt(fabric, schedule, prediction)
+        assert abs(found.ratio - 1) <= AGREES_WITHIN, found.ratio
+        (checked,) = fabric.repeats(small, prediction, 1, check_data=True)
+        assert (checked.complete, checked.errors) == (True, ())
+        link = fabric.topology.link_by_name[TRUNK]
+        faults, written = FaultInjector(fabric.bed), len(read_journal(fabric.bed.journal))
+        undo = faults.break_link(link, FaultMode.DOWN)
+        wait_until(
+            lambda: any(
+                line["event"] == "confirmed" for line in read_journal(fabric.bed.journal)[written:]
+            ),
+            "the controller has led the pairs of the domain around the trunk",
+        )
+        (detoured,) = fabric.repeats(small, prediction, 1, check_data=True)
+        assert (detoured.complete, detoured.errors) == (True, ())
+        undo()
