@@ -18,7 +18,7 @@ from traffic_gen.workloads.collectives import build_schedule
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 AGREES_WITHIN = 0.04
-SIZE_BYTES, CHECKED_BYTES = 4_000_000, 80_000
+SIZE_BYTES, CHECKED_BYTES = 2_000_000, 80_000
 TRUNK = "hb0l1--hb0"
 
 
