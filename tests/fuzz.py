@@ -128,7 +128,7 @@ def playground() -> Iterator[Path]:
         patch("os.fsync"),
         patch.object(sweep_command, "_local", lambda folder, at_once: None),
         patch.object(sweep_command, "_run_points", lambda *_, **__: None),
-        patch.object(commands, "known_machine", lambda: TWO_CORES),
+        patch("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES),
         patch.dict(os.environ, {"RAILBED_MACHINE": "/nowhere"}),
     ):
         folder, before = Path(name), Path.cwd()
