@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROVISION = "/railbed/testbed/provision.sh"
@@ -60,7 +60,7 @@ class BareRoot:
             env=_client_environment() | {"RAILBED_NO_DOCKER": "1"},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=900,
         )
 
     def import_in_python(self, code: str) -> subprocess.CompletedProcess[str]:
@@ -104,7 +104,7 @@ def _keep_daemons_from_starting(folder: Path) -> None:
 
 def _debootstrap(folder: Path) -> None:
     script = f". {REPOSITORY}/testbed/provision.sh; debian_root {folder} --variant=minbase"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
 
 
