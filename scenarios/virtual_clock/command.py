@@ -17,10 +17,9 @@ from results.store.sweeps import WITH_RESULT
 from scenarios.virtual_clock import known_results
 from scenarios.virtual_clock.known_results import KnownResult
 from scenarios.virtual_clock.stored_runs import copied
-from testbed.virtual_machine.guest import execute
+from testbed.virtual_machine.guest import Guest, version
 from testbed.virtual_machine.job import program_job
-from testbed.virtual_machine.machine import version
-from testbed.virtual_machine.program import Program, program
+from testbed.virtual_machine.program import INSIDE, Program, program
 from testbed.virtual_machine.work_folder import work_folder
 
 INSTRUCTION_NS = 1
@@ -81,9 +80,9 @@ class VirtualCommand:
 
     def _computed(self, folder: Path, store: Path) -> KnownResult:
         """Execute the command; its result is in `folder`, and known from now on."""
+        guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
         job = program_job(self.words, self.seed)
-        machine = self.machine.machine
-        exit_code, output = execute(machine, job, self.files, folder, shows_output=False)
+        exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
         computed = KnownResult(folder)
         if exit_code not in WITH_RESULT:
             raise EndedInside(exit_code, [copied(run, store) for run in computed.runs])

@@ -4,11 +4,11 @@ import os
 import re
 from pathlib import Path
 
-from testbed.virtual_machine.machine import MEMORY_MIB
+from testbed.virtual_machine.guest import Guest
 
 # What QEMU needs beside the guest's memory: translated code, and the results that are handed back.
 OVERHEAD_MIB = 512
-MACHINE_MIB = MEMORY_MIB + OVERHEAD_MIB
+MACHINE_MIB = Guest.memory_mib + OVERHEAD_MIB
 
 
 def machines_at_once() -> int:

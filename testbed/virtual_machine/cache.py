@@ -16,7 +16,6 @@ PARTS = ("system", "proxies", "program")
 RESULTS = "results"
 # Versions of a part that stay: of the branches that one works on, for example.
 VERSIONS = 3
-BLOCK_BYTES = 512  # of stat(2), st_blocks
 
 
 def cache_folder() -> Path:
@@ -83,6 +82,5 @@ def clear() -> int:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files of a folder, without their holes; 0 if it is missing."""
-    found = (file.stat() for file in folder.rglob("*") if file.is_file())
-    return sum(min(file.st_size, BLOCK_BYTES * file.st_blocks) for file in found)
+    """Bytes of all files of a folder; 0 if it is missing."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

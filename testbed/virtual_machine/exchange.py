@@ -37,10 +37,10 @@ class Exchange:
         """The files that the guest gets, by name."""
         return {file.name: file for file in sorted((self.folder / "handed").iterdir())}
 
-    def put(self, files: Mapping[str, str]) -> None:
-        """Write what the guest needs: files with these texts, one of them the script `job`."""
+    def put(self, job: str, files: Mapping[str, str]) -> None:
+        """Write what the guest needs: the shell script `job`, and files with these texts."""
         (self.folder / "handed").mkdir()
-        for name, text in files.items():
+        for name, text in {"job": job, **files}.items():
             (self.folder / "handed" / name).write_text(text)
         for stream in (self.stdout, self.stderr):
             stream.touch()

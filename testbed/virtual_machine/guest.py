@@ -1,43 +1,114 @@
-"""A virtual machine with stock Debian 12 and its kernel, which executes one job."""
+"""A virtual machine with stock Debian 12 and its kernel, which executes one job.
 
-from collections.abc import Mapping
+QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
+skipped), so no deadline inside is missed because the processor is slow. Nothing that the guest sees
+depends on the host: its random numbers are the same each time, its clock starts at the same date,
+its files are in memory, its output goes to serial ports, which take each byte at once, and its
+results to memory that the host sees as a file. Two executions of the same job are the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 
-from linux.processes import dies_with_us
+from linux.processes import dies_with_us, first_line
 from model.errors import EmulationError
-from testbed.virtual_machine.exchange import Exchange
-from testbed.virtual_machine.machine import Machine
+from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.work_folder import work_folder
 
+QEMU = "qemu-system-x86_64"
+# A recording that nobody reads. Without it QEMU's threads race: the main thread lets idle time pass
+# when the processor halts (icount_start_warp_timer in softmmu/icount.c), sometimes before the
+# processor's thread has counted its last instructions. While recording, one of them runs at a time
+# (replay_mutex_lock).
+CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
+# The processor's own random numbers would come from the host. Without ERMS, copies take an
+# instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S).
+PROCESSOR = "max,-rdrand,-rdseed,-erms"
+KERNEL_OPTIONS = (
+    "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable clocksource=tsc nokaslr norandmaps"
+)
+DATE = "2026-01-01"
 POLL_S = 0.1
 
 
-def execute(
-    machine: Machine, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool = True
-) -> tuple[int, str]:
-    """Execute a shell script in a machine's tree; return its exit code and standard output.
-
-    Standard error is passed on while the job runs, and so is standard output if `shows_output`. The
-    folder `runs` of the tree is extracted into `back` afterwards. Raises `EmulationError` if the
-    machine ends before the job does.
-    """
-    with work_folder() as folder:
-        exchange = Exchange(folder)
-        exchange.put({"job": job, **files})
-        with machine.running(exchange) as process:
-            shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])
-            followers = [_follow(file, stream, process) for file, stream in shown]
-            process.wait()
-        for follower in followers:
-            follower.wait()
-        exit_code = exchange.take(back)
-        if exit_code is None:
-            raise EmulationError("virtual machine: it ended before its job did")
-        return exit_code, exchange.stdout.read_text()
+def version() -> str:
+    """QEMU's version, in a line; "not installed" if it is missing."""
+    return first_line(QEMU, "--version")
 
 
-def _follow(file: Path, stream: int, process: "Popen[bytes]") -> "Popen[bytes]":
+@dataclass(frozen=True)
+class Guest:
+    """A virtual machine: its kernel, its initrd, and Railbed's folder inside."""
+
+    kernel: Path
+    initrd: Path
+    tree: Path
+    memory_mib: int = 4096
+
+    def execute(
+        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool = True
+    ) -> tuple[int, str]:
+        """Boot, execute a shell script in the tree; return its exit code and standard output.
+
+        Standard error is passed on while the job runs, and so is standard output if
+        `shows_output`. The folder `runs` of the tree is extracted into `back` afterwards. Raises
+        `EmulationError` if the machine ends before the job does.
+        """
+        with work_folder() as folder:
+            exchange = Exchange(folder)
+            exchange.put(job, files)
+            with self._machine(exchange) as machine:
+                shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])
+                followers = [_follow(file, stream, machine) for file, stream in shown]
+                machine.wait()
+            for follower in followers:
+                follower.wait()
+            exit_code = exchange.take(back)
+            if exit_code is None:
+                raise EmulationError("virtual machine: it ended before its job did")
+            return exit_code, exchange.stdout.read_text()
+
+    @contextmanager
+    def _machine(self, exchange: Exchange) -> Iterator["Popen[bytes]"]:
+        """The running machine, which ends with the context at the latest.
+
+        It has its own session: Ctrl-C at the terminal is for Railbed, which ends the machine.
+        """
+        command = dies_with_us(self._qemu(exchange))
+        with Popen(command, stdin=DEVNULL, start_new_session=True) as machine:
+            try:
+                yield machine
+            finally:
+                machine.kill()
+
+    def _qemu(self, exchange: Exchange) -> list[str]:
+        files = exchange.handed.items()
+        handed = (f"name=opt/railbed/{name},file={file}" for name, file in files)
+        init = f"rdinit={self.tree}/testbed/virtual_machine/init"
+        return [
+            QEMU,
+            *("-accel", "tcg", "-icount", CLOCK, "-smp", "1", "-cpu", PROCESSOR),
+            *("-seed", "0", "-rtc", f"base={DATE},clock=vm"),
+            *("-m", f"{self.memory_mib}M,slots=1,maxmem={self.memory_mib + RESULTS_MIB}M"),
+            *("-no-reboot", "-nodefaults", "-no-user-config"),
+            *("-device", "isa-debug-exit,iobase=0xf4,iosize=4"),
+            *("-display", "none", "-nic", "none"),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd)),
+            *("-append", f"{KERNEL_OPTIONS} {init}"),
+            *("-serial", f"file:{exchange.stderr}", "-serial", f"file:{exchange.stdout}"),
+            # A disk would answer when the host does, and the BIOS would wait for it.
+            *("-machine", "pc,nvdimm=on", "-device", "nvdimm,memdev=results"),
+            "-object",
+            f"memory-backend-file,id=results,share=on,mem-path={exchange.results},"
+            f"size={RESULTS_MIB}M",
+            *(word for file in handed for word in ("-fw_cfg", file)),
+        ]
+
+
+def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":
     """Copy a growing file to a stream of this process until the machine has ended."""
-    tail = ["tail", "--bytes=+1", "--follow", f"--sleep-interval={POLL_S}", f"--pid={process.pid}"]
+    tail = ["tail", "--bytes=+1", "--follow", f"--sleep-interval={POLL_S}", f"--pid={machine.pid}"]
     return Popen(dies_with_us([*tail, str(file)]), stdin=DEVNULL, stdout=stream)

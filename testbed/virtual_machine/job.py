@@ -4,8 +4,15 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+# Kernel modules that a machine with udev loads by itself.
+MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
 # Tells the program inside that its clock is virtual.
 CLOCK_VARIABLE = "RAILBED_CLOCK"
+# Open vSwitch does not count the processors before the machine is up for ten seconds: a daemon that
+# starts earlier has no thread for packets that its kernel part does not know (count_total_cores in
+# lib/ovs-thread.c of Open vSwitch 3.1). Idle time costs nothing.
+UP_FOR_A_WHILE = "sleep 10"
+LOAD_MODULES = f"modprobe -a {' '.join(MODULES)}"
 
 
 def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
@@ -15,7 +22,7 @@ def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
         if proxy_root is None
         else f"RAILBED_PROXY_ROOT={shlex.quote(str(proxy_root))} testbed/provision.sh"
     )
-    return f"{docker}\n{shlex.join(command)}\n"
+    return f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n{docker}\n{shlex.join(command)}\n"
 
 
 def program_job(arguments: Sequence[str], seed: int) -> str:
@@ -27,6 +34,7 @@ def program_job(arguments: Sequence[str], seed: int) -> str:
     """
     words = " ".join(f'"{argument}"' for argument in arguments)
     return (
+        f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n"
         "echo 0 >/proc/sys/kernel/randomize_va_space\n"
         f"export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD {CLOCK_VARIABLE}=virtual\n"
         f"python3 testbed/virtual_machine/seed.py {seed}\n"

@@ -1,7 +1,6 @@
-"""The machine of the virtual clock: Debian, and Railbed with its Python environment.
+"""The initrd of the virtual clock: Debian, and Railbed with its Python environment.
 
-It is the same, byte for byte, wherever it is made from the same packages and the same program. It
-has booted once, and goes on from there with each job.
+It is the same, byte for byte, wherever it is made from the same packages and the same program.
 """
 
 import hashlib
@@ -16,8 +15,6 @@ from linux.program_files import ROOMS, ROOT, program_files
 from testbed.virtual_machine.cache import kept
 from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append
-from testbed.virtual_machine.machine import Machine, version
-from testbed.virtual_machine.snapshot import Snapshot, make_snapshot
 
 # The program's folder inside: the same on every machine, as paths are a part of what is executed.
 INSIDE = Path("/railbed")
@@ -34,7 +31,7 @@ EPOCH_S = 0
 
 @dataclass(frozen=True)
 class Program:
-    """A virtual machine that has Railbed in `INSIDE` and has booted, and its digest."""
+    """Kernel and initrd of a virtual machine that has Railbed in `INSIDE`, with their digest."""
 
     folder: Path
 
@@ -44,28 +41,25 @@ class Program:
         return self.folder / "kernel"
 
     @property
-    def machine(self) -> Machine:
-        """The machine, which goes on where its snapshot was made."""
-        return Machine(self.kernel, Snapshot(self.folder), INSIDE)
+    def initrd(self) -> Path:
+        """The system and the program."""
+        return self.folder / "initrd"
 
     @property
     def digest(self) -> str:
-        """A digest of kernel, system and program, 12 hexadecimal digits.
-
-        Two machines with the same one are the same.
-        """
+        """A digest of both, 12 hexadecimal digits: two machines with the same one are the same."""
         return (self.folder / "digest").read_text()
 
 
 def program() -> Program:
-    """Return the machine, made if the program, the system or QEMU has changed."""
+    """Return kernel and initrd, made if the program or the system has changed."""
     system = image()
     return Program(kept("program", _sources(system), lambda folder: _make(system, folder)))
 
 
 def _sources(system: Image) -> str:
-    """A digest of everything that the machine is made from."""
-    whole = hashlib.sha256(f"{system.folder.name}\0{version()}".encode())
+    """A digest of everything that the initrd is made from."""
+    whole = hashlib.sha256(system.folder.name.encode())
     for file in (*program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
         whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return whole.hexdigest()[:12]
@@ -83,8 +77,6 @@ def _make(system: Image, folder: Path) -> None:
     shutil.rmtree(stage)
     shutil.copyfile(system.kernel, folder / "kernel")
     (folder / "digest").write_text(_digest_of(folder / "kernel", folder / "initrd"))
-    make_snapshot(folder / "kernel", folder / "initrd", INSIDE, folder)
-    (folder / "initrd").unlink()
 
 
 def _copy_program(target: Path) -> None:

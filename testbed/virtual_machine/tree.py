@@ -3,21 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.virtual_machine.guest import execute
+from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.image import image, proxy_root
 from testbed.virtual_machine.initrd import write_initrd
 from testbed.virtual_machine.job import command_job
-from testbed.virtual_machine.machine import MEMORY_MIB, Boot, Machine
 from testbed.virtual_machine.work_folder import work_folder
 
 
 def execute_in_copy(
-    tree: Path,
-    command: Sequence[str],
-    back: Path,
-    *,
-    memory_mib: int = MEMORY_MIB,
-    docker: bool = False,
+    tree: Path, command: Sequence[str], back: Path, *, memory_mib: int = 4096, docker: bool = False
 ) -> int:
     """Execute a command in a copy of Railbed's folder `tree`; return its exit code.
 
@@ -30,6 +24,6 @@ def execute_in_copy(
         initrd = folder / "initrd"
         trees = [tree] if proxies is None else [tree, proxies.parent]
         write_initrd(initrd, system.archive, *trees)
-        machine = Machine(system.kernel, Boot(initrd), tree, memory_mib)
-        exit_code, _ = execute(machine, command_job(command, proxies), {}, back)
+        guest = Guest(system.kernel, initrd, tree, memory_mib)
+        exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
         return exit_code

@@ -13,7 +13,6 @@ from scenarios.virtual_clock import command
 from scenarios.virtual_clock.command import EndedInside, VirtualCommand
 from scenarios.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
 from testbed.virtual_machine import cache
-from testbed.virtual_machine.machine import Machine
 from testbed.virtual_machine.program import Program
 
 QUICKSTART = load(LIBRARY / "quickstart.yaml")
@@ -28,13 +27,7 @@ class FakeMachine:
     jobs: list[str] = field(default_factory=list)
 
     def execute(
-        self,
-        _machine: Machine,
-        job: str,
-        files: Mapping[str, str],
-        back: Path,
-        *,
-        shows_output: bool,
+        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool
     ) -> tuple[int, str]:
         assert not shows_output
         self.jobs.append(job)
@@ -52,7 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "digest").write_text("0123456789ab")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(command, "execute", found.execute)
+    monkeypatch.setattr(command, "Guest", lambda *_: found)
     monkeypatch.setattr(command, "program", lambda: Program(tmp_path / "image"))
     return found
 

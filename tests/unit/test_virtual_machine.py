@@ -3,18 +3,15 @@
 import os
 import subprocess
 from pathlib import Path
-from subprocess import PIPE, Popen
 
 import pytest
 
-from model.errors import EmulationError, NotReady
+from model.errors import NotReady
 from testbed.virtual_machine import cache, image
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
+from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.initrd import append
 from testbed.virtual_machine.job import command_job, program_job
-from testbed.virtual_machine.machine import Boot, Machine
-from testbed.virtual_machine.monitor import Monitor
-from testbed.virtual_machine.snapshot import CLUSTER_BYTES, Snapshot, write_empty_disk
 from testbed.virtual_machine.work_folder import PREFIX, work_folder
 
 
@@ -59,54 +56,11 @@ def test_words_of_a_command_stay_words() -> None:
     assert done.stdout == "a b;$HOME;it's;"
 
 
-def test_nothing_starts_before_the_machine_is_up_for_ten_seconds() -> None:
-    """Open vSwitch 3.1 would find no processor; a snapshot has nothing of a job."""
-    init = (image.HERE / "init").read_text()
-    waits, stops, reads = map(init.index, ("\nsleep 10\n", "seek=$((0x505))", "qemu_fw_cfg"))
-    assert waits < stops < reads < init.index('sh "$RAILBED_HANDED/job"')
-
-
-def test_an_empty_disk_is_as_its_format_says(tmp_path: Path) -> None:
-    """Each of its four clusters has one user; the only table of guest clusters is empty."""
-    write_empty_disk(tmp_path / "disk")
-    disk = (tmp_path / "disk").read_bytes()
-    assert (disk[:8], len(disk)) == (b"QFI\xfb\0\0\0\2", 4 * CLUSTER_BYTES)
-    l1_at, table_at = (int.from_bytes(disk[place : place + 8], "big") for place in (40, 48))
-    counts_at = int.from_bytes(disk[table_at : table_at + 8], "big")
-    assert disk[counts_at : counts_at + 10] == b"\0\1" * 4 + b"\0\0"
-    assert disk[l1_at:] == bytes(CLUSTER_BYTES)
-
-
-def test_a_machine_keeps_its_changes_of_a_snapshot_to_itself(tmp_path: Path) -> None:
-    kept, exchange = tmp_path / "kept", Exchange(tmp_path / "exchange")
-    kept.mkdir()
-    exchange.folder.mkdir()
-    exchange.put({"job": "true\n"})
-    write_empty_disk(Snapshot(kept).state)
-    words = Machine(tmp_path / "kernel", Snapshot(kept), Path("/railbed")).qemu(exchange)
-    (memory,) = [word for word in words if f"mem-path={kept}/memory" in word]
-    assert memory.endswith("share=off")
-    assert "-S" in words
-    assert f"file={exchange.folder}/state.qcow2,if=none,id=state" in words
-    assert (exchange.folder / "state.qcow2").read_bytes() == Snapshot(kept).state.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ('{"error": {"desc": "no such command"}}', "savevm ready.*: no such command"),
-        ('{"event": "STOP"}\n{"return": "no room\\r\\n"}', "savevm ready: no room"),
-        ("", "QEMU ended before it answered"),
-    ],
-)
-def test_what_qemu_refuses_is_told(answer: str, said: str) -> None:
-    answers = '{"QMP": {}}\n{"return": {}}\n' + answer
-    qemu = ["printf", "%s", answers]  # it has ended before it is asked
-    with (
-        Popen(qemu, bufsize=0, stdin=PIPE, stdout=PIPE) as process,
-        pytest.raises(EmulationError, match=said),
-    ):
-        Monitor(process).command_line("savevm ready")
+@pytest.mark.parametrize("job", [command_job(["railbed"]), program_job(["run"], seed=0)])
+def test_nothing_starts_before_the_machine_is_up_for_ten_seconds(job: str) -> None:
+    """Open vSwitch 3.1 would find no processor."""
+    waits = job.splitlines().index("sleep 10")
+    assert "railbed" not in "".join(job.splitlines()[: waits + 1])
 
 
 def test_an_image_is_named_by_what_it_is_made_from(
@@ -142,9 +96,8 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    exchange.put({"job": "true\n", "scenario.yaml": "x"})
-    machine = Machine(tmp_path / "kernel", Boot(tmp_path / "initrd"), Path("/railbed"))
-    words = machine.qemu(exchange)
+    exchange.put("true\n", {"scenario.yaml": "x"})
+    words = Guest(tmp_path / "kernel", tmp_path / "initrd", Path("/railbed"))._qemu(exchange)
     assert words[words.index("-icount") + 1].startswith("shift=0,sleep=off,rr=record")
     assert words[words.index("-nic") + 1] == "none"
     assert f"name=opt/railbed/scenario.yaml,file={tmp_path}/handed/scenario.yaml" in words
