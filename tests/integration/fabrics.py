@@ -24,7 +24,8 @@ def times_slower() -> int:
     """By how much full links must be slower on this machine: one processor cannot switch as well.
 
     With switches in user space, one processor of 10^9 instructions a second has no idle time left
-    at 20 Mbit/s a NIC (docs/reference/measurements.md, "Datapaths").
+    at 20 Mbit/s a NIC (docs/reference/measurements.md, "Datapaths"). Executions then take longer:
+    with less data, the segments of 64 KiB would be large against them.
     """
     alone = len(os.sched_getaffinity(0)) == 1
     return 4 if alone and default_datapath() is Datapath.USER_SPACE else 1

@@ -18,7 +18,7 @@ from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import Attempt, undisturbed_attempt
-from tests.integration.fabrics import fabric_up, slowed_down, small_spec, times_slower
+from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from traffic_gen.workloads.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -39,7 +39,7 @@ def full_links(kind: FabricKind) -> FabricSpec:
 
 
 def schedule_of(collective: Collective, algorithm: str, size_bytes: float) -> Schedule:
-    return build_schedule(collective, algorithm, DOMAINS, SIZE, round(size_bytes / times_slower()))
+    return build_schedule(collective, algorithm, DOMAINS, SIZE, round(size_bytes))
 
 
 def agrees(found: Attempt) -> bool:
