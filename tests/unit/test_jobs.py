@@ -205,8 +205,8 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
     Path("own.goal").write_text((LIBRARY / "traces" / "pipeline.goal").read_text())
     scenario = loaded(
         file,
-        "{name: model, rails: 0-1, iteration: gpt-146b, microbatches: 1}",
-        "{name: trace, domains: 0-1, rails: 2-3, trace: own.goal}",
+        "{name: model, rails: 0, iteration: gpt-146b, microbatches: 1}",
+        "{name: trace, domains: 0-1, rails: 1-3, trace: own.goal, placement: rails}",
         "{name: skewed, domains: 2, rails: 2-3, collective: all-to-all, algorithm: direct, "
         "matrix: bytes.txt}",
     )
@@ -214,7 +214,15 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
     steps = case_schedule(case, scenario.fabrics[0])
     assert isinstance(steps, ConcurrentJobs)
     assert [job.steps.task for job in steps.jobs] == ["iteration", "trace", "all-to-all"]
-    assert [job.steps.gpus for job in steps.jobs] == [8, 4, 2]
+    assert [job.steps.gpus for job in steps.jobs] == [4, 6, 2]
+    assert str(Path.cwd() / "own.goal") in scenario.text
+    file.write_text(
+        HEAD.replace("domains: 4, domain_size: 4", "domains: 2, domain_size: 3")
+        + "workloads: [{trace: own.goal, placement: rails, time_dilation: 10000}]"
+    )
+    whole = load(file)
+    alone = case_schedule(whole.cases[0], whole.fabrics[0])
+    assert steps.jobs[1].steps.digest == alone.digest
     stored = Path("elsewhere") / "scenario.yaml"
     stored.parent.mkdir()
     stored.write_text(scenario.text)
