@@ -104,7 +104,8 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
 
 
 def test_shapers_that_are_changed_are_found() -> None:
-    with fabric_up(small_spec(RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
+    spec = replace(small_spec(RAIL_OPTIMIZED), hb_leaves=2)
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         links = one_of_each_class(fabric)
         assert {link.kind for link in links} == set(LinkKind)
         for link in links:
