@@ -288,13 +288,15 @@ debian_sources() {
 
 # debian_root TARGET OPTION...: a Debian root (folder or tar) by the machine's apt settings.
 debian_root() {
-  local target=$1 sources settings status=0
+  local target=$1 sources settings status=0 apart=()
   shift
+  # What mmdebstrap mounts as root goes with its namespace, however it ends.
+  ((EUID != 0)) || apart=(unshare --mount)
   sources=$(debian_sources)
   settings=$(mktemp)
   chmod a+r "$settings" # without root, another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
-  mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
+  "${apart[@]}" mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
   rm -f "$settings"
   return "$status"
 }

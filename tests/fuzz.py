@@ -7,32 +7,19 @@ brings a fabric up.
 """
 
 import argparse
-import io
 import json
 import os
 import resource
-import signal
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, cast
-from unittest.mock import patch
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from model.sweep import Point, Setting, Sweep
-from results.store.runs import RunFolder
-from results.store.sweeps import Outcome, SweepFolder, begin_sweep
-from scenarios.cli import commands
-from scenarios.cli import sweep as sweep_command
 from scenarios.library import LIBRARY, library
 from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.spec.workload_entries import (
@@ -42,164 +29,21 @@ from scenarios.spec.workload_entries import (
     TraceWorkload,
     Workload,
 )
-from tests.unit.machines import TWO_CORES
-
-# What the commands of this file may end with: all as expected, a point failed, bad input.
-DOCUMENTED = (0, 1, 2)
-MOST_S = 2.0
-MOST_BYTES = 500_000_000
-# A process of Railbed has used so much when a command begins.
-START_S, CHUNK = 0.7, 1000
-# A command that waits uses no processor time; on a busy machine, one that works may take long.
-STANDSTILL_S = 60.0
-SAMPLE = Path(__file__).parent / "samples" / "result.json"
-GOOD = """\
-fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
-workloads:
-  - {collective: all-to-all, algorithm: two-step, size: 8 MB}
-"""
-
-
-# The bytes of a file, what makes something else in its place, or None if nothing is there.
-Content = bytes | Callable[[Path], object] | None
-
-
-@dataclass(frozen=True)
-class Input:
-    """A command's arguments, and the files that it finds, by their paths."""
-
-    arguments: tuple[str, ...]
-    files: tuple[tuple[str, Content], ...] = ()
-
-
-class TooSlow(BaseException):
-    """A command has used the processor for too long."""
-
-
-# Signals whose handlers are changed while a command is executed.
-HANDLED = (signal.SIGVTALRM, signal.SIGALRM, signal.SIGTERM, signal.SIGINT)
-
-
-def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise TooSlow
-
-
-@dataclass(frozen=True)
-class End:
-    """How a command ended: exit code and output."""
-
-    exit_code: int | None
-    output: str
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the command ended as the documentation says."""
-        ended = self.exit_code in DOCUMENTED and "Traceback" not in self.output
-        return ended and (self.exit_code != 2 or "railbed: " in self.output)
-
-
-def execute(arguments: tuple[str, ...]) -> End:
-    """Execute a command of Railbed in this process, within its time."""
-    output = io.StringIO()
-    before = {number: signal.getsignal(number) for number in HANDLED}
-    for number in (signal.SIGVTALRM, signal.SIGALRM):
-        signal.signal(number, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S - START_S)
-    signal.setitimer(signal.ITIMER_REAL, STANDSTILL_S)
-    try:
-        with redirect_stdout(output), redirect_stderr(output), patch("sys.argv", ["", *arguments]):
-            commands.main()
-    except SystemExit as ended:
-        return End(ended.code if isinstance(ended.code, int) else None, output.getvalue())
-    except TooSlow:
-        return End(None, "too slow")
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def playground() -> Iterator[Path]:
-    """A working folder with two runs and a sweep, in which no command measures anything."""
-    with (
-        tempfile.TemporaryDirectory() as name,
-        patch("os.fsync"),
-        patch.object(sweep_command, "_local", lambda folder, at_once: None),
-        patch.object(sweep_command, "_run_points", lambda *_, **__: None),
-        patch("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES),
-        patch.dict(os.environ, {"RAILBED_MACHINE": "/nowhere"}),
-    ):
-        folder, before = Path(name), Path.cwd()
-        _stored(folder / "runs")
-        os.chdir(folder)
-        try:
-            yield folder
-        finally:
-            os.chdir(before)
-
-
-RUN, OTHER, SWEEP = "20260101-000000-sample-0000", "20260102-000000-sample-0000", "night"
-POINTS_RUN = "20260103-000000-sample-0000"
-RECORDS = ("result.json", "state.json", "environment.json", "scenario.yaml")
-PLACES = (
-    *(f"runs/{RUN}/{name}" for name in RECORDS),
-    f"runs/sweeps/{SWEEP}/sweep.json",
-    *(f"runs/sweeps/{SWEEP}/001/{name}" for name in ("point.json", "scenario.yaml")),
-    *(f"runs/sweeps/{SWEEP}/001/{POINTS_RUN}/{name}" for name in ("result.json", "state.json")),
+from tests.playground import (
+    GOOD,
+    MOST_BYTES,
+    OTHER,
+    PLACES,
+    RUN,
+    SWEEP,
+    Content,
+    Input,
+    end_of,
+    playground,
 )
 
-
-def _stored(store: Path) -> None:
-    sample = json.loads(SAMPLE.read_text())
-    for run_id in (RUN, OTHER):
-        RunFolder.create(store, run_id, GOOD, {"kernel": "6.1"}).complete(sample)
-    points = tuple(Point(n, (Setting("seed", str(n), n),), GOOD) for n in (1, 2))
-    sweep = begin_sweep(store, SWEEP, Sweep("sample", "process", points))
-    for point in points:
-        _run_of(sweep, point).complete(sample)
-
-
-def _run_of(sweep: SweepFolder, point: Point) -> RunFolder:
-    run = RunFolder.create(sweep.point_folder(point), POINTS_RUN, GOOD, {"kernel": "6.1"})
-    sweep.end(point, Outcome(0, run.path, 1.0))
-    return run
-
-
-@contextmanager
-def changed(folder: Path, tried: Input) -> Iterator[None]:
-    """Put the files of an input in their places, and what was there back afterwards."""
-    before = {name: _content(folder / name) for name, _ in tried.files}
-    try:
-        for name, content in tried.files:
-            _put(folder / name, content)
-        yield
-    finally:
-        for name, content in before.items():
-            _put(folder / name, content)
-
-
-def _content(place: Path) -> bytes | None:
-    return place.read_bytes() if place.is_file() else None
-
-
-def _put(place: Path, content: Content) -> None:
-    if place.is_dir() and not place.is_symlink():
-        place.rmdir()
-    place.unlink(missing_ok=True)
-    if isinstance(content, bytes):
-        place.write_bytes(content)
-    elif content is not None:
-        content(place)
-
-
-def end_of(folder: Path, tried: Input) -> End:
-    """Execute the command of an input in a playground."""
-    with changed(folder, tried):
-        return execute(tried.arguments)
-
-
+# Inputs that hypothesis draws, shrinks and reports together.
+CHUNK = 1000
 # Values that are wrong in most places, as YAML.
 ODD = (
     *("0", "-1", "1e308", "1e-308", "5e-324", ".inf", "-.inf", ".nan", "0.4", "1e15", "1e12"),

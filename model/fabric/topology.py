@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import product
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
 from model.fabric.spec import FabricKind, FabricSpec
@@ -304,11 +305,11 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
         spec=spec,
         gpus=gpus,
         hb_switches=tuple(hb_switch_name(domain) for domain in range(spec.domains)),
-        hb_leaves=tuple(_hb_leaves(spec)),
+        hb_leaves=tuple(_hb_leaf_name(spec, *place) for place in _hb_leaf_places(spec)),
         switches=switches,
         links=(
             *(_hb_link(spec, gpu) for gpu in gpus),
-            *_hb_trunks(spec),
+            *(_hb_trunk(spec, *place) for place in _hb_leaf_places(spec)),
             *(_nic_link(spec, gpu, cross_connects[gpu.domain][gpu.rail]) for gpu in gpus),
             *_uplinks(spec, switches),
         ),
@@ -346,10 +347,9 @@ def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
     return domain * spec.rail_leaves // spec.domains
 
 
-def _hb_leaves(spec: FabricSpec) -> Iterator[str]:
-    if spec.hb_leaves > 1:
-        for domain in range(spec.domains):
-            yield from (_hb_leaf_name(spec, domain, leaf) for leaf in range(spec.hb_leaves))
+def _hb_leaf_places(spec: FabricSpec) -> Iterator[tuple[int, int]]:
+    """Yield the domain and the number of each leaf below another HB switch."""
+    return product(range(spec.domains), range(spec.hb_leaves if spec.hb_leaves > 1 else 0))
 
 
 def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
@@ -357,14 +357,8 @@ def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
     return hb_switch_name(domain) + (f"l{leaf}" if spec.hb_leaves > 1 else "")
 
 
-def _hb_trunks(spec: FabricSpec) -> Iterator[Link]:
-    """Yield the links from every leaf HB switch to the second level of its domain."""
-    if spec.hb_leaves > 1:
-        for domain in range(spec.domains):
-            yield from (_hb_trunk(spec, domain, leaf) for leaf in range(spec.hb_leaves))
-
-
 def _hb_trunk(spec: FabricSpec, domain: int, leaf: int) -> Link:
+    """The link of a leaf HB switch to the second level of its domain."""
     name, above = _hb_leaf_name(spec, domain, leaf), hb_switch_name(domain)
     return Link(
         LinkKind.HB_TRUNK,

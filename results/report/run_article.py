@@ -92,42 +92,66 @@ def _failed(failure: Mapping[str, Any]) -> str:
 
 def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     cases = run.result["cases"]
-    judged = _judged(cases)
     if cases:
-        yield Section(
-            "Completion time by case",
-            "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's. "
-            'The key "expect" of the scenario limits how far it may be off.',
-            [completion(cases), *([ratios(judged)] if judged else [])],
-            ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
-            [_case_row(case) for case in cases],
-        )
+        yield _completion(cases)
     if phases := phases_as_cases(run):
-        yield Section(
-            "Completion time by phase",
-            "Healthy is before the fault, struck the execution that it met, where the job began "
-            "again, faulty is with the fault, and after is after its end. The verdict is that of "
-            "the experiment.",
-            [completion(phases)],
-        )
+        yield _phases(phases)
     if run.result["failures"]:
         yield _failures(run, lost)
     yield _fabrics(run)
     healthy = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
     if healthy:
         yield _steps(healthy)
-    first = healthy or [case for name, case in run.cases.items() if name.endswith("/healthy")]
-    yield Section(
-        "Bytes between GPUs",
-        "The bytes that each GPU sends to each other one in one execution, by the schedule. "
-        "Lines part the HB domains.",
-        [heat_map(case, f"bytes-{n}") for n, case in enumerate(first)],
+    yield _bytes_of_pairs(
+        healthy or [case for name, case in run.cases.items() if name.endswith("/healthy")]
     )
     yield Section(
         "Times of transfers",
         "Of all executions that count. A steep curve: all transfers take as long.",
         [transfer_times(kind, _shown(run, found)) for kind, found in run.fabrics.items()],
     )
+    yield from _of_tasks(run)
+    if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
+        yield _bus_bandwidth(collectives)
+    yield fidelity_section(run)
+    if run.result.get("calibration"):
+        yield calibration_section(run)
+
+
+def _completion(cases: Sequence[Mapping[str, Any]]) -> Section:
+    judged = _judged(cases)
+    return Section(
+        "Completion time by case",
+        "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's. "
+        'The key "expect" of the scenario limits how far it may be off.',
+        [completion(cases), *([ratios(judged)] if judged else [])],
+        ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
+        [_case_row(case) for case in cases],
+    )
+
+
+def _phases(phases: Sequence[Mapping[str, Any]]) -> Section:
+    return Section(
+        "Completion time by phase",
+        "Healthy is before the fault, struck the execution that it met, where the job began "
+        "again, faulty is with the fault, and after is after its end. The verdict is that of "
+        "the experiment.",
+        [completion(phases)],
+    )
+
+
+def _bytes_of_pairs(cases: Sequence[CaseData]) -> Section:
+    return Section(
+        "Bytes between GPUs",
+        "The bytes that each GPU sends to each other one in one execution, by the schedule. "
+        "Lines part the HB domains.",
+        [heat_map(case, f"bytes-{n}") for n, case in enumerate(cases)],
+    )
+
+
+def _of_tasks(run: RunData) -> Iterator[Section]:
+    """The sections that iterations, request loads and several jobs have."""
+    cases = run.result["cases"]
     if iterations := [case for case in cases if "iteration" in case]:
         yield Section(
             "Where the time of iterations went",
@@ -144,30 +168,33 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
             ("case", "offered load", "percentile", "measured s", "modeled s"),
             [row for case in loads for row in _latencies(case)],
         )
-    if "interference" in run.result:
-        yield Section(
-            "Several jobs at once",
-            "Emulated seconds of each job, alone and together with the others. Interference is the "
-            "time together over that alone.",
-            [],
-            (
-                *("case", "job", "alone s", "modeled s", "together s", "modeled s"),
-                *("interference", "modeled", "verdict"),
-            ),
-            [_interference(job) for job in run.result["interference"]],
-        )
-    if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
-        yield Section(
-            "Bus bandwidth",
-            "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
-            "it as often as the best algorithm needs. In figures of the real platform.",
-            [bus_bandwidth(collectives)],
-            ("case", "bytes", "algbw GB/s", "busbw GB/s"),
-            [_bandwidths(case) for case in collectives],
-        )
-    yield fidelity_section(run)
-    if run.result.get("calibration"):
-        yield calibration_section(run)
+    if jobs := run.result.get("interference"):
+        yield _several_jobs(jobs)
+
+
+def _several_jobs(jobs: Sequence[Mapping[str, Any]]) -> Section:
+    return Section(
+        "Several jobs at once",
+        "Emulated seconds of each job, alone and together with the others. Interference is the "
+        "time together over that alone.",
+        [],
+        (
+            *("case", "job", "alone s", "modeled s", "together s", "modeled s"),
+            *("interference", "modeled", "verdict"),
+        ),
+        [_interference(job) for job in jobs],
+    )
+
+
+def _bus_bandwidth(collectives: Sequence[Mapping[str, Any]]) -> Section:
+    return Section(
+        "Bus bandwidth",
+        "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
+        "it as often as the best algorithm needs. In figures of the real platform.",
+        [bus_bandwidth(collectives)],
+        ("case", "bytes", "algbw GB/s", "busbw GB/s"),
+        [_bandwidths(case) for case in collectives],
+    )
 
 
 def _shown(run: RunData, found: Sequence[CaseData]) -> Sequence[CaseData]:

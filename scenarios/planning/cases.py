@@ -8,6 +8,7 @@ from model.workload.collective import Collective
 from model.workload.generator import Generator
 from scenarios.planning.inference import inference_case
 from scenarios.planning.iterations import iteration_case
+from scenarios.planning.schedules import collective_of
 from scenarios.planning.traces import trace_case
 from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.scenario import Case
@@ -22,7 +23,7 @@ from scenarios.spec.workload_entries import (
     Workload,
 )
 from traffic_gen.workloads.collectives import slices_of, variant
-from traffic_gen.workloads.jobs import Job, Jobs, SizedCollective, Task
+from traffic_gen.workloads.jobs import Job, Jobs, Task
 from traffic_gen.workloads.matrices import Given
 
 
@@ -101,12 +102,4 @@ def _job(job: AnyJob, spec: FabricSpec) -> Job:
 def _task(case: Case, shape: Shape) -> Task:
     if not isinstance(case.task, Collective):
         return case.task
-    return SizedCollective(
-        case.task,
-        case.algorithm,
-        shape,
-        case.size_bytes,
-        case.slices,
-        case.matrix,
-        case.communicator,
-    )
+    return collective_of(case, case.task, shape)

@@ -27,10 +27,10 @@ from scenarios.spec.workload_entries import CollectiveWork
 from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
-    build_transfers,
     require_accepted,
 )
 from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
 EXACT_UP_TO_GPUS = 32
@@ -43,13 +43,13 @@ LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
 def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
-    task = case.task
-    if not isinstance(task, Collective):
-        return _steps(case, task, spec.bandwidth_scale / case.size_scale)
+    if not isinstance(case.task, Collective):
+        return _steps(case, case.task, spec.bandwidth_scale / case.size_scale)
+    shape = spec.job_domains, spec.job_size
     try:
-        return build_schedule(task, *_asked(case, spec))
+        return collective_of(case, case.task, shape).steps(case.size_scale)
     except ScheduleError as error:
-        issue = _wrong(task, case.algorithm, (spec.job_domains, spec.job_size), error)
+        issue = _wrong(case.task, case.algorithm, shape, error)
         raise InputError(Problem(case.where, *issue)) from error
 
 
@@ -65,15 +65,14 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
     """The transfers of a case on its fabric; those of a collective are not proved."""
     if not isinstance(case.task, Collective):
         return case_schedule(case, spec).transfers
-    return build_transfers(case.task, *_asked(case, spec))
+    shape = spec.job_domains, spec.job_size
+    return collective_of(case, case.task, shape).transfers(case.size_scale)
 
 
-def _asked(
-    case: Case, spec: FabricSpec
-) -> tuple[str, int, int, int, int | None, Matrix | None, Asked]:
-    """The algorithm of a case's collective, and all that its schedule depends on."""
+def collective_of(case: Case, collective: Collective, shape: Shape) -> SizedCollective:
+    """The collective of a case on a grid of GPUs, in its real size."""
     among = case.slices, case.matrix, case.communicator
-    return case.algorithm, spec.job_domains, spec.job_size, case.emulated_bytes, *among
+    return SizedCollective(collective, case.algorithm, shape, case.size_bytes, *among)
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:

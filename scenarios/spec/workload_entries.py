@@ -47,6 +47,9 @@ MOST_JOBS = 16
 # Requests of a load, how many in a second, tokens of a prompt, and their variation.
 MOST_REQUESTS, MOST_REQUEST_RATE, MOST_TOKENS, MOST_VARIATION = 10_000, 1e9, 10**7, 10.0
 
+OnFabrics = Annotated[Kinds, Field(description="on which of the fabrics")]
+SizeScale = Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"]
+
 
 class CollectiveWork(Strict):
     """A collective, its size, and which GPUs take part."""
@@ -158,7 +161,7 @@ class IterationWork(Strict):
 class Workload(CollectiveWork):
     """A collective to execute."""
 
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+    size_scale: SizeScale = Field(
         default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
     )
     time_dilation: Scale | Literal["auto"] | None = Field(
@@ -169,13 +172,13 @@ class Workload(CollectiveWork):
     generator: Generator = Field(
         default=Generator.AGENT, description=f"what sends: {words(Generator)}"
     )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+    kinds: OnFabrics = tuple(FabricKind)
 
 
 class TraceWorkload(TraceWork):
     """A trace of another tool to replay."""
 
-    size_scale: Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"] = Field(
+    size_scale: SizeScale = Field(
         default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
     )
     time_dilation: Scale | Literal["auto"] | None = Field(
@@ -184,7 +187,7 @@ class TraceWorkload(TraceWork):
     generator: Generator = Field(
         default=Generator.AGENT, description="what replays it, as for a collective"
     )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+    kinds: OnFabrics = tuple(FabricKind)
 
 
 class IterationWorkload(IterationWork):
@@ -199,7 +202,7 @@ class IterationWorkload(IterationWork):
         description="emulated seconds for each second on the real platform, of compute as well; "
         "`auto`: as few as the error budget allows",
     )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+    kinds: OnFabrics = tuple(FabricKind)
 
 
 class InferenceWorkload(Strict):
@@ -242,7 +245,7 @@ class InferenceWorkload(Strict):
     time_dilation: Scale = Field(
         description="emulated seconds for each second on the real platform, of arrivals as well"
     )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+    kinds: OnFabrics = tuple(FabricKind)
 
 
 AnyWork = CollectiveWork | TraceWork | IterationWork | InferenceWorkload
@@ -315,7 +318,7 @@ class JobsWorkload(Strict):
         description="emulated seconds for each second on the real platform, of all jobs; "
         "`auto`: as few as the error budget allows",
     )
-    kinds: Kinds = Field(default=tuple(FabricKind), description="on which of the fabrics")
+    kinds: OnFabrics = tuple(FabricKind)
 
     @model_validator(mode="after")
     def _jobs_have_names(self) -> Self:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz import Input, end_of, inputs, playground
+from tests.fuzz import inputs
+from tests.playground import Input, end_of, playground
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from matplotlib.container import BarContainer
 from model.errors import InputError
 from results.store.runs import RunFolder
 from scenarios.notebook import TABLES, load, open_run
-from tests.fuzz import SAMPLE
+from tests.playground import SAMPLE
 
 RESULT = json.loads(SAMPLE.read_text())
 

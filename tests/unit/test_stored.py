@@ -22,7 +22,7 @@ from results.tables.style import plain_console
 from scenarios.cli.stored import print_list, printed_whole
 from scenarios.execution.host_facts import environment
 from scenarios.execution.run import ending_recorded
-from tests.fuzz import SAMPLE
+from tests.playground import SAMPLE
 from tests.unit.test_sweeping import Fake, a_sweep, run
 
 RESULT = json.loads(SAMPLE.read_text())

@@ -7,6 +7,7 @@ it along its own rail, so the rails carry equally much.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import log, sqrt
 
 import numpy as np
@@ -56,21 +57,21 @@ class RequestLoad:
     @property
     def size_bytes(self) -> float:
         """Real bytes of all requests."""
-        return float(self._requests()[1].sum())
+        return float(self._requests[1].sum())
 
     @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
-        return float(self._requests()[1].max()) / self.tensor
+        return float(self._requests[1].max()) / self.tensor
 
     @property
     def last_arrival_s(self) -> float:
         """Real seconds until the last request arrives."""
-        return float(self._requests()[0][-1])
+        return float(self._requests[0][-1])
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> RequestSteps:
         """Build and prove the steps: bytes divided by a scale, times multiplied by a dilation."""
-        arrival_s, real_bytes, _ = self._requests()
+        arrival_s, real_bytes, _ = self._requests
         arrival_ns = np.maximum(1, np.rint(arrival_s * time_dilation * 1e9)).astype(np.int64)
         shards = np.maximum(1, np.ceil(real_bytes / self.tensor / size_scale)).astype(np.int64)
         build = _Build()
@@ -84,6 +85,7 @@ class RequestLoad:
             request=np.repeat(np.arange(len(shards)), 2 * self.tensor),
         )
 
+    @cached_property
     def _requests(self) -> tuple[Floats, Floats, Ints]:
         """Return the arrival in seconds, the real bytes, and the drawn domain of each request."""
         arrival_s, tokens, others = self.arrivals.drawn(self.domains - 1)
@@ -95,7 +97,7 @@ class RequestLoad:
         Replicas compute prompts in turn, domain after domain. The domain that decodes is drawn.
         """
         found = []
-        for number, other in enumerate(self._requests()[2].tolist()):
+        for number, other in enumerate(self._requests[2].tolist()):
             turn, domain = divmod(number, self.domains)
             replica = turn % (self.domain_size // self.tensor)
             decoding = (domain + 1 + other) % self.domains

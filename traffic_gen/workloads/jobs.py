@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from model.job.communicators import Asked, Shape
+from model.job.communicators import Shape
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps, names_of
 from model.job.partition import Partition
-from model.workload.collective import Collective
-from model.workload.schedule import Schedule, Steps
-from traffic_gen.workloads.collectives import Named, build_schedule, variant
-from traffic_gen.workloads.matrices import Matrix
+from model.workload.schedule import Steps
+from traffic_gen.workloads.collectives import Named
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 class Task(Protocol):
@@ -25,46 +24,6 @@ class Task(Protocol):
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Steps:
         """Build and prove the steps, with bytes and seconds scaled."""
-
-
-@dataclass(frozen=True)
-class SizedCollective:
-    """A collective on a grid of GPUs."""
-
-    collective: Collective
-    algorithm: str
-    shape: Shape
-    size_bytes: float
-    slices: int
-    matrix: Matrix | None
-    communicator: Asked
-
-    @property
-    def named(self) -> Named:
-        """The collective and its algorithm."""
-        return self.collective, self.algorithm
-
-    @property
-    def name(self) -> str:
-        """The names of collective, algorithm, matrix and communicators."""
-        return "/".join(filter(None, (*self.named, variant(self.matrix, self.communicator))))
-
-    @property
-    def largest_bytes(self) -> float:
-        """The most real bytes that one transfer may have."""
-        return self.size_bytes
-
-    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
-        """Build and prove the schedule; a collective does not compute, so it has no seconds."""
-        del time_dilation
-        return build_schedule(
-            *self.named,
-            *self.shape,
-            max(1, round(self.size_bytes / size_scale)),
-            self.slices,
-            self.matrix,
-            self.communicator,
-        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""The report of a run with faults: its phases, and the throughput of links."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.patches import StepPatch
+
+from results.report.analysis import failed_links, throughput_bps
+from results.report.article import Article
+from results.report.fault_phases import phases_as_cases
+from results.report.fault_strip import moments
+from results.report.link_throughput import links_shown
+from results.report.run_article import report_page
+from results.report.run_data import CaseData, read_run
+from results.store.raw_tables import LINK_SAMPLES, sealed
+from tests.unit.articles import failure_article
+from tests.unit.stored_runs import stored_run
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Article:
+    return failure_article(tmp_path_factory.mktemp("runs"))
+
+
+def test_the_answer_of_a_failure_tells_its_moments(failed: Article) -> None:
+    assert failed.answer.startswith(
+        "Nic-link down at d0g0--rail0 on rail-only: detected after 1 ms, repaired after 10 ms; "
+        "longest blackout 14 ms; with it, an execution takes 1.01 times as long (modeled: 1.00)."
+    )
+    assert failed.run is not None
+    failure = failed.run.result["failures"][0]
+    events, seconds = zip(*moments(failure), strict=True)
+    assert events == ("begins", "detected", "confirmed")
+    assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
+
+
+def test_the_phases_of_a_failure_are_measured_beside_modeled(failed: Article) -> None:
+    assert failed.sections[0].heading == "Completion time by phase"
+    assert failed.run is not None
+    failure = failed.run.result["failures"][0]
+    (picture,) = failed.sections[0].pictures
+    axes = picture.figure.axes[0]
+    names = [label.get_text().rpartition("/")[2] for label in axes.get_yticklabels()]
+    assert names == ["healthy", "faulty", "after"]
+    shown: dict[object, list[float]] = {}
+    for line in axes.lines:
+        shown.setdefault(line.get_marker(), []).extend(np.asarray(line.get_xdata()).tolist())
+    assert shown["o"] == [failure[key] for key in ("healthy_s", "faulty_s", "after_s")]
+    modeled = [failure[f"modeled_{phase}_s"] for phase in ("healthy", "faulty", "healthy")]
+    assert shown["|"] == modeled
+
+
+def test_a_restarted_job_is_measured_beside_its_model(failed: Article) -> None:
+    assert failed.run is not None
+    (failure,) = failed.run.result["failures"]
+    restarted = {**failure, "struck_s": 2.9, "modeled_struck_s": 2.8, "after_s": None}
+    run = replace(failed.run, result={**failed.run.result, "failures": [restarted]})
+    struck = phases_as_cases(run)[1]
+    assert struck["case"].endswith("/struck")
+    assert struck["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
+    assert struck["ratio"] == pytest.approx(2.9 / 2.8)
+
+
+def test_links_carried_what_their_samples_say(failed: Article) -> None:
+    struck = _struck(failed)
+    edges_s = np.array([0.0, 0.255, 0.9, 1.1, 2.0])
+    for link in struck.topology.links:
+        shares = throughput_bps(struck, link, "up", edges_s) / link.rate_bps
+        assert shares == pytest.approx([1.0, 1.0, 0.5, 0.0], abs=1e-6)
+        assert not throughput_bps(struck, link, "down", edges_s).any()
+
+
+def test_a_frame_is_spread_over_the_time_that_its_link_needs(failed: Article) -> None:
+    struck = _struck(failed)
+    (link, *_) = struck.topology.links
+    times_s, start_ns = np.linspace(0, 0.08, 9), struck.executions["start_ns"].min()
+    # Two frames of two hundredths each are counted at once, after one hundredth.
+    counted = np.where(times_s < 0.01, 0, 4 * link.rate_bps / 800)
+    sampled = {"link": np.full(9, link.name), "ns": start_ns + (times_s * 1e9).astype(int)}
+    changed = replace(struck, link_samples={**sampled, "received_bytes": counted})
+    found = throughput_bps(changed, link, "up", times_s) / link.rate_bps
+    assert found == pytest.approx([1, 1, 1, 1, 0, 0, 0, 0], abs=1e-9)
+
+
+def test_failed_links_come_first_then_those_whose_bytes_changed_most(failed: Article) -> None:
+    struck = _struck(failed)
+    counters = struck.counters
+    more = counters["sent_bytes"] * np.where(counters["link"] == "d1g1--hb1", 3, 1)
+    changed = replace(struck, counters={**counters, "sent_bytes": more})
+    shown = links_shown({"where": "d0g0--rail0"}, struck, changed)
+    assert [one.label for one in shown[:2]] == [
+        "d0g0--rail0 (failed): 4 MB, 4 MB without fault",
+        "d1g1--hb1: 12 MB, 4 MB without fault",
+    ]
+    assert len({one.link.name for one in shown}) == len(shown) == 7
+
+
+@pytest.mark.parametrize(
+    ("where", "links"),
+    [
+        ("d0g0--rail0", {"d0g0--rail0"}),
+        ("rail1", {"d0g1--rail1", "d1g1--rail1"}),
+        ("d1", {"d1g0--hb1", "d1g0--rail0", "d1g1--hb1", "d1g1--rail1"}),
+        ("d0g0, d1g1--hb1", {"d0g0--hb0", "d0g0--rail0", "d1g1--hb1"}),
+        ("controller", set()),
+    ],
+)
+def test_a_broken_part_breaks_its_links(failed: Article, where: str, links: set[str]) -> None:
+    assert failed_links(_struck(failed).topology, {"where": where}) == links
+
+
+def test_the_throughput_of_links_is_drawn_with_the_moments_of_the_fault(failed: Article) -> None:
+    (picture,) = (one for one in failed.pictures if one.name == "fault-links-0")
+    assert picture.sentence.startswith(
+        "Bytes of links in an execution that met the fault: d0g0--rail0 (failed): "
+    )
+    axes, *_ = picture.figure.axes
+    shown = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    assert shown[2:] == [
+        "the fault begins",
+        "the controller detects it",
+        "all new rules are confirmed",
+    ]
+    assert axes.get_xlim() == pytest.approx((0, 2.0))
+    up = next(patch for patch in axes.patches if str(patch.get_label()).startswith("up"))
+    assert isinstance(up, StepPatch)
+    assert up.get_data()[0][:115] == pytest.approx(100, abs=0.01)
+
+
+def test_a_failure_run_of_an_older_railbed_has_no_throughput(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path, faults=True)
+    sealed(folder, LINK_SAMPLES).unlink()
+    names = [picture.name for picture in report_page(read_run(folder), {}).pictures]
+    assert "fault-0" in names
+    assert "fault-links-0" not in names
+
+
+def _struck(article: Article) -> CaseData:
+    """The execution that a fault met, of an article about one failure."""
+    assert article.run is not None
+    return next(case for name, case in article.run.cases.items() if name.endswith("/struck"))
