@@ -159,8 +159,8 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the sweep; raise `InputError` if another process runs it."""
-        lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        """Lock the sweep; raise `InputError` if another process runs it, or it cannot be locked."""
+        lock = self._open_lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -171,6 +171,18 @@ class SweepFolder:
             yield
         finally:
             os.close(lock)
+
+    def _open_lock(self) -> int:
+        """Open the file that is locked, which belongs to the user; return its descriptor."""
+        place, flags = self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            lock = os.open(place, flags, 0o600)
+            give(place)
+        except OSError as error:
+            what = f"the sweep cannot be locked: {error.strerror}"
+            hint = "go on with it as its owner, or with `sudo`"
+            raise InputError(Problem(str(place), what, hint)) from None
+        return lock
 
 
 OUTCOME = TypeAdapter(Outcome)

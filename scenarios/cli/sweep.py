@@ -65,14 +65,14 @@ def sweep(
     folder = asked.folder(store, require_possible if is_local else _anything_elsewhere)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
-    with folder.locked():
-        if folder.unfinished:
+    if folder.unfinished:
+        with folder.locked():
             folder.require_version()
             runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
             _run_points(folder, runs, store, fresh=fresh)
-        else:
-            err.print("All points have results already; another --name measures them again.")
-        result = sweep_object(folder)
+    else:
+        err.print("All points have results already; another --name measures them again.")
+    result = sweep_object(folder)
     print_result(result, as_json, print_sweep)
     leave(failed=result["verdict"] == "fail")
 

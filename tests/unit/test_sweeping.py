@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -19,6 +20,7 @@ from results.documents.sweep import sweep_object
 from results.store.runs import SCHEMA, RunFolder, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
+from scenarios.cli.sweep import sweep
 from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest
@@ -278,6 +280,17 @@ def test_only_one_process_runs_a_sweep(folder: SweepFolder) -> None:
         pass
     with folder.locked():
         pass
+
+
+def test_a_sweep_that_is_done_is_shown_without_its_lock(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(folder, Fake())
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    with folder.locked(), pytest.raises(typer.Exit) as ended:
+        sweep(resume="night")
+    assert ended.value.exit_code == 0
+    assert "3 of 3 points did not fail" in capsys.readouterr().out
 
 
 def test_sweeps_are_found_by_name_only(tmp_path: Path, folder: SweepFolder) -> None:
