@@ -8,8 +8,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from model.sweep import VIRTUAL
 from results.report.pictures import Picture
 from results.report.run_data import RunData
+from results.store.runs import clock_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Article:
     def command(self) -> str:
         """The command that repeats the run."""
         assert self.run is not None
-        if self.run.result.get("clock", {}).get("kind") == "virtual":
+        if clock_of(self.run.result) == VIRTUAL:
             return "./railbed run scenario.yaml --clock virtual"
         proxies = self.run.result.get("machine", {}).get("proxies", "container")
         return f"sudo ./railbed run scenario.yaml --proxies {proxies}"

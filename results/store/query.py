@@ -25,8 +25,15 @@ from results.store.raw_tables import (
     quoted,
     sealed,
 )
-from results.store.records import reading
-from results.store.runs import number_of, read_result, read_state, stored_runs
+from results.store.records import read_json, reading
+from results.store.runs import (
+    clock_of,
+    number_of,
+    read_result,
+    read_state,
+    scenario_of,
+    stored_runs,
+)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -127,16 +134,24 @@ def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
     runs = _Runs({"runs": [], **{name: [] for name in JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
-        row = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
+        row = _named(run)
         try:
             row |= read_state(run)
             if row["state"] == "complete":
                 _add(runs, run, row)
+            else:
+                row = {**_scalars(read_json(run / "environment.json")), **row}
         except InputError as error:
             row["state"] = "damaged"
             runs.unread.append(str(error))
         runs.rows["runs"].append(row)
     return runs
+
+
+def _named(run: Path) -> dict[str, Any]:
+    """The row of a run of which nothing can be read."""
+    facts = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
+    return {**facts, "scenario": scenario_of(run.name)}
 
 
 def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
@@ -145,7 +160,7 @@ def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
     with reading(run):
         machine = result.get("machine", {})
         row |= {**_scalars(machine), **_scalars(result), "run": run.name, "folder": str(run)}
-        row["clock"] = result.get("clock", {}).get("kind", "real")
+        row["clock"] = clock_of(result)
         judged = judged_rows(result)
     for name, rows in judged.items():
         runs.rows[name].extend({**found, "run": run.name} for found in rows)

@@ -1,5 +1,6 @@
 """Reading and writing the JSON files of the store."""
 
+import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,15 @@ from model.errors import InputError, Problem
 # The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.
 MOST_BYTES = 2**24
 # What a record raises that has not the form that its reader expects.
-UNEXPECTED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+UNEXPECTED = (
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    csv.Error,
+)
 
 
 def write_json(place: Path, content: Any) -> None:

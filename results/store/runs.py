@@ -26,6 +26,7 @@ from linux.files import give, make_folder, sync
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
+from model.sweep import REAL
 from results.store.records import read_json, reading, write_json, write_record
 
 if TYPE_CHECKING:
@@ -39,13 +40,24 @@ FOLDER_VERSION = 2
 # The phases of a case with faults; each has a folder.
 PHASES = ("healthy", "struck", "faulty", "after")
 # The ids that `new_run_id` gives.
-RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9-]+-[0-9a-f]{4}")
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
 
 def new_run_id(scenario: str) -> str:
     """Return a unique run id that sorts by time and contains the scenario's name."""
     moment = time.strftime("%Y%m%d-%H%M%S")
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
+
+
+def scenario_of(run_id: str) -> str | None:
+    """Return the scenario's name in a run id; `None` if a user has named the run's folder."""
+    found = RUN_ID.fullmatch(run_id)
+    return found["scenario"] if found else None
+
+
+def clock_of(result: Mapping[str, Any]) -> str:
+    """The clock that measured a run, by its JSON object: `real` or `virtual`."""
+    return str(result.get("clock", {}).get("kind", REAL))
 
 
 def digest_of(scenario: str) -> str:
@@ -237,7 +249,7 @@ def _matching(runs: list[Path], name: str) -> list[Path]:
     if exact := [run for run in runs if run.name == name]:
         return exact
     if os.path.isfile(os.path.join(name, "state.json")):
-        return [Path(name)]
+        return [Path(name).resolve()]
     return [run for run in runs if run.name.startswith(name)]
 
 
@@ -253,7 +265,10 @@ def read_state(run: Path) -> dict[str, str]:
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """Return the JSON object of a run; raise `InputError` if it is not complete, or unknown."""
+    """Return the JSON object of a run; raise `InputError` if it is not complete, or unknown.
+
+    The run's id is the name of its folder, whatever the file says: files are named by it.
+    """
     state = read_state(run)
     if state["state"] != "complete":
         cause = state.get("cause", "it is under way, or was killed")
@@ -262,4 +277,4 @@ def read_result(run: Path) -> dict[str, Any]:
     if result.get("schema") != SCHEMA:
         what = f"must have the schema {SCHEMA}, got {result.get('schema')!r}"
         raise InputError(Problem(str(run / "result.json"), what, "another Railbed wrote it"))
-    return result
+    return {**result, "run_id": run.name}

@@ -6,7 +6,7 @@ from typing import Any
 from model.errors import InputError, Problem
 from results.documents.run_diff import StoredRun, comparison_object
 from results.store.records import read_json, read_record, reading
-from results.store.runs import find_run, read_result
+from results.store.runs import clock_of, find_run, read_result
 from scenarios.spec.yaml_text import value_of
 
 
@@ -25,7 +25,7 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
 
 def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
     """Times of this machine's clock and of the virtual clock are of two machines."""
-    clocks = [run.result.get("clock", {}).get("kind", "real") for run in runs]
+    clocks = [clock_of(run.result) for run in runs]
     if clocks[0] != clocks[1]:
         what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
         raise InputError(Problem(names, what, "compare runs with the same --clock"))

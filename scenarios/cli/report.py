@@ -29,7 +29,8 @@ def report(
         list[str] | None, typer.Argument(metavar="RUN...", help="ids or their beginnings")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="default: the first run's id, .html")
+        Path | None,
+        typer.Option(metavar="FILE", help="default: the first run's id or the sweep's name"),
     ] = None,
     figures: Annotated[
         str, typer.Option(metavar="FORMATS", help="also write the figures: svg,png,pdf")
@@ -46,7 +47,9 @@ def report(
     articles = list(articles_about(store, runs or [], sweep))
     if not articles:
         raise InputError(Problem("report", "needs a run or a sweep", "name a RUN, or --sweep NAME"))
-    target = to or Path(f"{articles[-1].name}.html")
+    # The articles of runs are the last ones.
+    first = articles[-len(runs)] if runs else articles[0]
+    target = to or Path(f"{first.name}.html")
     with writing(target):
         make_folder(target.absolute().parent)
         write_record(target, render(articles))

@@ -7,7 +7,7 @@ from typing import Any
 
 from results.store.raw_tables import seal
 from results.store.records import read_json, write_json
-from results.store.runs import adopt, new_run_id
+from results.store.runs import adopt, new_run_id, scenario_of
 
 # Files of a run that say when it was stored, or where; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
@@ -32,12 +32,7 @@ def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
 
 def copied(run: Path, store: Path) -> Path:
     """Copy a run into the store, under an id of its own: inside, the date is always the same."""
-    return adopt(run, store, new_run_id(_scenario_of(run.name)))
-
-
-def _scenario_of(run_id: str) -> str:
-    """The scenario's name in a run id, `DATE-TIME-NAME-DIGITS`."""
-    return run_id.split("-", 2)[2].rpartition("-")[0]
+    return adopt(run, store, new_run_id(scenario_of(run.name) or run.name))
 
 
 def records_digest(run: Path) -> str:

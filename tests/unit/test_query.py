@@ -60,6 +60,27 @@ def test_what_cannot_be_read_is_said(store: Path) -> None:
     assert "too small to be a Parquet file" in unread[1]
 
 
+def test_a_run_that_ended_early_has_its_scenario_and_machine(tmp_path: Path) -> None:
+    machine = {"kernel": "6.1", "proxies": "process", "cores": 2, "state": "of the machine"}
+    run_id = "20260101-000000-two-words-ab12"
+    RunFolder.create(tmp_path, run_id, "", machine).incomplete("a part died")
+    columns = "run, state, scenario, kernel, proxies, verdict, clock"
+    assert query(tmp_path, f"SELECT {columns} FROM runs").rows == [
+        (run_id, "incomplete", "two-words", "6.1", "process", None, None)
+    ]
+
+
+def test_a_run_with_a_line_of_endless_length_is_left_out(tmp_path: Path) -> None:
+    run_folder(tmp_path, "good")
+    for place in run_folder(tmp_path, "long").glob("*/transfers.csv"):
+        place.write_text("x" * 200_000)
+    found = query(tmp_path, "SELECT DISTINCT run FROM transfers")
+    assert found.rows == [("good",)]
+    (unread,) = found.unread
+    assert "long" in unread
+    assert "cannot be understood: Error: field larger than field limit" in unread
+
+
 def test_cases_have_their_figures(store: Path) -> None:
     sql = "SELECT median_s, modeled_s, fabric, verdict FROM cases WHERE run = 'sealed'"
     known = [(c.measured.median, c.modeled_s, c.work.fabric.kind, c.verdict) for c in CASES]

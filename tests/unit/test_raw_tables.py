@@ -163,6 +163,7 @@ def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path, content: bytes) ->
         ("transfers.csv", "repeat,transfer\nmany,1\n"),
         ("transfers.csv", "repeat,transfer\n1\n"),
         ("transfers.csv", "repeat,\udcea\n1,2\n"),
+        ("transfers.csv", "x" * 200_000),
         ("counters.json", "[]"),
         ("counters.json", '{"a--b": {}}'),
         ("repeats.json", '{"number"'),

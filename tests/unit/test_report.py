@@ -231,6 +231,26 @@ def test_the_command_writes_the_page_and_its_figures(
     assert all(file.parent == tmp_path / "new" / "r-figures" / folder.name for file in figures)
 
 
+@pytest.mark.parametrize(
+    ("runs", "sweep", "named"),
+    [
+        (["a", "b"], None, "a"),
+        (["a"], "night", "a"),
+        (["a", "b"], "night", "a"),
+        ([], "night", "night"),
+    ],
+)
+def test_a_page_is_named_by_its_first_run_or_its_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list[str], sweep: str | None, named: str
+) -> None:
+    before = [sweep, "a and b" if len(runs) == 2 else None]
+    articles = [Article("", name, "", ()) for name in (*filter(None, before), *runs)]
+    monkeypatch.setattr("scenarios.cli.report.articles_about", lambda *_: articles)
+    monkeypatch.chdir(tmp_path)
+    report(runs, None, "", sweep, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [f"{named}.html"]
+
+
 def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
     folder = stored_run(tmp_path)
     with pytest.raises(InputError, match="must be of svg, png, pdf, got gif"):

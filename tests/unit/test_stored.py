@@ -132,6 +132,20 @@ def test_the_latest_run_is_the_last_even_if_the_clock_is_set_back(tmp_path: Path
     assert find_run(tmp_path, "latest") == computed
 
 
+def test_a_run_has_the_id_of_its_folder_whatever_its_file_says(tmp_path: Path) -> None:
+    run = complete(tmp_path, "20260101-000000-a-0000")
+    (run / "result.json").write_text(json.dumps({**RESULT, "run_id": "../../x"}))
+    assert read_result(run)["run_id"] == run.name
+
+
+def test_a_run_that_is_the_current_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = complete(tmp_path / "elsewhere", "20260101-000000-a-0000")
+    monkeypatch.chdir(run)
+    assert find_run(tmp_path, ".") == run
+
+
 def test_the_latest_sweep_is_the_last_begun_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
     first = begin_sweep(tmp_path, "first", a_sweep())
     second = begin_sweep(tmp_path, "second", a_sweep())
@@ -201,6 +215,15 @@ def test_what_sudo_writes_belongs_to_the_user(
     assert {"runs", "a", "case", "transfers.csv", "result.json"} <= given
     begin_sweep(tmp_path / "runs", "night", a_sweep())
     assert {"sweeps", "night", "001", "scenario.yaml", "sweep.json"} <= given
+    with find_sweep(tmp_path / "runs", "night").locked():
+        assert "lock" in given
+
+
+def test_a_sweep_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
+    folder = begin_sweep(tmp_path, "night", a_sweep())
+    (folder.path / "lock").mkdir()
+    with pytest.raises(InputError, match="lock: the sweep cannot be locked: Is a directory"):
+        folder.locked().__enter__()
 
 
 def test_without_sudo_nothing_is_given_away(
