@@ -1,14 +1,18 @@
 """What a measurement of the twins will run: what is stored of them, and how long the rest takes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from model.errors import InputError
-from results.store.runs import digest_of, read_result, stored_runs
+from model.sweep import REAL
+from results.store.records import reading
+from results.store.runs import clock_of, digest_of, read_result, stored_runs
+from results.verdicts.verdict import Verdict
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import followed
@@ -57,7 +61,8 @@ def scenario_of(twin: Twin) -> Scenario:
 def planned(twins: Sequence[Twin], store: Path) -> list[Planned]:
     """Plan twins; several may have the same scenario, which runs once.
 
-    A stored run counts if it is complete, and its scenario is the same to the letter.
+    A stored run counts if it is complete, its scenario is the same to the letter, and it was
+    measured by the real clock on a machine that kept up.
     """
     known, scenarios = dict(_stored(store)), [scenario_of(twin) for twin in twins]
     return [
@@ -67,12 +72,23 @@ def planned(twins: Sequence[Twin], store: Path) -> list[Planned]:
 
 
 def _stored(store: Path) -> Iterator[tuple[str, Result]]:
-    """Yield the digest of the scenario and the JSON object of every complete run, oldest first."""
+    """Yield the scenario's digest and the JSON object of every run that counts, oldest first."""
     for folder in stored_runs(store):
-        with suppress(InputError):
+        with suppress(InputError), reading(folder):
             result = read_result(folder)
-            if "scenario_digest" in result:
+            if "scenario_digest" in result and clock_of(result) == REAL and _kept_up(result):
                 yield result["scenario_digest"], result
+
+
+def _kept_up(result: Result) -> bool:
+    """Whether the fidelity of no case or phase is *fail*, which is judged without the model."""
+    return all(Verdict(judged["verdict"]) is not Verdict.FAIL for judged in _fidelities(result))
+
+
+def _fidelities(result: Result) -> Iterable[Result]:
+    """The `fidelity` of each case, and of each phase of each failure experiment."""
+    of_phases = (failure["fidelity"].values() for failure in result["failures"])
+    return chain((case["fidelity"] for case in result["cases"]), *of_phases)
 
 
 def to_run(plan: Sequence[Planned]) -> dict[str, Planned]:

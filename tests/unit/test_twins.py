@@ -57,6 +57,7 @@ def result_of(scenario: Scenario) -> dict[str, Any]:
                 "time_dilation": 20.0,
                 "verdict": "pass",
                 "reasons": [],
+                "fidelity": {"verdict": "pass"},
             }
             for case in cases
         ],
@@ -70,7 +71,7 @@ def failure_of(scenario: str, kind: str) -> dict[str, Any]:
     """An experiment that lost 70 %, as modeled."""
     times = {"healthy_s": 1.0, "faulty_s": 1.7}
     modeled = {f"modeled_{key}": value for key, value in times.items()}
-    seen = {"blackout_ms": None, "verdict": "pass"}
+    seen = {"blackout_ms": None, "verdict": "pass", "fidelity": {"healthy": {"verdict": "pass"}}}
     return {"scenario": scenario, "fabric": kind, **times, **modeled, **seen}
 
 
@@ -145,6 +146,49 @@ def test_a_run_of_another_scenario_does_not_count(tmp_path: Path) -> None:
     text = scenario_of(changed).text
     RunFolder.create(tmp_path, result["run_id"], text, {}).complete(result)
     assert [point.stored for point in planned([changed, TWINS[0]], tmp_path)] == [result, None]
+
+
+def kept(store: Path, result: dict[str, Any], scenario: Scenario) -> None:
+    """Keep a run with this result, as the latest of a store."""
+    number = len(list(store.glob("run-*")))
+    run_id = f"{result['run_id']}-{number}"
+    RunFolder.create(store, run_id, scenario.text, {}).complete({**result, "run_id": run_id})
+
+
+def stored_in(store: Path, twin: Twin) -> str | None:
+    (point,) = planned([twin], store)
+    return None if point.stored is None else point.stored["run_id"]
+
+
+FAILED = {"verdict": "fail"}
+
+
+def test_times_of_the_virtual_clock_do_not_count(tmp_path: Path) -> None:
+    scenario = scenario_of(TWINS[0])
+    result = result_of(scenario)
+    kept(tmp_path, {**result, "clock": {"kind": "virtual"}}, scenario)
+    assert stored_in(tmp_path, TWINS[0]) is None
+    kept(tmp_path, result, scenario)
+    kept(tmp_path, {**result, "clock": {"kind": "virtual"}}, scenario)
+    assert stored_in(tmp_path, TWINS[0]) == f"{result['run_id']}-1"
+
+
+def test_a_point_on_which_the_machine_did_not_keep_up_is_measured_again(tmp_path: Path) -> None:
+    (twin, fault) = TWINS[0], next(twin for twin in TWINS if twin.figure == FAULTS)
+    scenario, experiment = scenario_of(twin), scenario_of(fault)
+    result, lost = result_of(scenario), result_of(experiment)
+    kept(tmp_path, {**result, "cases": [{**result["cases"][0], "fidelity": FAILED}]}, scenario)
+    phases = {"healthy": {"verdict": "pass"}, "struck": FAILED}
+    kept(tmp_path, {**lost, "failures": [{**lost["failures"][0], "fidelity": phases}]}, experiment)
+    assert [stored_in(tmp_path, one) for one in (twin, fault)] == [None, None]
+
+
+def test_a_point_away_from_its_model_is_a_result(tmp_path: Path) -> None:
+    scenario = scenario_of(TWINS[0])
+    result = result_of(scenario)
+    cases = [{**case, "verdict": "fail"} for case in result["cases"]]
+    kept(tmp_path, {**result, "verdict": "fail", "cases": cases}, scenario)
+    assert stored_in(tmp_path, TWINS[0]) == f"{result['run_id']}-0"
 
 
 def test_remaining_time_follows_the_pace_of_the_points_that_ended() -> None:
