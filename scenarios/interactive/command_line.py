@@ -21,7 +21,7 @@ class Audience(Protocol):
         """The session begins."""
 
     def changed(self, session: Session) -> None:
-        """A fault has begun or ended."""
+        """A fault has begun or is being undone."""
 
     def said(self, text: str) -> None:
         """A command has answered."""
@@ -40,14 +40,17 @@ def serve(
         out.file.flush()
         if audience is not None:
             audience.said(text)
-            audience.changed(session)
 
     def saw(seen: FaultSeen) -> None:
         if audience is not None:
             audience.saw(seen)
 
+    def changed(session: Session) -> None:
+        if audience is not None:
+            audience.changed(session)
+
     cases = scenario.cases_on(fabric.topology.spec.kind)
-    with closing(Session(fabric, fabric.lock.folder / "probes")) as session:
+    with closing(Session(fabric, fabric.lock.folder / "probes", changed)) as session:
         commands = Commands(session, cases, say, saw)
         welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
         if audience is not None:

@@ -104,14 +104,22 @@ def _by_operator(
 class Session:
     """Faults, executions and readings on a fabric that is up; one execution at a time.
 
-    `folder` is for records of probes. Close it before the fabric goes down.
+    `folder` is for records of probes, `changed` is called when a fault has begun or is being
+    undone. Close it before the fabric goes down.
     """
 
-    def __init__(self, fabric: Experiment, folder: Path) -> None:
-        self.fabric, self._folder = fabric, folder
+    def __init__(
+        self,
+        fabric: Experiment,
+        folder: Path,
+        changed: Callable[["Session"], None] = lambda _: None,
+    ) -> None:
+        self.fabric, self._folder, self._changed = fabric, folder, changed
         self.home = fabric.placement
         self._injector = FaultInjector(fabric.bed)
         self._undos: dict[str, tuple[Fault, Undo]] = {}
+        # What the controller has answered; without it, the fabric's health may be another one.
+        self._answered = self.health
         self._executing = Lock()
         self.operator = ThreadPoolExecutor(1, "operator")
 
@@ -155,6 +163,7 @@ class Session:
         record = FaultRecord(fault.name, time.monotonic_ns(), None)
         undo = break_component(self._injector, self.topology, fault)
         self._undos[fault.target] = fault, undo
+        self._changed(self)
         self._wait_until_converged()
         return record
 
@@ -171,20 +180,32 @@ class Session:
             broken = ", ".join(self._undos) or "nothing"
             raise InputError(Problem(target, f"is not broken; broken: {broken}"))
         fault, undo = self._undos.pop(target)
+        self._changed(self)
         undo()
         self._wait_until_converged()
         return fault
 
     def _wait_until_converged(self) -> None:
         """Wait until the controller, if it runs, has answered all faults that last."""
-        bed = self.fabric.bed
-        if not any(fault.component is Component.CONTROLLER for fault in self.faults):
-            wait_until_converged(bed.journal, self.health.failed, check=bed.watch.check)
+        bed, health = self.fabric.bed, self.health
+        if not self._controller_is_gone():
+            wait_until_converged(bed.journal, health.failed, check=bed.watch.check)
+            self._answered = health
+
+    def _controller_is_gone(self) -> bool:
+        return any(fault.component is Component.CONTROLLER for fault in self.faults)
+
+    def _require_answered(self, command: str) -> None:
+        """Raise `InputError` if the controller is gone, and something else has changed since."""
+        if self._controller_is_gone() and self.health != self._answered:
+            what = "the controller is gone, and has not answered what has changed since"
+            raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
         """Execute a workload once; `None` if it ended early because `ends()` became true.
 
-        Raises `InputError` if another one is being executed, or if GPUs have no path.
+        Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
+        gone and has not answered all faults.
         """
         with self._only_one("run"):
             return self._execute(case, ends)
@@ -193,14 +214,25 @@ class Session:
     def _only_one(self, command: str) -> Iterator[None]:
         """Use the agents; raises `InputError` if they are in use."""
         if not self._executing.acquire(blocking=False):
-            raise InputError(Problem(command, "a workload is running", "`stop` ends it"))
+            raise _in_use(command)
         try:
             yield
         finally:
             self._executing.release()
 
     def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
-        """The payload in bit/s that the agents of two GPUs carry, in about a second."""
+        """The payload in bit/s that the agents of two GPUs carry, in about a second.
+
+        Raises `InputError` as `execute` does. Ctrl-C ends the waiting alone, as agents that have
+        begun must be listened to.
+        """
+        if self._executing.locked():
+            raise _in_use("iperf")
+        return self._stream_bps(source, destination)
+
+    @_by_operator
+    def _stream_bps(self, source: Gpu, destination: Gpu) -> float:
+        self._require_answered("iperf")
         placement = replace(self.home, health=self.health)
         hops = _require_path(placement, source, destination)
         size_bytes = round(min(placement.health.rate_bps(hop) for hop in hops) / 8 * STREAMED_S)
@@ -213,6 +245,7 @@ class Session:
         return size_bytes * 8e9 / (record.arrived_ns - record.started_ns)
 
     def _execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
+        self._require_answered("run")
         placement = replace(self.home, health=self.health)
         _require_paths(placement.topology, placement.health)
         schedule = case_schedule(case, self.topology.spec)
@@ -241,6 +274,11 @@ class Session:
     def load(self, seconds: float) -> list[LinkLoad]:
         """What each direction of each link carries in the next `seconds`."""
         return link_loads(self.fabric.bed, self.health, seconds)
+
+
+def _in_use(command: str) -> InputError:
+    what = "a workload or iperf is running"
+    return InputError(Problem(command, what, "`stop` ends a workload, iperf ends by itself"))
 
 
 def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
