@@ -1,5 +1,7 @@
 """The page as the audience of a session: it sees faults and answers, and gives commands."""
 
+import json
+import select
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
@@ -22,7 +24,7 @@ class PageAudience:
         self._feed.show(session.fabric)
         workloads = list(commands.workloads)
         step = "The fabric is up, and takes commands from here and from its command line."
-        self._feed.tell({"interactive": True, "workloads": workloads, "step": step})
+        self._feed.tell_long({"interactive": True, "workloads": workloads, "step": step})
         known: dict[str, Callable[[Sequence[str]], None]] = {
             "fault": commands.fault,
             "heal": commands.heal,
@@ -40,21 +42,29 @@ class PageAudience:
                 self.said(str(error))
             except Exception as error:
                 self.said(f"{name}: {type(error).__name__}: {error}")
-            self.changed(session)
 
         self._feed.answer(execute)
 
     def changed(self, session: Session) -> None:
-        """Show what is broken."""
-        self._feed.tell({"broken": {fault.target: fault.mode.value for fault in session.faults}})
+        """Show what is broken, and the rates in bit/s of degraded links."""
+        broken = {fault.target: fault.mode.value for fault in session.faults}
+        self._feed.tell({"broken": broken, "degraded": dict(session.health.rates_bps)})
 
     def saw(self, seen: FaultSeen) -> None:
         """Show a fault's blackouts."""
         self._feed.tell({"blackout": blackout_message(seen)})
 
     def said(self, text: str) -> None:
-        """Show what a command has answered."""
-        self._feed.tell({"said": text})
+        """Show what a command has answered, or the beginning of a very long answer."""
+        self._feed.tell(said_message(text))
+
+
+def said_message(text: str) -> dict[str, str]:
+    """What the page shows of an answer: as much of its beginning as one write can tell."""
+    message = {"said": text}
+    while len(json.dumps(message)) >= select.PIPE_BUF:
+        message = {"said": message["said"][: len(message["said"]) * 3 // 4] + "…"}
+    return message
 
 
 def blackout_message(seen: FaultSeen) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Board:
     done: int = 0
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
+    degraded: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
     interactive: bool = False
@@ -57,7 +58,7 @@ class Board:
         """Show another fabric, or none."""
         self.fabric = fabric
         self.fabric_version += 1
-        self.broken, self.failed = {}, []
+        self.broken, self.degraded, self.failed = {}, {}, []
         self.blackouts.clear()
         self.journal.clear()
         self.version += 1
@@ -80,6 +81,12 @@ class Board:
                 self.journal.append({"ns": event["ns"], "text": event_line(event)})
                 self.version += 1
 
+    def rates_bps(self) -> list[int]:
+        """The present rate of each direction of each link."""
+        links = self.fabric["links"] if self.fabric else []
+        rates = (self.degraded.get(link["name"], link["rate_bps"]) for link in links)
+        return [rate for rate in rates for _ in range(2)]
+
     def state(self) -> dict[str, Any]:
         """The slow part of what is shown."""
         return {
@@ -88,6 +95,7 @@ class Board:
             "done": self.done,
             "verdicts": self.verdicts,
             "broken": self.broken,
+            "degraded": self.degraded,
             "failed": self.failed,
             "workloads": self.workloads,
             "interactive": self.interactive,

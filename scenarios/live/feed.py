@@ -73,8 +73,11 @@ class LiveFeed:
 
         Nothing is told any more to a server that does not read for `SHOW_S`.
         """
-        told = None if fabric is None else fabric_message(fabric)
-        left = json.dumps({"fabric": told}).encode() + b"\n"
+        self.tell_long({"fabric": None if fabric is None else fabric_message(fabric)})
+
+    def tell_long(self, message: dict[str, Any]) -> None:
+        """Write a line of any length, as `show` does; no other thread may tell meanwhile."""
+        left = json.dumps(message).encode() + b"\n"
         while left and self._listens:
             self._listens = bool(select.select([], [self._pipe], [], SHOW_S)[1])
             try:
@@ -88,8 +91,9 @@ class LiveFeed:
 
     def _answer(self, execute: Callable[[Sequence[str]], None]) -> None:
         assert self._process.stdout is not None  # a pipe, as asked for
-        for line in self._process.stdout:
-            execute(json.loads(line))
+        with self._process.stdout as asked:
+            for line in asked:
+                execute(json.loads(line))
 
 
 def fabric_message(fabric: Experiment) -> dict[str, Any]:

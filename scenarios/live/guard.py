@@ -4,7 +4,7 @@ import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # The browser fetches nothing from elsewhere, shows the page in no frame, and tells nobody of it.
@@ -34,13 +34,15 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        token, _, rest = scope["path"].removeprefix("/").partition("/")
+        token, slash, rest = scope["path"].removeprefix("/").partition("/")
         if not is_own_host(headers.get("host", ""), self._hosts):
             await _refusal(421)(scope, receive, send)
         elif not is_own_origin(headers.get("origin"), headers["host"]):
             await _refusal(403)(scope, receive, send)
         elif not hmac.compare_digest(token.encode(), self._token.encode()):
             await _refusal(404)(scope, receive, send)
+        elif not slash:  # the page's files lie below
+            await RedirectResponse(f"/{self._token}/")(scope, receive, _with_headers(send))
         else:
             inner = {**scope, "path": f"/{rest}", "raw_path": b""}
             await self._app(inner, receive, _with_headers(send))

@@ -39,6 +39,8 @@ EVERY_S = 0.18
 # What a page may ask for; the longest request, in bytes.
 ASKED = frozenset({"fault", "heal", "run", "stop"})
 LONGEST = 500
+# Pages may take so long to read that the run has ended.
+FAREWELL_S = 1
 # Longest line from the run: a fabric of 1024 GPUs.
 LINE_BYTES = 1 << 24
 
@@ -57,7 +59,6 @@ class LiveServer:
         self._opened = ExitStack()
         self._reader: LinkReader | None = None
         self._last: Reading | None = None
-        self._rates_bps: list[int] = []
         self._journal: Path | None = None
         self._journal_read = 0
 
@@ -80,7 +81,6 @@ class LiveServer:
         )
         with suppress(OSError):  # the fabric has just gone
             self._reader = self._opened.enter_context(link_reader(sources))
-        self._rates_bps = [k["rate_bps"] for k in fabric["picture"]["links"] for _ in range(2)]
         self._journal, self._journal_read = Path(fabric["journal"]), 0
 
     # Readings
@@ -108,7 +108,7 @@ class LiveServer:
         except (OSError, EmulationError):  # the fabric has just gone
             return
         if self._last is not None:
-            self.present = frame(self._last, now, self._rates_bps, os.cpu_count() or 1)
+            self.present = frame(self._last, now, self.board.rates_bps(), os.cpu_count() or 1)
             self.present["page_cpu"] = round(self._own_share(), 3)
         self._last = now
 
@@ -129,7 +129,10 @@ class LiveServer:
     # What a page asks
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the events of one page: the fabric and the state when they change, and frames."""
+        """Yield the events of one page: the fabric and the state when they change, and frames.
+
+        The last one is the state that the run has ended.
+        """
         fabric_seen = state_seen = -1
         self._looking += 1
         try:
@@ -140,6 +143,8 @@ class LiveServer:
                 if state_seen != self.board.version:
                     state_seen = self.board.version
                     yield _event("state", self.board.state())
+                if self.board.ended:
+                    return
                 if self.present is not None:
                     yield _event("frame", self.present)
                 async with self._news:
@@ -221,12 +226,23 @@ async def serve(listening: socket.socket) -> None:
     first = json.loads(await stdin.readline())
     live = LiveServer()
     app = live.app(first["token"], frozenset(first["hosts"]))
-    config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="off", ws="none")
-    web = asyncio.create_task(uvicorn.Server(config).serve(sockets=[listening]))
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=FAREWELL_S,
+    )
+    web = uvicorn.Server(config)
+    serving = asyncio.create_task(web.serve(sockets=[listening]))
     watch = asyncio.create_task(live.watch())
     await _listen_to_run(live, stdin)
-    for task in (watch, web):
-        task.cancel()
+    watch.cancel()
+    live.board.note({"ended": True})
+    await live.wake()
+    web.should_exit = True
+    await serving
 
 
 def main() -> None:

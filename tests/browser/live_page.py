@@ -141,6 +141,25 @@ def test_a_click_breaks_and_heals(page: Page, served: Served) -> None:
     ]
 
 
+def test_a_degraded_link_is_used_at_the_rate_that_is_left(page: Page, served: Served) -> None:
+    served.note(interactive=True, broken={BUSY: "degrade"}, degraded={BUSY: 5_000_000})
+    served.frame()
+    page.get_by_role("button", name=f"Heal {BUSY}").wait_for()
+    page.wait_for_selector(".use.u5")
+    assert "failed" not in (cable(page, BUSY).get_attribute("class") or "")
+    assert cable(page, BUSY).locator("title").text_content() == f"{BUSY}, 5 Mbit/s"
+    assert page.locator("#busiest td").all_inner_texts()[1:3] == ["97 %", "4.8"]
+    served.note(failed=[BUSY])  # drained
+    page.wait_for_selector(".cable.failed")
+
+
+def test_the_end_of_the_run_is_said(page: Page, served: Served) -> None:
+    served.note(ended=True)
+    page.get_by_text("The run has ended.").wait_for()
+    assert page.evaluate("events.readyState === EventSource.CLOSED")
+    assert page.locator("#link").is_hidden()
+
+
 def test_a_fault_shows_the_blackout_of_each_pair(
     page: Page, served: Served, tmp_path: Path
 ) -> None:

@@ -105,10 +105,11 @@ def look_and_break(said: str) -> None:
         with closing(HTTPConnection(host, timeout=20)) as asking:
             asking.request("POST", f"{path}ask", json.dumps(["fault", "d1g1--rail1", "down"]))
             assert asking.getresponse().status == 202
-        state = next_event(answer, b"state", lambda state: bool(state["broken"]))
+        broken = next_event(answer, b"state", lambda state: bool(state["broken"]))
+        assert broken["broken"] == {"d1g1--rail1": "down"}
+        state = next_event(answer, b"state", lambda state: "Blackout: " in state["said"][-1])
         assert state["broken"] == {"d1g1--rail1": "down"}
         assert state["failed"] == ["d1g1--rail1"]
-        assert "Blackout: " in state["said"][-1]
         blackout = state["blackouts"][-1]
         assert blackout["fault"] == "d1g1--rail1 down"
         assert 0 < blackout["detected_ms"] < blackout["confirmed_ms"]

@@ -5,8 +5,13 @@ import json
 import select
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from math import inf
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -17,13 +22,13 @@ from model.errors import InputError
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults import Component, Fault, FaultMode
+from model.faults import Component, Fault, FaultMode, health_under
 from scenarios.cli.live import refuse_virtual
 from scenarios.interactive.fault_words import parse_fault
 from scenarios.interactive.session import MOST_PROBED, FaultSeen
-from scenarios.live.audience import blackout_message
+from scenarios.live.audience import PageAudience, blackout_message
 from scenarios.live.board import Board, event_line, frame, light
-from scenarios.live.feed import Address, LiveFeed, parse_address
+from scenarios.live.feed import Address, LiveFeed, live_feed, parse_address
 from scenarios.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from scenarios.live.link_reader import Reading
 from scenarios.live.picture import picture
@@ -53,6 +58,26 @@ def test_a_frame_has_the_use_of_each_direction_and_of_the_machine() -> None:
     assert shown["queued"] == (0, 700)
     assert shown["bps"] == 1_000_000
     assert (shown["idle"], shown["light"], shown["dropped"]) == (0.25, "pass", 3)
+
+
+def test_the_use_of_a_degraded_link_is_that_of_the_rate_which_is_left() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    link = topology.link_by_name["d0g0--rail0"]
+    fault = Fault(Component.NIC_LINK, FaultMode.DEGRADE, link.name, rate_bps=15_000_000)
+    told: list[dict[str, Any]] = []
+    session = SimpleNamespace(faults=[fault], health=health_under(topology, [fault]))
+    PageAudience(cast(Any, SimpleNamespace(tell=told.append))).changed(cast(Any, session))
+    board = Board()
+    board.show(picture(topology))
+    board.note(json.loads(json.dumps(told[0])))
+    whole = [one.rate_bps for one in topology.links for _ in range(2)]
+    number = 2 * topology.links.index(link)
+    left = [*whole[:number], 15_000_000, 15_000_000, *whole[number + 2 :]]
+    assert board.rates_bps() == left != whole
+    assert board.state()["broken"] == {link.name: "degrade"}
+    assert board.state()["degraded"] == {link.name: 15_000_000}
+    board.show(picture(topology))
+    assert board.rates_bps() == whole
 
 
 @pytest.mark.parametrize(("idle", "shown"), [(0.5, "pass"), (0.1, "warn"), (0.01, "fail")])
@@ -185,6 +210,12 @@ def test_the_holder_of_the_token_gets_the_page(name: str) -> None:
     assert headers.items() >= HEADERS.items()
 
 
+def test_the_address_without_its_last_slash_leads_to_the_page() -> None:
+    status, headers = answered(f"/{TOKEN}", OWN)
+    assert (status, headers[b"location"]) == (307, f"/{TOKEN}/".encode())
+    assert answered("/another", OWN)[0] == 404
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
@@ -287,6 +318,40 @@ def test_a_run_goes_on_without_its_server(silent: subprocess.Popen[bytes]) -> No
     silent.wait()
     feed.tell({"step": "nobody listens"})
     feed.show(None)
+
+
+def test_what_is_long_reaches_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.live.feed.fabric_message", lambda _: {})
+    told, workloads = tmp_path / "told", [f"all-to-all/direct-{n}" for n in range(500)]
+    command = ["sh", "-c", f"exec cat > {told}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        audience = PageAudience(LiveFeed("http://127.0.0.1/", server))
+        commands = SimpleNamespace(
+            workloads=dict.fromkeys(workloads), fault=None, heal=None, stop=None
+        )
+        audience.follow(cast(Any, SimpleNamespace(fabric=True)), cast(Any, commands))
+        audience.said("d0g0 → d1g1\n" * 1000)
+        audience.said("short")
+    fabric, begin, long, short = (json.loads(line) for line in told.read_text().splitlines())
+    assert fabric == {"fabric": {}}
+    assert begin["interactive"]
+    assert begin["workloads"] == workloads
+    assert long["said"].startswith("d0g0 → d1g1\n" * 100)
+    assert long["said"].endswith("…")
+    assert short == {"said": "short"}
+
+
+def test_a_page_that_looks_learns_that_the_run_has_ended() -> None:
+    with live_feed(Address()) as feed:
+        feed.answer(lambda _: None)
+        parts = urlsplit(feed.url)
+        page = HTTPConnection(parts.netloc, timeout=20)
+        page.request("GET", f"{parts.path}events")
+        answer = page.getresponse()
+        assert b"event: fabric" in answer.readline()
+    with closing(page):
+        states = [line for line in answer if line.startswith(b"data: {")]
+    assert json.loads(states[-1].removeprefix(b"data: "))["ended"]
 
 
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:

@@ -18,7 +18,7 @@ const at = (id) => document.getElementById(id);
 let fabric = null;
 let cables = [];
 let nodes = new Map();
-let state = { broken: {}, failed: [], blackouts: [], interactive: false, done: 0 };
+let state = { broken: {}, degraded: {}, failed: [], blackouts: [], interactive: false, done: 0 };
 let frame = null;
 let begun = null; // bytes carried when the present execution began
 let whole = 0; // bytes of an execution
@@ -156,6 +156,11 @@ function clickable(group, name) {
 
 // What changes
 
+// The present rate of a link, in bit/s.
+function rateOf(link) {
+  return state.degraded[link.name] ?? link.rate_bps;
+}
+
 function level(use) {
   const limits = [10, 250, 500, 750, 950];
   const found = limits.findIndex((limit) => use < limit);
@@ -194,7 +199,7 @@ function showBusiest() {
     const row = document.createElement("tr");
     item(row, "td", `${from} → ${to}`);
     item(row, "td", `${(use / 10).toFixed(0)} %`);
-    item(row, "td", (use / 1000 * link.rate_bps / 1e6).toFixed(1));
+    item(row, "td", (use / 1000 * rateOf(link) / 1e6).toFixed(1));
     item(row, "td", kilobytes(frame.queued[n]));
     return row;
   });
@@ -246,10 +251,11 @@ function showState(before) {
     whole = begun === null ? 0 : frame.carried - begun;
     begun = frame.carried;
   }
-  const failed = new Set([...state.failed, ...Object.keys(state.broken)]);
+  const lost = Object.keys(state.broken).filter((name) => state.broken[name] !== "degrade");
+  const failed = new Set([...state.failed, ...lost]);
   cables.forEach(({ group, title, link }) => {
     group.classList.toggle("failed", failed.has(link.name));
-    const rate = (link.rate_bps / 1e6).toFixed(0);
+    const rate = (rateOf(link) / 1e6).toFixed(0);
     title.textContent = `${link.name}, ${rate} Mbit/s${failed.has(link.name) ? ", not used" : ""}`;
   });
   nodes.forEach((group, name) => group.classList.toggle("broken", name in state.broken));
@@ -383,6 +389,7 @@ events.addEventListener("state", (event) => {
   const before = state;
   state = JSON.parse(event.data);
   showState(before);
+  if (state.ended) events.close();
 });
 events.addEventListener("frame", (event) => {
   frame = JSON.parse(event.data);
