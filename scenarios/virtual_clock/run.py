@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from results.store.runs import read_state
 from scenarios.spec.scenario import Scenario
 from scenarios.virtual_clock.command import VirtualCommand
 from scenarios.virtual_clock.known_results import KnownResult
@@ -41,11 +42,17 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
 
 
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
-    """Measure a benchmark; return its exit code and its JSON object. Its runs come into `store`."""
+    """Measure a benchmark; return its exit code and its JSON object.
+
+    Its runs come into `store`, the complete ones with the clock.
+    """
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
         for run in result.runs:
-            copied(run, store)
+            if read_state(run)["state"] == "complete":
+                stored(run, store, command.clock)
+            else:
+                copied(run, store)
         found = {**json.loads(result.output), "clock": _clock(command, result)}
         return result.exit_code, found
 

@@ -35,6 +35,7 @@ class FakeMachine:
         run.mkdir(parents=True)
         (run / "scenario.yaml").write_text(files.get("quickstart.yaml", ""))
         (run / "result.json").write_text('{"verdict": "pass"}')
+        (run / "state.json").write_text('{"state": "complete"}')
         return self.exit_code, self.output
 
 
@@ -78,7 +79,8 @@ def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path
     machine.output, machine.exit_code = '{"rows": [{"gpus": 4}]}', 1
     exit_code, result = bench_virtually("agents", tmp_path, fresh=False)
     assert (exit_code, result["rows"]) == (1, [{"gpus": 4}])
-    assert [run.name.split("-")[2] for run in tmp_path.glob("*-quickstart-*")] == ["quickstart"]
+    (run,) = tmp_path.glob("*-quickstart-*")
+    assert json.loads((run / "result.json").read_text())["clock"]["kind"] == "virtual"
 
 
 def test_an_early_end_is_not_kept_but_its_records_are(machine: FakeMachine, tmp_path: Path) -> None:
