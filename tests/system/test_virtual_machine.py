@@ -56,6 +56,10 @@ def test_frames_are_heard_and_gray_failures_found_in_the_kernels_datapath(
     assert " passed" in said(guest_checks, "faults-kernel")
 
 
+def test_the_emulated_processor_orders_numbers(guest_checks: Path) -> None:
+    assert "6 passed" in said(guest_checks, "processor")
+
+
 def test_links_delay_and_lose_packets(guest_checks: Path) -> None:
     assert "1 passed" in said(guest_checks, "netem")
 

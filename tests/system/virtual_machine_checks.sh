@@ -32,6 +32,7 @@ for datapath in kernel user-space; do
   check "verify-$datapath" ./railbed verify quickstart "${one_small_fabric[@]}" --datapath "$datapath"
   check "run-$datapath" ./railbed run quickstart "${one_small_fabric[@]}" "${short[@]}" --datapath "$datapath"
 done
+check processor .venv/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_processor.py
 check netem .venv/bin/python -m pytest -q -p no:cacheprovider tests/integration/test_impairments.py
 RAILBED_DATAPATH=kernel check faults-kernel .venv/bin/python -m pytest -q -p no:cacheprovider \
   tests/integration/test_ethertype_socket.py "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes"
