@@ -61,8 +61,9 @@ def _ended(folder: SweepFolder, point: Point) -> dict[str, Any]:
     if result is None:
         return {**facts, "cause": outcome.cause}
     with reading(folder.point_folder(point)):
-        kept = {key: result[key] for key in ("run_id", "verdict", "cases", "failures")}
-        return {**facts, **kept, "cause": _reasons(result)}
+        kept = {key: result[key] for key in ("run_id", "cases", "failures")}
+        verdict = Verdict(result["verdict"]).value
+        return {**facts, **kept, "verdict": verdict, "cause": _reasons(result)}
 
 
 def _reasons(result: Mapping[str, Any]) -> str:

@@ -160,6 +160,15 @@ def test_a_result_that_was_deleted_is_measured_again(folder: SweepFolder) -> Non
     assert [point.number for point in again(folder).unfinished] == [2]
 
 
+def test_a_damaged_verdict_is_named_and_keeps_nothing_from_the_rest(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    place = folder.point_folder(folder.sweep.points[1]) / "run-002-0" / "result.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "verdict": None}))
+    points = sweep_object(folder)["points"]
+    assert [point["verdict"] for point in points] == ["pass", "fail", "pass"]
+    assert str(place.parents[1]) in points[1]["cause"]
+
+
 def test_a_store_can_be_moved(tmp_path: Path) -> None:
     run(begin_sweep(tmp_path / "here", "night", a_sweep()), Fake())
     (tmp_path / "here").rename(tmp_path / "there")
