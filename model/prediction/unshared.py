@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from model.arrays import Bools, Floats, Ints
+from model.arrays import Floats, Ints
 from model.prediction.network import PADDING, Network, PathClass
 from model.prediction.simulation import SAME_TIME_S, Releases
 from model.prediction.terms import ALL, Terms
@@ -38,11 +38,12 @@ def unshared_arrivals_s(
     sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes, net, pair)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
+    # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
+    hops = np.ascontiguousarray(net.paths.T)
     due = np.flatnonzero(releases.missing == 0)
     while len(due):
         sent, computed = due[~computes[due]], due[computes[due]]
-        paths = net.paths[pair[sent]]
-        left_s = links.carry(paths, sizes[sent], last[sent], begin_s[sent])
+        left_s = links.carry(hops.take(pair[sent], axis=1), sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
         arrival_s[computed] = begin_s[computed] + compute_s[computed]
         due = _release(releases, due, begin_s, arrival_s)
@@ -66,32 +67,30 @@ class _Links:
         self._net = net
         self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
 
-    def carry(self, paths: Ints, sizes: Floats, last: Floats, begin_s: Floats) -> Floats:
-        """Carry a transfer on each path; return the moments at which their last bytes leave.
+    def carry(self, hops: Ints, sizes: Floats, last: Floats, begin_s: Floats) -> Floats:
+        """Carry transfers, of whose paths a row has a hop each; return when the last bytes leave.
 
         The last segments leave on credit, and a transfer waits until its links are out of debt.
         """
-        if self._are_shared(paths, begin_s).any():
+        if self._are_shared(hops, begin_s):
             raise SharedLink
-        rate, burst = self._net.rate[paths], self._net.burst[paths]
-        idle_s = begin_s[:, None] - self._free_s[paths]
-        tokens = np.minimum(burst, self._tokens[paths] + rate * idle_s)
-        wait_s = np.maximum(0.0, (-tokens / rate).max(axis=1))
-        tokens = np.minimum(burst, tokens + rate * wait_s[:, None])
-        slowest = rate.min(axis=1)
-        passed = np.minimum(sizes, np.maximum(0.0, tokens.min(axis=1)))
+        rate, burst = self._net.rate[hops], self._net.burst[hops]
+        tokens = np.minimum(burst, self._tokens[hops] + rate * (begin_s - self._free_s[hops]))
+        wait_s = np.maximum(0.0, (-tokens / rate).max(axis=0))
+        tokens = np.minimum(burst, tokens + rate * wait_s)
+        slowest = rate.min(axis=0)
+        passed = np.minimum(sizes, np.maximum(0.0, tokens.min(axis=0)))
         seconds = np.maximum(0.0, sizes - passed - last) / slowest
-        regained = (rate - slowest[:, None]) * seconds[:, None]
         owed = sizes - passed - slowest * seconds
-        self._tokens[paths] = np.minimum(burst, tokens - passed[:, None] + regained) - owed[:, None]
+        regained = (rate - slowest) * seconds
+        self._tokens[hops] = np.minimum(burst, tokens - passed + regained) - owed
         end_s: Floats = begin_s + wait_s + seconds
-        self._free_s[paths] = end_s[:, None]
+        self._free_s[hops] = end_s
         self._free_s[PADDING] = 0.0
         return end_s
 
-    def _are_shared(self, paths: Ints, begin_s: Floats) -> Bools:
-        """Whether each link is in use when a transfer begins, or is on two of these paths."""
-        times = np.bincount(paths.ravel(), minlength=self._net.links)
+    def _are_shared(self, hops: Ints, begin_s: Floats) -> bool:
+        """Whether a link is in use when a transfer begins, or is on two of these paths."""
+        times = np.bincount(hops.ravel(), minlength=self._net.links)
         times[PADDING] = 0
-        shared: Bools = (self._free_s[paths] > begin_s[:, None] + SAME_TIME_S).ravel()
-        return shared | (times > 1)[paths].ravel()
+        return bool((times > 1).any() or (self._free_s[hops] > begin_s + SAME_TIME_S).any())
