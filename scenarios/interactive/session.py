@@ -135,7 +135,8 @@ class Session:
     @property
     def faults(self) -> tuple[Fault, ...]:
         """The faults that last, in the order in which they began."""
-        return tuple(fault for fault, _ in self._undos.values())
+        # The operator may change them meanwhile: a list of a dictionary is made at once.
+        return tuple(fault for fault, _ in list(self._undos.values()))
 
     @property
     def health(self) -> Health:
