@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 # Parts of the modeled latency. A shard that meets another one at a NIC gets less of it, or more,
 # than the model's even share; arrivals and acknowledgements take the rest.
 MEDIAN_WITHIN, PERCENTILES_WITHIN = 0.04, 0.25
-ARRIVES_WITHIN_S = 0.01
+ARRIVES_WITHIN_S = 0.05
 
 
 def test_requests_take_as_long_as_modeled() -> None:

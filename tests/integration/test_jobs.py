@@ -33,7 +33,7 @@ def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
     steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
     prediction = fabric.predict(steps)
     found = undisturbed_attempt(fabric, steps, prediction)
-    assert abs(found.ratio - 1) <= AGREES_WITHIN, (len(jobs), found.ratio)
+    assert found.agrees(AGREES_WITHIN), (len(jobs), found.ratio)
     for job in job_times(steps, found.executions, prediction):
         assert abs(job.ratio - 1) <= EACH_WITHIN, (len(jobs), job.job, job.ratio)
     return found.ratio * prediction.completion_s

@@ -24,7 +24,7 @@ def measured_s(fabric: Experiment, algorithm: str, size_bytes: int) -> tuple[flo
     schedule = build_schedule(*named, DOMAINS, SIZE, size_bytes, matrix=HOT)
     prediction = fabric.predict(schedule)
     found = undisturbed_attempt(fabric, schedule, prediction)
-    assert abs(found.ratio - 1) <= AGREES_WITHIN, (algorithm, found)
+    assert found.agrees(AGREES_WITHIN), (algorithm, found)
     return found.ratio * prediction.completion_s, prediction.completion_s
 
 
@@ -44,4 +44,4 @@ def test_the_winner_of_a_skewed_all_to_all_and_communicators_at_once_are_as_mode
             communicator=["rails", "domains"],
         )
         found = undisturbed_attempt(fabric, both, fabric.predict(both))
-        assert abs(found.ratio - 1) <= AGREES_WITHIN, found
+        assert found.agrees(AGREES_WITHIN), found

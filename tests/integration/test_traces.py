@@ -26,7 +26,7 @@ def test_traces_are_replayed_as_modeled() -> None:
             steps = case_schedule(case, spec)
             require_replayed(fabric, steps)
         found = undisturbed_attempt(fabric, steps, fabric.predict(steps))
-    assert abs(found.ratio - 1) <= AGREES_WITHIN, found
+    assert found.agrees(AGREES_WITHIN), found
 
 
 def require_replayed(fabric: Experiment, steps: Steps) -> None:
