@@ -25,9 +25,14 @@ class RuleCount:
 def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list[RuleCount]]:
     """Return the current counters of each switch's rules, by bridge name."""
     # The data path's own counters reach the rules with the next round of its revalidators.
+    wait_for_revalidators(switch)
+    return {bridge: parse_rules(dump_rules(switch, bridge)) for bridge in bridges}
+
+
+def wait_for_revalidators(switch: OpenVSwitch) -> None:
+    """Wait until a round of the revalidators has ended; it may have begun before."""
     control = f"{switch.folder}/ovs-vswitchd.{switch.process_id}.ctl"
     output_of("ovs-appctl", "-t", control, "revalidator/wait", timeout_s=TIMEOUT_S)
-    return {bridge: parse_rules(dump_rules(switch, bridge)) for bridge in bridges}
 
 
 def dump_rules(switch: OpenVSwitch, bridge: str) -> str:

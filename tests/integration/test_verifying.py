@@ -22,6 +22,7 @@ from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from testbed.instruments.flow_counters import wait_for_revalidators
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
@@ -81,6 +82,9 @@ def shape(spec: FabricSpec) -> str:
 def add_rule(fabric: Experiment, switch: str, rule: str) -> None:
     management = f"unix:{fabric.bed.open_vswitch.folder}/{switch}.mgmt"
     subprocess.run(["ovs-ofctl", "-OOpenFlow13", "add-flow", management, rule], check=True)
+    # Until a round that begins after it, the data path may do with a flow what rules said before.
+    for _ in range(2):
+        wait_for_revalidators(fabric.bed.open_vswitch)
 
 
 def from_to(source: Gpu, destination: Gpu) -> str:
