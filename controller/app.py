@@ -166,12 +166,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _watch_links(self) -> None:
         """Probe all links in rounds; detect dead proxies and links whose hold-down is over."""
         while True:
-            began_s = time.monotonic()
+            began_s, interval_s = time.monotonic(), self.probes.interval_s
             self.probes.round(self._heard)
             for descriptor, _ in self.deaths.poll(0):
                 self._bury(descriptor)
             self.reconciler.note(self.fabric.look(time.monotonic()))
-            hub.sleep(max(0.0, began_s + self.probes.interval_s - time.monotonic()))
+            # Also after a pause, probes have time to arrive.
+            hub.sleep(max(interval_s / 2, began_s + interval_s - time.monotonic()))
 
     def _heard(self, link: Link, sender: str, arrived: bool) -> None:
         self.reconciler.note(self.fabric.probed(link, sender, arrived, time.monotonic()))

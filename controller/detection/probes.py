@@ -74,7 +74,10 @@ class LinkProbes:
         self._proxies.pop(gpu).close()
 
     def round(self, heard: Heard) -> None:
-        """Report which of the last probes have arrived, and send the next ones."""
+        """Report on which links probes have arrived since the last round, and send the next ones.
+
+        A probe that is late is not lost: where the machine pauses, all may be a round late.
+        """
         arrived = set(self._arrivals())
         for link, sender in self._sent:
             heard(link, sender, (link.other_end(sender), link.name) in arrived)
@@ -97,14 +100,14 @@ class LinkProbes:
         return self._switches
 
     def _arrivals(self) -> Iterator[tuple[str, str]]:
-        """Receiving node and link of each probe of the last round that has arrived."""
+        """Receiving node and link of each probe that has arrived."""
         for namespace, sock in (*self._proxies.items(), ("", self._switches)):
             for interface in self._drain(sock):
                 if (namespace, interface) in self._ends:
                     yield self._ends[namespace, interface]
 
     def _drain(self, sock: socket.socket) -> Iterator[str]:
-        """The interfaces at which probes of the last round have arrived."""
+        """The interfaces at which probes have arrived that are not older than a failure."""
         while True:
             try:
                 frame, address = sock.recvfrom(FRAME.size)
@@ -112,7 +115,7 @@ class LinkProbes:
                 return
             except OSError:  # an interface went down: reported once by the kernel
                 continue
-            if len(frame) == FRAME.size and FRAME.unpack(frame)[3] == self._round:
+            if len(frame) == FRAME.size and FRAME.unpack(frame)[3] > self._round - LOST_PROBES:
                 yield address[0]
 
 

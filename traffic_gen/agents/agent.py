@@ -463,12 +463,13 @@ def received(data: bytes) -> bytes:
 def serve(path: str) -> None:
     """Wait for the client to connect to the Unix socket at `path`, then serve it.
 
-    Once that socket exists, peers can connect.
+    Once that socket exists, the client and peers can connect.
     """
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)
-    server.bind(path)
+    server.bind(f"{path}.new")
     server.listen(1)
+    os.rename(f"{path}.new", path)
     server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
