@@ -111,7 +111,11 @@ def links_detected(fabric: Experiment, state: str, after_line: int = 0) -> dict[
 
 def test_switches_and_proxies_have_exactly_what_is_desired(fabric: Experiment) -> None:
     assert installed(fabric) == desired(fabric)
-    assert links_detected(fabric, "failed") == {}
+    # Where the hypervisor pauses one processor for longer than three probes, links fail and return.
+    wait_until(
+        lambda: links_detected(fabric, "failed").keys() <= links_detected(fabric, "usable").keys(),
+        "no link of a healthy fabric stays failed",
+    )
     all_pairs_work(fabric)
 
 
