@@ -164,7 +164,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_links(self) -> None:
-        """Probe all links in rounds; detect dead proxies and links whose hold-down is over."""
+        """Probe all links in rounds; detect dead proxies and links whose hold-down is over.
+
+        Start at the first connection of a switch: links that are not there yet lose all probes.
+        """
+        self.connected.wait()
         while True:
             began_s, interval_s = time.monotonic(), self.probes.interval_s
             self.probes.round(self._heard)
