@@ -114,12 +114,13 @@ class Reconciler:
 
     def step(self) -> None:
         """Wait for a change, gather more for `GATHERING_S`, and apply them together."""
-        self._clock.changed.wait(START_PATIENCE_S if self._is_waiting() else None)
+        # Nothing notifies of the deadlines of the start, and a pause may end after one has passed.
+        self._clock.changed.wait(None if self._begun else START_PATIENCE_S)
         self._clock.sleep(GATHERING_S)
         self._clock.changed.clear()
-        topology, health = self.fabric.topology, self.fabric.health(self._clock.now_s())
-        if self._is_waiting():
+        if not self._begun and self._is_incomplete():
             return
+        topology, health = self.fabric.topology, self.fabric.health(self._clock.now_s())
         # A drained link still works: its traffic is moved make-before-break, without loss.
         worse, self._broken = not health.broken <= self._broken, health.broken
         before, self._applied = self._applied, (topology, health)
@@ -128,13 +129,11 @@ class Reconciler:
             return
         self._apply(topology, health, worse=worse)
 
-    def _is_waiting(self) -> bool:
-        """Whether the state of switches and links is still incomplete at the start.
+    def _is_incomplete(self) -> bool:
+        """Whether the known state of switches and links is still incomplete at the start.
 
         Acting on an incomplete state would undo a former controller's response to a failure.
         """
-        if self._begun:
-            return False
         if any(switch.unreported for switch in self._switches.values()):
             return True
         if self._first_connected_s is None:

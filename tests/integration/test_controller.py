@@ -37,7 +37,7 @@ from tests.integration.control_plane import (
     routes,
     rules,
 )
-from tests.integration.fabrics import fabric_up, small_spec, times_slower
+from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.machine import wait_until
 from traffic_gen.probes.blackout import longest, lost
@@ -246,11 +246,14 @@ def test_what_fails_while_the_controller_is_down_is_mended_when_it_returns(
 def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     fabric: Experiment, faults: FaultInjector, tmp_path: Path
 ) -> None:
-    """Acting before all switches have reported their rules would lose packets."""
+    """Acting before all switches have reported their rules would lose packets.
+
+    Two pairs: a port of Open vSwitch holds few packets while the core of the switch is paused.
+    """
     link = nic_link(fabric)
     faults.break_link(link, FaultMode.DOWN)
     wait_until_installed(fabric, without_link(fabric, link))
-    pairs = list(permutations(fabric.topology.gpus, 2))[:: times_slower()]
+    pairs = list(permutations((Gpu(0, 0), Gpu(1, 1)), 2))
     with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
         restart = faults.kill_controller()
         behind = fabric.bed.controller.written()

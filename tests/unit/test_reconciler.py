@@ -16,6 +16,7 @@ from controller.reconciler import (
     CONNECT_DEADLINE_S,
     DRAINING_S,
     GATHERING_S,
+    LINKS_DEADLINE_S,
     Reconciler,
 )
 from model.fabric.health import HEALTHY, Health
@@ -151,8 +152,11 @@ class Control:
         topology: Topology,
         rules: dict[str, frozenset[Rule]] | None = None,
         generation: int = 0,
+        pause_s: float = 0.0,
     ) -> None:
+        """Make a reconciler; the machine pauses for `pause_s` whenever it reads the clock."""
         self.topology = topology
+        self.pause_s = pause_s
         self.world = World()
         self.told = Told(self.world)
         self.switches = {
@@ -161,12 +165,16 @@ class Control:
         }
         self.connected: dict[str, FakeSwitch] = {}
         self.routes = {gpu.name: FakeRoutes() for gpu in topology.gpus}
-        clock = Clock(lambda: self.world.now_s, self.world.sleep, FakeSignal(self.world))
+        clock = Clock(self._read_clock, self.world.sleep, FakeSignal(self.world))
         self.reconciler = Reconciler(
             topology, self.connected, dict(self.routes), FakeProbes(), self.told, clock
         )
         self.generation = generation
         self.world.at(0.0, self._look)
+
+    def _read_clock(self) -> float:
+        self.world.now_s += self.pause_s
+        return self.world.now_s
 
     def _look(self) -> None:
         self.reconciler.note(self.reconciler.fabric.look(self.world.now_s))
@@ -239,6 +247,19 @@ def test_a_switch_that_never_connects_is_not_waited_for_long() -> None:
     control.run_until(CONNECT_DEADLINE_S + 4)
     assert control.told.times("ready")
     control.assert_is(HEALTHY)
+
+
+@pytest.mark.parametrize("pause_s", [number / 1000 for number in range(1, 20)])
+def test_a_failed_link_is_not_waited_for_long_at_the_start_while_the_machine_pauses(
+    pause_s: float,
+) -> None:
+    """Whatever the step at which the deadline passes: nothing notifies of it."""
+    control = Control(RAIL_OPTIMIZED, pause_s=pause_s)
+    control.carrier("d0g0--rail0", up=False)
+    control.connect(*control.switches)
+    control.run_until(LINKS_DEADLINE_S + 1)
+    assert control.told.times("ready")
+    control.assert_is(Health(frozenset({"d0g0--rail0"})))
 
 
 @FABRICS
