@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import LinkKind
 from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
 from scenarios.benchmarks.common.fabrics import bench_fabric
@@ -34,10 +33,13 @@ def _at(spec: FabricSpec) -> Iterator[Row]:
             # Of several such faults on a link, the one with the lowest rate applies.
             for link in representatives(fabric.topology):
                 faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * percent // 100)
-            links = calibrate(fabric)
-            for kind in LinkKind:
-                alike = [each for each in links if each.counted.kind is kind]
-                yield {"kind": kind.value, "left_percent": percent, **_row(alike)}
+            yield from part(rows_by_class(calibrate(fabric)), left_percent=percent)
+
+
+def rows_by_class(links: list[DirectionCalibration]) -> Iterator[Row]:
+    """Yield a row for each class of links that the fabric has."""
+    for kind in dict.fromkeys(each.counted.kind for each in links):
+        yield {"kind": kind.value, **_row([each for each in links if each.counted.kind is kind])}
 
 
 def _row(found: list[DirectionCalibration]) -> Row:

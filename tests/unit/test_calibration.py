@@ -35,6 +35,7 @@ from results.documents.run import run_object
 from results.tables.link_calibration import calibration_table
 from results.tables.run import print_run
 from results.verdicts.verdict import Verdict
+from scenarios.benchmarks.calibration import rows_by_class
 from scenarios.execution.link_check import decided, require_calibrated, undecided
 from tests.unit.fabrics import spec, topologies
 
@@ -321,6 +322,13 @@ def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:
     header, heading, row = (line.rstrip() for line in text.getvalue().splitlines())
     assert heading == case
     assert header.index("nominal") + len("nominal") == row.index("Mbit/s") + len("Mbit/s")
+
+
+def test_its_benchmark_has_a_row_for_each_class_that_the_fabric_has() -> None:
+    slow, fast = measured(20_000_000, 20e6), measured(20_000_000, 20.2e6)
+    rows = list(rows_by_class([tried(slow), tried(replace(fast, kind=LinkKind.HB)), tried(fast)]))
+    assert [row["kind"] for row in rows] == [slow.kind.value, LinkKind.HB.value]
+    assert rows[0]["rate_error_least"] < rows[0]["rate_error_most"] == rows[1]["rate_error_most"]
 
 
 RIGHT, WRONG, OPEN = 1.0, 0.9, -1.0
