@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import reprlib
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from tests.unit.machines import TWO_CORES
 # What the commands of this file may end with: all as expected, a point failed, bad input.
 DOCUMENTED = (0, 1, 2)
 MOST_S = 2.0
+# What may be used on a machine of any speed, beside anything: more is a hang.
+HANGS_S = 20.0
 MOST_BYTES = 500_000_000
 # Seconds of processor time that a process of Railbed has used when a command begins.
 START_S = 0.7
@@ -36,6 +39,9 @@ workloads:
 """
 
 
+SHORT = reprlib.Repr()
+SHORT.maxother = SHORT.maxstring = 2000
+
 # The bytes of a file, what makes something else in its place, or None if nothing is there.
 Content = bytes | Callable[[Path], object] | None
 
@@ -46,6 +52,9 @@ class Input:
 
     arguments: tuple[str, ...]
     files: tuple[tuple[str, Content], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Input({SHORT.repr(self.arguments)}, {SHORT.repr(self.files)})"
 
 
 class TooSlow(BaseException):
@@ -74,13 +83,13 @@ class End:
         return ended and (self.exit_code != 2 or "railbed: " in self.output)
 
 
-def execute(arguments: tuple[str, ...]) -> End:
-    """Execute a command of Railbed in this process, within its time."""
+def execute(arguments: tuple[str, ...], most_s: float) -> End:
+    """Execute a command of Railbed in this process, with so many seconds of processor time."""
     output = io.StringIO()
     before = {number: signal.getsignal(number) for number in HANDLED}
     for number in (signal.SIGVTALRM, signal.SIGALRM):
         signal.signal(number, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S - START_S)
+    signal.setitimer(signal.ITIMER_VIRTUAL, most_s - START_S)
     signal.setitimer(signal.ITIMER_REAL, STANDSTILL_S)
     try:
         with redirect_stdout(output), redirect_stderr(output), patch("sys.argv", ["", *arguments]):
@@ -170,7 +179,7 @@ def _put(place: Path, content: Content) -> None:
         content(place)
 
 
-def end_of(folder: Path, tried: Input) -> End:
+def end_of(folder: Path, tried: Input, most_s: float = MOST_S) -> End:
     """Execute the command of an input in a playground."""
     with changed(folder, tried):
-        return execute(tried.arguments)
+        return execute(tried.arguments, most_s)

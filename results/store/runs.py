@@ -18,6 +18,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,21 +75,27 @@ class RunFolder:
 
     @classmethod
     def create(cls, store: Path, run_id: str, scenario: str, environment: Any) -> "RunFolder":
-        """Create the folder with scenario and environment; mark the run `running`.
+        """Return the folder of a new run that has begun (see `begin`)."""
+        folder = cls.planned(store, run_id)
+        folder.begin(scenario, environment)
+        return folder
+
+    @classmethod
+    def planned(cls, store: Path, run_id: str) -> "RunFolder":
+        """Return the folder of a new run, of which nothing has been written yet."""
+        with _keeping(store):
+            return cls(store.resolve() / run_id, next_number(store.resolve()))
+
+    def begin(self, scenario: str, environment: Any) -> None:
+        """Make the folder with scenario and environment; mark the run `running`.
 
         Raises `InputError` if the store cannot be written.
         """
-        place = store.resolve() / run_id
-        try:
-            folder = cls(place, next_number(store.resolve()))
-            make_folder(place)
-            folder.keep("scenario.yaml", scenario)
-            folder._write("environment.json", environment)
-            folder._mark("running")
-        except OSError as error:
-            what = f"no run can be kept there: {error.strerror}"
-            raise InputError(Problem(str(store), what, "name another --store")) from None
-        return folder
+        with _keeping(self.path.parent):
+            make_folder(self.path)
+            self.keep("scenario.yaml", scenario)
+            self._write("environment.json", environment)
+            self._mark("running")
 
     def _write(self, name: str, content: Any) -> None:
         write_json(self.path / name, content)
@@ -157,6 +164,16 @@ class RunFolder:
         """Mark the run `incomplete`, with the cause; files written so far stay."""
         self._mark("incomplete", cause=cause)
         give(self.path)
+
+
+@contextmanager
+def _keeping(store: Path) -> Iterator[None]:
+    """Raise `InputError` if a store cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        what = f"no run can be kept there: {error.strerror}"
+        raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
 def adopt(run: Path, store: Path, run_id: str) -> Path:

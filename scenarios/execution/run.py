@@ -161,8 +161,9 @@ def run(
     require_links(scenario, capture)
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
-    folder = RunFolder.create(store, run_id, scenario.text, facts)
+    folder = RunFolder.planned(store, run_id)
     with ending_recorded(folder):
+        folder.begin(scenario.text, facts)
         measuring = Measuring(scenario, folder, listener)
         under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
         cases, failures = under_way.execute()

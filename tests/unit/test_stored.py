@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,13 +16,26 @@ from model.errors import InputError
 from results.documents.sweep import sweep_object
 from results.store import sweeps
 from results.store.crash import REPORT, reported
-from results.store.runs import DEFAULT_STORE, RunFolder, adopt, find_run, read_result
+from results.store.runs import (
+    DEFAULT_STORE,
+    RunFolder,
+    adopt,
+    find_run,
+    read_result,
+    read_state,
+    stored_runs,
+)
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.run import print_run
 from results.tables.style import plain_console
 from scenarios.cli.stored import print_list, printed_whole
+from scenarios.execution import run as execution
 from scenarios.execution.host_facts import environment
+from scenarios.execution.progress import SILENT
 from scenarios.execution.run import ending_recorded
+from scenarios.library import LIBRARY
+from scenarios.loader import load
+from testbed.nodes.gpu_proxies import ProxyKind
 from tests.playground import SAMPLE
 from tests.unit.test_sweeping import Fake, a_sweep, run
 
@@ -74,6 +88,24 @@ DAMAGE: list[tuple[str, bytes | None]] = [
     ("result.json", b"9" * 5000),
     ("result.json", b"\xff"),
 ]
+
+
+def test_a_run_that_is_interrupted_as_it_begins_is_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others see the folder as soon as it is marked, and may end the run at once."""
+    begin = RunFolder.begin
+
+    def interrupted(folder: RunFolder, *what: Any) -> None:
+        begin(folder, *what)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "begin", interrupted)
+    scenario = load(LIBRARY / "quickstart.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        execution.run(scenario, ProxyKind.PROCESS, tmp_path, SILENT)
+    (folder,) = stored_runs(tmp_path)
+    assert read_state(tmp_path / folder)["state"] == "incomplete"
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGE)
