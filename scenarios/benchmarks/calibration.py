@@ -1,6 +1,6 @@
 """Benchmark calibration on correct links, and on links that are a little too slow."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,13 +36,13 @@ def _at(spec: FabricSpec) -> Iterator[Row]:
             yield from part(rows_by_class(calibrate(fabric)), left_percent=percent)
 
 
-def rows_by_class(links: list[DirectionCalibration]) -> Iterator[Row]:
+def rows_by_class(links: Sequence[DirectionCalibration]) -> Iterator[Row]:
     """Yield a row for each class of links that the fabric has."""
     for kind in dict.fromkeys(each.counted.kind for each in links):
         yield {"kind": kind.value, **_row([each for each in links if each.counted.kind is kind])}
 
 
-def _row(found: list[DirectionCalibration]) -> Row:
+def _row(found: Sequence[DirectionCalibration]) -> Row:
     trials = [each.counted for each in found]
     gaps = [trial.gap_error_p95 for trial in trials if trial.gap_error_p95 is not None]
     return {
