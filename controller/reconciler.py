@@ -117,10 +117,13 @@ class Reconciler:
         # Nothing notifies of the deadlines of the start, and a pause may end after one has passed.
         self._clock.changed.wait(None if self._begun else START_PATIENCE_S)
         self._clock.sleep(GATHERING_S)
+        now_s = self._clock.now_s()
+        # Else a link whose hold-down has just ended would be used, and its next failure unnoticed.
+        self.note(self.fabric.look(now_s))
         self._clock.changed.clear()
         if not self._begun and self._is_incomplete():
             return
-        topology, health = self.fabric.topology, self.fabric.health(self._clock.now_s())
+        topology, health = self.fabric.topology, self.fabric.health(now_s)
         # A drained link still works: its traffic is moved make-before-break, without loss.
         worse, self._broken = not health.broken <= self._broken, health.broken
         before, self._applied = self._applied, (topology, health)
@@ -140,10 +143,10 @@ class Reconciler:
             return True
         now_s = self._clock.now_s()
         passed_s = now_s - self._first_connected_s
-        if set(self._switches) != self._names:
-            return passed_s < CONNECT_DEADLINE_S
-        if self.fabric.health(now_s).failed:
-            return passed_s < LINKS_DEADLINE_S
+        if set(self._switches) != self._names and passed_s < CONNECT_DEADLINE_S:
+            return True
+        if self.fabric.health(now_s).failed and passed_s < LINKS_DEADLINE_S:
+            return True
         return not self._probes.converged
 
     def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
@@ -252,7 +255,9 @@ class Reconciler:
             routes.reconcile(state.routes[name])
         self._journal.write("settled", switches=sorted(switches))
         self._begun = True
-        if not self._complete and set(switches) == self._names:
+        # One may have disconnected since: its new session is filled by another update.
+        present = all(self._switches.get(name) is switch for name, switch in switches.items())
+        if not self._complete and present and set(switches) == self._names:
             self._complete = True
             # Searching the whole state for garbage would take 0.15 s during a failure.
             gc.freeze()

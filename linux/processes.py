@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 
 from model.errors import EmulationError
 
@@ -134,9 +135,11 @@ class _Watched:
 
 
 class Watch:
-    """Notices when a process of the run dies or is stopped."""
+    """Notices when a process of the run dies or is stopped; threads may share it."""
 
     def __init__(self) -> None:
+        # A poll object refuses a second thread while the first one is in it.
+        self._lock = RLock()
         self._poll = select.poll()
         self._watched: dict[int, _Watched] = {}
         self._looked_at = 0
@@ -148,16 +151,18 @@ class Watch:
             descriptor = os.pidfd_open(process_id)
         except ProcessLookupError:
             raise EmulationError(_obituary(_Watched(what, process_id, log))) from None
-        self._watched[descriptor] = _Watched(what, process_id, log)
-        self._poll.register(descriptor, select.POLLIN)
+        with self._lock:
+            self._watched[descriptor] = _Watched(what, process_id, log)
+            self._poll.register(descriptor, select.POLLIN)
 
     def forget(self, what: str) -> None:
         """Stop watching a process that is to be killed; unknown names are ignored."""
-        for descriptor, watched in list(self._watched.items()):
-            if watched.what == what:
-                self._poll.unregister(descriptor)
-                os.close(descriptor)
-                del self._watched[descriptor]
+        with self._lock:
+            for descriptor, watched in list(self._watched.items()):
+                if watched.what == what:
+                    self._poll.unregister(descriptor)
+                    os.close(descriptor)
+                    del self._watched[descriptor]
 
     def process_id(self, what: str) -> int:
         """The id of the process that is watched under this name."""
@@ -169,6 +174,10 @@ class Watch:
 
     def check(self) -> None:
         """Raise `EmulationError` if a watched process has died, or is found stopped."""
+        with self._lock:
+            self._check()
+
+    def _check(self) -> None:
         for check in self._others:
             check()
         dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
@@ -187,11 +196,12 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching."""
-        for descriptor in self._watched:
-            os.close(descriptor)
-        self._watched.clear()
-        self._others.clear()
-        self._poll = select.poll()
+        with self._lock:
+            for descriptor in self._watched:
+                os.close(descriptor)
+            self._watched.clear()
+            self._others.clear()
+            self._poll = select.poll()
 
 
 def is_stopped(process_id: int) -> bool:

@@ -7,7 +7,7 @@ their model. Faults and readings belong to one thread, as a restarted process di
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -121,6 +121,8 @@ class Session:
         # What the controller has answered; without it, the fabric's health may be another one.
         self._answered = self.health
         self._executing = Lock()
+        # Held while agents connect: one that finds no path would end.
+        self._connecting = Lock()
         self.operator = ThreadPoolExecutor(1, "operator")
 
     def close(self) -> None:
@@ -161,9 +163,10 @@ class Session:
             return self._seen(fault, record, probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
-        record = FaultRecord(fault.name, time.monotonic_ns(), None)
-        undo = break_component(self._injector, self.topology, fault)
-        self._undos[fault.target] = fault, undo
+        with self._connecting:
+            record = FaultRecord(fault.name, time.monotonic_ns(), None)
+            undo = break_component(self._injector, self.topology, fault)
+            self._undos[fault.target] = fault, undo
         self._changed(self)
         self._wait_until_converged()
         return record
@@ -180,9 +183,10 @@ class Session:
         if target not in self._undos:
             broken = ", ".join(self._undos) or "nothing"
             raise InputError(Problem(target, f"is not broken; broken: {broken}"))
-        fault, undo = self._undos.pop(target)
-        self._changed(self)
-        undo()
+        with self._connecting:
+            fault, undo = self._undos.pop(target)
+            self._changed(self)
+            undo()
         self._wait_until_converged()
         return fault
 
@@ -246,22 +250,25 @@ class Session:
         return size_bytes * 8e9 / (record.arrived_ns - record.started_ns)
 
     def _execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
-        self._require_answered("run")
-        placement = replace(self.home, health=self.health)
-        _require_paths(placement.topology, placement.health)
-        schedule = case_schedule(case, self.topology.spec)
-        self.fabric.rearrange(placement)
-        prediction = self.fabric.predict(schedule)
         aborted = False
+        with ExitStack() as connecting:
+            connecting.enter_context(self._connecting)
+            self._require_answered("run")
+            placement = replace(self.home, health=self.health)
+            _require_paths(placement.topology, placement.health)
+            schedule = case_schedule(case, self.topology.spec)
+            self.fabric.rearrange(placement)
+            prediction = self.fabric.predict(schedule)
 
-        def look(_since_start_s: float) -> float:
-            nonlocal aborted
-            if ends():
-                aborted = True
-                raise Aborted
-            return LOOK_EVERY_S
+            def look(_since_start_s: float) -> float:
+                nonlocal aborted
+                connecting.close()
+                if ends():
+                    aborted = True
+                    raise Aborted
+                return LOOK_EVERY_S
 
-        (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
+            (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
         return None if aborted else Executed(case, repeat, prediction)
 
     @_by_operator

@@ -143,12 +143,13 @@ class LiveServer:
                 if state_seen != self.board.version:
                     state_seen = self.board.version
                     yield _event("state", self.board.state())
-                if self.board.ended:
+                if self.board.ended and state_seen == self.board.version:
                     return
                 if self.present is not None:
                     yield _event("frame", self.present)
                 async with self._news:
-                    await self._news.wait()
+                    if not self.board.ended:  # it may have while the page was slow to read
+                        await self._news.wait()
         finally:
             self._looking -= 1
 

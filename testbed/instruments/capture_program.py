@@ -91,6 +91,8 @@ class LinkCapture:
                 )
             except BlockingIOError:
                 return
+            except OSError:  # the interface went down: reported once by the kernel (packet(7))
+                continue
             file = self.down if address[2] == PACKET_OUTGOING else self.up
             second, nanosecond = TIMESTAMP.unpack(ancillary[0][2])
             moment_ns = timestamps.wall_ns(second * SECOND_NS + nanosecond)

@@ -4,6 +4,7 @@ import errno
 import os
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,3 +34,18 @@ def test_a_lost_peer_ends_the_execution_and_not_the_agent(number: int) -> None:
 def test_another_error_is_no_lost_peer() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         polled(OSError(errno.EBADF, os.strerror(errno.EBADF)))
+
+
+def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
+    """The request to run may come late: peers that had theirs have sent already."""
+    sends = [SimpleNamespace(missing=missing, released_ns=ns) for missing, ns in SENDS]
+    started: list[Any] = []
+    agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False)
+    agent.start, agent.retransmits = started.append, lambda: 0
+    for send in sends:
+        send.offset = send.id = send.started_ns = send.sent_ns = send.confirmed_ns = 0
+    Agent.run(agent, {"start_ns": 1, "end_ns": 1})
+    assert started == [sends[0]]
+
+
+SENDS = [(0, 0), (0, 5), (1, 0)]

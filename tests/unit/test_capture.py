@@ -1,17 +1,27 @@
 """Captures: files that other programs read, bounded in size; links that a scenario has."""
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapReader
 
+from linux.clocks import Timestamps
 from model.errors import InputError
 from scenarios.execution.capture import require_links
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from testbed.instruments.capture_program import ETHERNET, SECOND_NS, SNAPSHOT_BYTES, PcapFile
+from testbed.instruments.capture_program import (
+    ETHERNET,
+    SECOND_NS,
+    SNAPSHOT_BYTES,
+    STATISTICS,
+    LinkCapture,
+    PcapFile,
+)
 from tests.unit.machines import TWO_CORES
 
 HEADER_BYTES = 24
@@ -41,6 +51,19 @@ def test_a_file_stays_within_its_bound_and_counts_the_rest(tmp_path: Path) -> No
         file.add(memoryview(bytes(100)), 1500, 0)
     assert file.close() == {"file": "a.pcap", "frames": 2, "left_out": 3}
     assert (tmp_path / "a.pcap").stat().st_size == HEADER_BYTES + 2 * 116
+
+
+def test_an_interface_that_goes_down_ends_no_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reports it once (packet(7), ENETDOWN): faults of a run take links down."""
+    opened = Mock()
+    opened.recvmsg_into.side_effect = [OSError(errno.ENETDOWN, "down"), BlockingIOError()]
+    opened.getsockopt.return_value = STATISTICS.pack(0, 0)
+    monkeypatch.setattr("testbed.instruments.capture_program.socket.socket", lambda *_: opened)
+    found = LinkCapture("d0g0--rail0", "to-d0g0", tmp_path, 1000).close(Timestamps())
+    assert opened.recvmsg_into.call_count == 2
+    assert found["dropped_by_kernel"] == 0
 
 
 def test_unknown_links_are_named_before_a_run() -> None:

@@ -41,6 +41,28 @@ def test_a_command_does_not_begin_after_the_end_of_who_started_it(tmp_path: Path
     assert begun.exists()
 
 
+def test_threads_share_a_watch(tmp_path: Path) -> None:
+    """In `up`, a fault and a workload under way look at the same parts at once."""
+    watch, wrong = Watch(), list[BaseException]()
+
+    def look(number: int) -> None:
+        try:
+            for _ in range(300):
+                watch.check()
+                watch.add(f"part {number}", os.getpid(), tmp_path / "log")
+                watch.forget(f"part {number}")
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    watch.close()
+    assert wrong == []
+
+
 def test_a_stopped_process_is_noticed_and_named(tmp_path: Path) -> None:
     watch, sleeping = Watch(), [subprocess.Popen(SLEEP) for _ in range(20)]
     try:

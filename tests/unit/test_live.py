@@ -354,6 +354,19 @@ def test_a_page_that_looks_learns_that_the_run_has_ended() -> None:
     assert json.loads(states[-1].removeprefix(b"data: "))["ended"]
 
 
+def test_a_page_that_reads_slowly_learns_it_too() -> None:
+    async def last() -> list[str]:
+        live = LiveServer()
+        events = live.events()
+        first = [await anext(events), await anext(events)]  # the page has not read them yet
+        live.board.note({"ended": True})
+        await live.wake()
+        return first + [event async for event in events]
+
+    found = asyncio.run(asyncio.wait_for(last(), 10))
+    assert '"ended":true' in found[-1]
+
+
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:
     with pytest.raises(InputError, match="--live: goes with the real clock alone"):
         refuse_virtual(True)

@@ -124,7 +124,8 @@ class FakeRoutes:
 
 
 class FakeProbes:
-    converged = True
+    def __init__(self) -> None:
+        self.converged = True
 
     def watch(self, topology: Topology) -> None:
         pass
@@ -166,8 +167,9 @@ class Control:
         self.connected: dict[str, FakeSwitch] = {}
         self.routes = {gpu.name: FakeRoutes() for gpu in topology.gpus}
         clock = Clock(self._read_clock, self.world.sleep, FakeSignal(self.world))
+        self.probes = FakeProbes()
         self.reconciler = Reconciler(
-            topology, self.connected, dict(self.routes), FakeProbes(), self.told, clock
+            topology, self.connected, dict(self.routes), self.probes, self.told, clock
         )
         self.generation = generation
         self.world.at(0.0, self._look)
@@ -247,6 +249,56 @@ def test_a_switch_that_never_connects_is_not_waited_for_long() -> None:
     control.run_until(CONNECT_DEADLINE_S + 4)
     assert control.told.times("ready")
     control.assert_is(HEALTHY)
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_gray_failures_are_waited_for_whatever_else_has_failed(absent: int) -> None:
+    control = Control(RAIL_OPTIMIZED)
+    control.probes.converged = False
+    control.carrier("d0g0--rail0", up=False)
+    control.connect(*list(control.switches)[absent:])
+    control.run_until(CONNECT_DEADLINE_S + 1)
+    assert not control.told.times("computed")
+    control.probes.converged = True
+    control.run_until(CONNECT_DEADLINE_S + 2)
+    assert control.told.times("computed")
+
+
+@FABRICS
+def test_a_link_that_fails_again_right_after_its_hold_down_is_answered(topology: Topology) -> None:
+    """Something else wakes the task at the end of the hold-down, before the links are looked at."""
+    control = Control(topology).started()
+    link, other = nic_links(topology)[0], topology.link_by_name["d1g0--rail0"]
+    rate = control.reconciler.fabric.rate
+    control.world.at(3.002, lambda: control.carrier(link, up=False))
+    control.world.at(3.011, lambda: control.carrier(link, up=True))
+    ends_s = 3.011 + HOLD_DOWN_S
+    control.world.at(
+        ends_s + 0.0005,
+        lambda: control.reconciler.note(rate(other.upper.interface, other.rate_bps * 9 // 10)),
+    )
+    control.world.at(ends_s + 0.006, lambda: control.carrier(link, up=False))
+    control.run_until(ends_s + 2)
+    control.assert_is(Health(frozenset({link})))
+
+
+@FABRICS
+def test_ready_is_not_said_of_a_switch_that_has_gone_meanwhile(topology: Topology) -> None:
+    control = Control(topology).started()
+    name = next(iter(control.switches))
+
+    def gone() -> None:
+        del control.connected[name]
+        control.reconciler.disconnected(name)
+
+    control.world.at(3.0, lambda: control.carrier(nic_links(topology)[0], up=False))
+    control.world.at(3.0 + DRAINING_S / 2, gone)
+    before = len(control.told.times("ready"))
+    control.run_until(4.5)
+    assert len(control.told.times("ready")) == before
+    control.world.at(4.6, lambda: control.connect(name))
+    control.run_until(6.5)
+    assert len(control.told.times("ready")) == before + 1
 
 
 @pytest.mark.parametrize("pause_s", [number / 1000 for number in range(1, 20)])

@@ -122,6 +122,39 @@ def test_after_ctrl_c_the_agents_are_still_listened_to(faked: Faked) -> None:
     assert faked.agents.done == 2
 
 
+def test_a_fault_waits_until_the_agents_have_connected(
+    faked: Faked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that finds no path while it connects would end, and the session with it."""
+    connecting, connected = threading.Event(), threading.Event()
+    broken_while: list[bool] = []
+
+    def repeats(*_: object, on_tick: Any, **__: object) -> tuple[None]:
+        connecting.set()
+        assert not broken.wait(0.1)
+        connected.set()
+        on_tick(0.0)
+        assert broken.wait(30)
+        return (None,)
+
+    def breaks(*_: object) -> Any:
+        broken_while.append(not connected.is_set())
+        broken.set()
+        return lambda: None
+
+    broken = threading.Event()
+    fabric = cast(Any, faked.session.fabric)
+    fabric.repeats, fabric.predict = repeats, lambda _: None
+    monkeypatch.setattr(sessions, "case_schedule", lambda *_: None)
+    monkeypatch.setattr(sessions, "break_component", breaks)
+    run = threading.Thread(target=faked.session.execute, args=(None, lambda: False))
+    run.start()
+    assert connecting.wait(30)
+    faked.session.inject(LINK)
+    run.join()
+    assert broken_while == [False]
+
+
 def test_a_fault_is_told_whether_or_not_the_controller_converges(faked: Faked) -> None:
     faked.converges = False
     with pytest.raises(EmulationError):

@@ -264,7 +264,8 @@ class Agent:
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
-        for send in [send for send in self.sends.values() if not send.missing]:
+        # A peer that began earlier may have released and started some already.
+        for send in [s for s in self.sends.values() if not s.missing and not s.released_ns]:
             send.released_ns = request["start_ns"]
             self.start(send)
         while self.open and not self.aborted and time.monotonic_ns() < request["end_ns"]:
@@ -351,8 +352,8 @@ class Agent:
         while connection.queue and self.write_one(connection, connection.queue[0]):
             connection.queue.popleft()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.queue else 0)
-        key = self.selector.get_key(connection.sock)
-        if key.events != events:
+        key = self.selector.get_map().get(connection.sock)  # none once the peer is lost
+        if key and key.events != events:
             self.selector.modify(connection.sock, events, key.data)
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
@@ -421,10 +422,7 @@ class Agent:
         self.done(receive.id, receive.arrived_ns)
 
     def poll(self, timeout_s: float | None) -> None:
-        """Serve the sockets that are ready. A lost peer ends the execution, not the agent.
-
-        The answer still holds the records until then.
-        """
+        """Serve the sockets that are ready. A lost peer ends the execution, whose records stay."""
         for key, events in self.selector.select(timeout_s):
             try:
                 key.data(events)
