@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -11,7 +12,7 @@ import pytest
 from traffic_gen.agents.agent import Agent
 
 
-def polled(error: OSError) -> tuple[bool, list[str]]:
+def polled(error: OSError, control: str = "control") -> tuple[bool, list[str]]:
     """Serve one socket that raises an error; return whether that aborts, and what is let go."""
     gone: list[str] = []
 
@@ -20,7 +21,7 @@ def polled(error: OSError) -> tuple[bool, list[str]]:
 
     key = SimpleNamespace(data=raises, fileobj="socket")
     selector = SimpleNamespace(select=lambda _timeout_s: [(key, 1)], unregister=gone.append)
-    agent = SimpleNamespace(selector=selector, aborted=False)
+    agent = SimpleNamespace(selector=selector, aborted=False, control=control)
     Agent.poll(cast(Any, agent), 0)
     return agent.aborted, gone
 
@@ -29,6 +30,16 @@ def polled(error: OSError) -> tuple[bool, list[str]]:
 def test_a_lost_peer_ends_the_execution_and_not_the_agent(number: int) -> None:
     """When the controller withdraws the routes to a dead GPU, its peers see EHOSTUNREACH."""
     assert polled(OSError(number, os.strerror(number))) == (True, ["socket"])
+
+
+def test_a_run_that_died_with_an_answer_unread_ends_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its socket is reset then, not closed (unix(7))."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        polled(ConnectionResetError(errno.ECONNRESET, "reset"), control="socket")
+    assert ended.value.code == 0
 
 
 def test_another_error_is_no_lost_peer() -> None:

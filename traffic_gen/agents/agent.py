@@ -427,6 +427,8 @@ class Agent:
             try:
                 key.data(events)
             except OSError as error:
+                if key.fileobj is self.control:  # the run died, with an answer unread
+                    os._exit(0)
                 if not isinstance(error, ConnectionError) and error.errno not in UNREACHABLE:
                     raise
                 self.selector.unregister(key.fileobj)
