@@ -10,6 +10,7 @@ waits are passed in.
 
 import gc
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from controller.detection.fabric_state import ObservedFabric
 from controller.forwarding.planner import DesiredState, Planner
@@ -72,6 +73,7 @@ class Reconciler:
         self._complete = False
         self._applied: tuple[Topology, Health] | None = None
         self._broken: frozenset[str] = frozenset()
+        self._failed: frozenset[str] = frozenset()
 
     # Notifications
 
@@ -123,7 +125,7 @@ class Reconciler:
         self._clock.changed.clear()
         if not self._begun and self._is_incomplete():
             return
-        topology, health = self.fabric.topology, self.fabric.health(now_s)
+        topology, health = self.fabric.topology, self._usable(now_s)
         # A drained link still works: its traffic is moved make-before-break, without loss.
         worse, self._broken = not health.broken <= self._broken, health.broken
         before, self._applied = self._applied, (topology, health)
@@ -131,6 +133,22 @@ class Reconciler:
         if before and before[0] == topology and before[1].failed == health.failed:
             return
         self._apply(topology, health, worse=worse)
+
+    def _usable(self, now_s: float) -> Health:
+        """The health of the fabric, with links failed that return before their switch connects.
+
+        A switch without rules drops all packets.
+        """
+        health = self.fabric.health(now_s)
+        known = {name for name, switch in self._switches.items() if not switch.unreported}
+        absent = self._names - known
+        links = self.fabric.topology.link_by_name
+        # An optical switch may have moved a link, which has another name then.
+        back = (self._failed - health.failed) & links.keys()
+        waiting = {n for n in back if {links[n].lower.node, links[n].upper.node} & absent}
+        health = replace(health, failed=health.failed | waiting)
+        self._failed = health.failed
+        return health
 
     def _is_incomplete(self) -> bool:
         """Whether the known state of switches and links is still incomplete at the start.

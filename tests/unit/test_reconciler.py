@@ -301,6 +301,33 @@ def test_ready_is_not_said_of_a_switch_that_has_gone_meanwhile(topology: Topolog
     assert len(control.told.times("ready")) == before + 1
 
 
+@FABRICS
+def test_links_of_a_revived_switch_wait_until_it_has_connected(topology: Topology) -> None:
+    control = Control(topology).started()
+    links = [link.name for link in topology.links_of("rail0")]
+
+    def dies() -> None:
+        for link in links:
+            control.carrier(link, up=False)
+        control.switches["rail0"].rules = frozenset()
+        control.switches["rail0"].unreported = {"rules"}
+        del control.connected["rail0"]
+        control.reconciler.disconnected("rail0")
+
+    def revives() -> None:
+        for link in links:
+            control.carrier(link, up=True)
+
+    control.world.at(3.0, dies)
+    control.world.at(4.0, revives)
+    control.run_until(4.5)
+    routes = {name: routes.installed for name, routes in control.routes.items()}
+    assert routes == Planner(topology).state(Health(frozenset(links))).routes
+    control.world.at(4.5, lambda: control.connect("rail0"))
+    control.run_until(7.0)
+    control.assert_is(HEALTHY)
+
+
 @pytest.mark.parametrize("pause_s", [number / 1000 for number in range(1, 20)])
 def test_a_failed_link_is_not_waited_for_long_at_the_start_while_the_machine_pauses(
     pause_s: float,
