@@ -32,7 +32,8 @@ ENDS_WITHIN_S = 2.0
 GONE = "Docker Engine: it was stopped during the run"
 HANGS = (
     f"Docker Engine: no answer for {HANGS_AFTER_S:g} s; "
-    "is it overloaded, or stopped by a signal (SIGSTOP)?"
+    "is it overloaded, or stopped by a signal (SIGSTOP)? "
+    "Containers that it still makes go with the next run, or with `sudo ./railbed clean`"
 )
 DATE_LABEL = "org.railbed.packages"
 IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
