@@ -22,7 +22,7 @@ from controller.rollout.update_plan import (
     make_before_break,
     routes_behind,
 )
-from model.fabric.health import Health
+from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Topology
 from model.routing.distances import Distances, LiveLinks
 
@@ -72,8 +72,7 @@ class Reconciler:
         self._begun = False
         self._complete = False
         self._applied: tuple[Topology, Health] | None = None
-        self._broken: frozenset[str] = frozenset()
-        self._failed: frozenset[str] = frozenset()
+        self._health = HEALTHY
 
     # Notifications
 
@@ -127,7 +126,7 @@ class Reconciler:
             return
         topology, health = self.fabric.topology, self._usable(now_s)
         # A drained link still works: its traffic is moved make-before-break, without loss.
-        worse, self._broken = not health.broken <= self._broken, health.broken
+        worse, self._health = not health.broken <= self._health.broken, health
         before, self._applied = self._applied, (topology, health)
         # Paths do not depend on the rates of links that are used.
         if before and before[0] == topology and before[1].failed == health.failed:
@@ -144,11 +143,9 @@ class Reconciler:
         absent = self._names - known
         links = self.fabric.topology.link_by_name
         # An optical switch may have moved a link, which has another name then.
-        back = (self._failed - health.failed) & links.keys()
+        back = (self._health.failed - health.failed) & links.keys()
         waiting = {n for n in back if {links[n].lower.node, links[n].upper.node} & absent}
-        health = replace(health, failed=health.failed | waiting)
-        self._failed = health.failed
-        return health
+        return replace(health, failed=health.failed | waiting)
 
     def _is_incomplete(self) -> bool:
         """Whether the known state of switches and links is still incomplete at the start.

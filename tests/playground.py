@@ -20,6 +20,7 @@ from results.store.sweeps import Outcome, SweepFolder, begin_sweep
 from scenarios.cli import commands
 from scenarios.cli import sweep as sweep_command
 from tests.unit.machines import TWO_CORES
+from tests.unit.run_folders import begun_run
 
 # What the commands of this file may end with: all as expected, a point failed, bad input.
 DOCUMENTED = (0, 1, 2)
@@ -139,7 +140,7 @@ PLACES = (
 def _stored(store: Path) -> None:
     sample = json.loads(SAMPLE.read_text())
     for run_id in (RUN, OTHER):
-        RunFolder.create(store, run_id, GOOD, {"kernel": "6.1"}).complete(sample)
+        begun_run(store, run_id, GOOD, {"kernel": "6.1"}).complete(sample)
     points = tuple(Point(n, (Setting("seed", str(n), n),), GOOD) for n in (1, 2))
     sweep = begin_sweep(store, SWEEP, Sweep("sample", "process", points))
     for point in points:
@@ -147,7 +148,7 @@ def _stored(store: Path) -> None:
 
 
 def _run_of(sweep: SweepFolder, point: Point) -> RunFolder:
-    run = RunFolder.create(sweep.point_folder(point), POINTS_RUN, GOOD, {"kernel": "6.1"})
+    run = begun_run(sweep.point_folder(point), POINTS_RUN, GOOD, {"kernel": "6.1"})
     sweep.end(point, Outcome(0, run.path, 1.0))
     return run
 

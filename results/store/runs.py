@@ -74,13 +74,6 @@ class RunFolder:
     number: int
 
     @classmethod
-    def create(cls, store: Path, run_id: str, scenario: str, environment: Any) -> "RunFolder":
-        """Return the folder of a new run that has begun (see `begin`)."""
-        folder = cls.planned(store, run_id)
-        folder.begin(scenario, environment)
-        return folder
-
-    @classmethod
     def planned(cls, store: Path, run_id: str) -> "RunFolder":
         """Return the folder of a new run, of which nothing has been written yet."""
         with _keeping(store):

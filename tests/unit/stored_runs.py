@@ -20,6 +20,7 @@ from results.store.raw_tables import seal
 from results.store.runs import RunFolder, read_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from tests.unit.fabrics import spec
+from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
 from tests.unit.test_results_failures import IMPACT
 from traffic_gen.workloads.collectives import build_schedule
@@ -49,7 +50,7 @@ def stored_run(
     With `faults`, it is a failure experiment on rail-only.
     """
     run_id = f"20260101-000000-{scenario}-0000"
-    folder = RunFolder.create(store, run_id, SCENARIO, MACHINE)
+    folder = begun_run(store, run_id, SCENARIO, MACHINE)
     starts_ns = count(EVERY_NS, EVERY_NS)
     kinds = [FabricKind.RAIL_ONLY] if faults else list(FabricKind)
     cases = [

@@ -19,7 +19,6 @@ from model.workload.schedule import Steps
 from model.workload.step_trace import trace_of
 from model.workload.trace import Trace
 from results.documents.run import run_object
-from results.store.runs import RunFolder
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from scenarios.cli.export import export as command
 from scenarios.exports.nccl_tests import export_nccl_tests
@@ -27,6 +26,7 @@ from scenarios.exports.simulators import export_chakra, export_htsim
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.schedules import case_schedule
+from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.traces import same, traces
 from traffic_gen.traces.chakra_writing import chakra_files
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     (folder / "x.yaml").write_text(SCENARIO)
     scenario = load(folder / "x.yaml")
-    store = RunFolder.create(folder, "run-a", scenario.text, {})
+    store = begun_run(folder, "run-a", scenario.text, {})
     (spec,) = (spec for spec in scenario.fabrics if spec.kind is scenario.cases[0].kind)
     topology, results = build_topology(spec), []
     for case in scenario.cases:

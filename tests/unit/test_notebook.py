@@ -8,9 +8,9 @@ import pytest
 from matplotlib.container import BarContainer
 
 from model.errors import InputError
-from results.store.runs import RunFolder
 from scenarios.notebook import TABLES, load, open_run
 from tests.playground import SAMPLE
+from tests.unit.run_folders import begun_run
 
 RESULT = json.loads(SAMPLE.read_text())
 
@@ -27,7 +27,7 @@ def test_changes_add_up_and_are_checked() -> None:
 
 
 def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "20260105-120000-quickstart-abcd", "", {})
+    folder = begun_run(tmp_path, "20260105-120000-quickstart-abcd", "", {})
     folder.complete(RESULT)
     run = open_run("latest", tmp_path)
     cases = run.table("cases")
@@ -42,7 +42,7 @@ def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
 
 
 def test_a_plot_has_a_bar_for_each_time(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "20260105-120000-quickstart-abcd", "", {})
+    folder = begun_run(tmp_path, "20260105-120000-quickstart-abcd", "", {})
     folder.complete(RESULT)
     figure = open_run("latest", tmp_path).plot()
     (axes,) = figure.axes

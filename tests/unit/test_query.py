@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from results.store.query import TABLES, query
 from results.store.raw_tables import TRANSFERS, quoted, seal, sealed
-from results.store.runs import RunFolder
+from tests.unit.run_folders import begun_run
 from tests.unit.test_raw_tables import CASES, run_folder
 
 
@@ -25,7 +25,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sealed(folder / "broken", TRANSFERS).write_bytes(b"PAR1")
     lost = run_folder(folder, "lost")
     (lost / "result.json").write_text("{")
-    RunFolder.create(folder, "early", "", {}).incomplete("a part died")
+    begun_run(folder, "early", "", {}).incomplete("a part died")
     return folder
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_said(store: Path) -> None:
 def test_a_run_that_ended_early_has_its_scenario_and_machine(tmp_path: Path) -> None:
     machine = {"kernel": "6.1", "proxies": "process", "cores": 2, "state": "of the machine"}
     run_id = "20260101-000000-two-words-ab12"
-    RunFolder.create(tmp_path, run_id, "", machine).incomplete("a part died")
+    begun_run(tmp_path, run_id, "", machine).incomplete("a part died")
     columns = "run, state, scenario, kernel, proxies, verdict, clock"
     assert query(tmp_path, f"SELECT {columns} FROM runs").rows == [
         (run_id, "incomplete", "two-words", "6.1", "process", None, None)

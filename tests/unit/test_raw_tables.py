@@ -29,8 +29,9 @@ from results.store.raw_tables import (
     seal,
     sealed,
 )
-from results.store.runs import RunFolder, read_state
+from results.store.runs import read_state
 from tests.unit.fabrics import spec
+from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
 
 CASES = both_fabrics()
@@ -42,7 +43,7 @@ RECORDS = (TransferRecord(0, 0, 1, 2, 3, 4, 5, 6, 7), TransferRecord(0, 1, 2, 1,
 
 def complete(store: Path, executions: tuple[Repeat, ...], run_id: str = "run-a") -> Path:
     """A complete run of two cases that is not sealed."""
-    folder = RunFolder.create(store, run_id, "", {})
+    folder = begun_run(store, run_id, "", {})
     for case in CASES:
         folder.begin_case(case.name, TOPOLOGY, Prediction("", "", 1.0, 1.0, ()))
         for execution in executions:

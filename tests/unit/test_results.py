@@ -21,7 +21,6 @@ from model.workload.schedule import Schedule
 from results.documents.run import run_object
 from results.store.runs import (
     SCHEMA,
-    RunFolder,
     find_run,
     new_run_id,
     read_result,
@@ -41,6 +40,7 @@ from results.verdicts.model_comparison import (
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
+from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
@@ -232,7 +232,7 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
         FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
     )
     run_id = new_run_id("quick")
-    folder = RunFolder.create(tmp_path, run_id, "text: 1\n", {"kernel": "6"})
+    folder = begun_run(tmp_path, run_id, "text: 1\n", {"kernel": "6"})
     folder.begin_case("a/b", topology, prediction)
     records = tuple(
         TransferRecord(0, t.id, t.source, t.destination, 1, 2, 3, 4, 5) for t in schedule.transfers
@@ -254,7 +254,7 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_a_broken_run_says_why(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "r1", "", {})
+    folder = begun_run(tmp_path, "r1", "", {})
     folder.incomplete("the controller died")
     assert read_state(folder.path) == {"state": "incomplete", "cause": "the controller died"}
     with pytest.raises(InputError, match="the controller died"):

@@ -18,11 +18,12 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.collective import Collective
 from results.documents.run import run_object
-from results.store.runs import RunFolder, find_run
+from results.store.runs import find_run
 from results.tables.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
+from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
@@ -136,8 +137,8 @@ def test_a_case_has_the_keys_of_the_contract_in_order() -> None:
 def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
     store, other = tmp_path / "store", tmp_path / "other"
     for run_id in ("r1", "r10"):
-        RunFolder.create(store, run_id, "", {})
-    moved = RunFolder.create(other, "moved", "", {}).path
+        begun_run(store, run_id, "", {})
+    moved = begun_run(other, "moved", "", {}).path
     assert find_run(store, "r1").name == "r1"
     assert find_run(store, str(moved)) == moved
     with pytest.raises(InputError, match="2 runs called 'r'"):

@@ -20,9 +20,9 @@ from results.documents.run_diff import (
     difference,
     differing,
 )
-from results.store.runs import RunFolder
 from results.tables.run_diff import print_comparison
 from scenarios.cli.compare import compared
+from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result
 
 MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}
@@ -149,7 +149,7 @@ def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
 
 
 def keep(store: Path, run_id: str, cases: list[Any]) -> None:
-    folder = RunFolder.create(store, run_id, "fabric: {domains: 2}\n", MACHINE)
+    folder = begun_run(store, run_id, "fabric: {domains: 2}\n", MACHINE)
     folder.complete(run_object(run_id, "quick", folder.path, cases))
 
 
@@ -170,7 +170,7 @@ def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
 
 def test_runs_that_are_not_complete_are_refused(tmp_path: Path) -> None:
     keep(tmp_path, "one", both_fabrics())
-    RunFolder.create(tmp_path, "two", "", {}).incomplete("the controller died")
+    begun_run(tmp_path, "two", "", {}).incomplete("the controller died")
     with pytest.raises(InputError, match="the controller died"):
         compared(tmp_path, "one", "two")
 

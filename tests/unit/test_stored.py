@@ -37,13 +37,14 @@ from scenarios.library import LIBRARY
 from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.playground import SAMPLE
+from tests.unit.run_folders import begun_run
 from tests.unit.test_sweeping import Fake, a_sweep, run
 
 RESULT = json.loads(SAMPLE.read_text())
 
 
 def complete(store: Path, run_id: str) -> Path:
-    folder = RunFolder.create(store, run_id, "", {})
+    folder = begun_run(store, run_id, "", {})
     folder.complete({**RESULT, "run_id": run_id})
     return folder.path
 
@@ -69,7 +70,7 @@ def test_a_named_store_that_is_no_folder_is_refused(
 
 
 def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "20260101-000000-a-0000", "", {})
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
     with pytest.raises(KeyboardInterrupt), ending_recorded(folder):
         raise KeyboardInterrupt
     with pytest.raises(InputError, match=r"the run is incomplete: interrupted$"):
@@ -206,7 +207,7 @@ def test_records_reach_the_disk_before_they_get_their_names(
 def test_all_records_reach_the_disk_before_a_run_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = RunFolder.create(tmp_path, "a", "", {})
+    folder = begun_run(tmp_path, "a", "", {})
     (folder.path / "transfers.csv").write_text("1\n")
     synced: list[str] = []
 
@@ -240,7 +241,7 @@ def test_what_sudo_writes_belongs_to_the_user(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setenv("SUDO_GID", "100")
-    folder = RunFolder.create(tmp_path / "runs", "a", "", {})
+    folder = begun_run(tmp_path / "runs", "a", "", {})
     (folder.path / "case").mkdir()
     (folder.path / "case" / "transfers.csv").write_text("1\n")
     folder.complete(RESULT)
@@ -343,7 +344,7 @@ def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for store in (tmp_path / "file", tmp_path / ("a" * 300)):
         with pytest.raises(InputError):
-            RunFolder.create(store, "a", "", {})
+            begun_run(store, "a", "", {})
         with pytest.raises(InputError):
             begin_sweep(store, "night", a_sweep())
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
 from results.documents.sweep import sweep_object
-from results.store.runs import SCHEMA, RunFolder, find_run
+from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
 from scenarios.cli.sweep import sweep
@@ -25,6 +25,7 @@ from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest
 from scenarios.sweep.runner import Sweeping
+from tests.unit.run_folders import begun_run
 from tests.unit.test_scenarios import GOOD
 
 CASE = {
@@ -77,7 +78,7 @@ class Fake:
     def _run(self, order: Order, exit_code: int) -> Outcome:
         earlier = len(list(order.folder.glob("run-*")))
         run_id = f"run-{order.folder.name}-{earlier}"
-        folder = RunFolder.create(order.folder, run_id, "text", {})
+        folder = begun_run(order.folder, run_id, "text", {})
         if exit_code == 4:
             folder.incomplete("the controller died; its last words:\nTraceback")
             return Outcome(4, folder.path, 1.5, "the controller died; its last words:\nTraceback")

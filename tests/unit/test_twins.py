@@ -16,7 +16,7 @@ from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
-from results.store.runs import RunFolder, digest_of
+from results.store.runs import digest_of
 from results.tables.paper import print_measured
 from scenarios.execution.progress import Lines
 from scenarios.loader import load
@@ -32,6 +32,7 @@ from scenarios.twins.page import write_page
 from scenarios.twins.plan import planned, scenario_of, to_run
 from scenarios.twins.points import ALL_TO_ALL, DOMAINS, EXPERIMENTS, FAULTS, GPUS, TWINS, Twin
 from scenarios.twins.recorded_traffic import recorded_traffic
+from tests.unit.run_folders import begun_run
 
 
 def result_of(scenario: Scenario) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def test_what_is_stored_is_not_run_again(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         ran.append(scenario.text)
         result = result_of(scenario)
-        RunFolder.create(tmp_path, result["run_id"], scenario.text, {}).complete(result)
+        begun_run(tmp_path, result["run_id"], scenario.text, {}).complete(result)
         return result
 
     plan = planned(TWINS, tmp_path)
@@ -144,7 +145,7 @@ def test_a_run_of_another_scenario_does_not_count(tmp_path: Path) -> None:
     changed = replace(TWINS[0], changes=(*TWINS[0].changes, "repeats=2"))
     result = result_of(scenario_of(changed))
     text = scenario_of(changed).text
-    RunFolder.create(tmp_path, result["run_id"], text, {}).complete(result)
+    begun_run(tmp_path, result["run_id"], text, {}).complete(result)
     assert [point.stored for point in planned([changed, TWINS[0]], tmp_path)] == [result, None]
 
 
@@ -152,7 +153,7 @@ def kept(store: Path, result: dict[str, Any], scenario: Scenario) -> None:
     """Keep a run with this result, as the latest of a store."""
     number = len(list(store.glob("run-*")))
     run_id = f"{result['run_id']}-{number}"
-    RunFolder.create(store, run_id, scenario.text, {}).complete({**result, "run_id": run_id})
+    begun_run(store, run_id, scenario.text, {}).complete({**result, "run_id": run_id})
 
 
 def stored_in(store: Path, twin: Twin) -> str | None:
@@ -300,7 +301,7 @@ def recorded(folder: Path, *, complete: bool) -> tuple[Path, IterationSteps]:
     case, (spec,) = scenario.cases[0], scenario.fabrics
     steps = case_schedule(case, spec)
     assert isinstance(steps, IterationSteps)
-    run = RunFolder.create(folder / "runs", "run-1", scenario.text, {})
+    run = begun_run(folder / "runs", "run-1", scenario.text, {})
     topology = build_topology(spec)
     run.begin_case(case.name, topology, Prediction(topology.digest, steps.digest, 1.0, 0.0, ()))
     for number in range(2):
