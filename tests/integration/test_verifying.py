@@ -214,7 +214,9 @@ def test_a_run_whose_packets_go_astray_fails(
         return check_fabric(fabric)
 
     monkeypatch.setattr("scenarios.execution.run.check_fabric", tampered)
-    changes = ["check_paths=true", "fabric.kinds=rail-only", "fabric.domains=2"]
+    workload = "{collective: all-to-all, algorithm: two-step, size: 200 kB}"
+    fabric_is = ["fabric.kinds=rail-only", "fabric.domains=2"]
+    changes = ["check_paths=true", *fabric_is, f"workloads=[{workload}]"]
     result = run(load(LIBRARY / "check-data.yaml", changes), ProxyKind.PROCESS, tmp_path, SILENT)
     assert_right(result)
     assert result["verdict"] == "fail"
