@@ -7,6 +7,7 @@ bucket: after idleness the first bytes pass at once, and a last segment leaves o
 is fitted to a collective.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,13 +30,16 @@ from model.workload.transfers import Transfer, Transfers
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of emulated time, from the common start until the last byte has arrived."""
+    """Seconds of emulated time, from the common start until the last byte has arrived.
+
+    `arrival_s` has the arrival of each transfer.
+    """
 
     topology_digest: str
     schedule_digest: str
     completion_s: float
     lower_bound_s: float
-    arrival_s: tuple[float, ...]
+    arrival_s: Sequence[float]
 
 
 def path_class(hops: Iterable[Hop]) -> PathClass:
@@ -79,7 +83,7 @@ def predict_through(
         schedule_digest=schedule.digest,
         completion_s=float(arrival_s.max()),
         lower_bound_s=min(lower_bound_s(transfers, pair, net) for net in fabric),
-        arrival_s=tuple(arrival_s.tolist()),
+        arrival_s=array("d", arrival_s.tobytes()),
     )
 
 

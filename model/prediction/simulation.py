@@ -53,8 +53,8 @@ class Flows:
 class Releases:
     """What the end of each transfer releases: those that wait for it, or for its rendezvous.
 
-    `later_s` is how long after the arrival each is released: a receiver knows at once, a sender
-    when the confirmation is back, another sender when its destination's readiness has reached it.
+    A receiver knows of an arrival at once, a sender when the confirmation is back, another sender
+    when its destination's readiness has reached it.
     """
 
     def __init__(self, transfers: Transfers) -> None:
@@ -69,11 +69,16 @@ class Releases:
         self._travels = np.where(readies, self.later, np.where(here, NONE, self.earlier))
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
         self.missing = np.bincount(later, minlength=len(transfers))
-        self.later_s = np.zeros(len(order))
+        self._latency_s = np.zeros(len(transfers))
 
     def travel(self, latency_s: Floats) -> None:
         """Set how long confirmations and readiness travel, by the latency of each transfer."""
-        self.later_s = np.where(self._travels == NONE, 0.0, latency_s[self._travels])
+        self._latency_s = latency_s
+
+    def later_s(self, places: Ints) -> Floats:
+        """Return how long after the arrival each of these is released."""
+        travels = self._travels[places]
+        return np.where(travels == NONE, 0.0, self._latency_s[travels])
 
     def of(self, ended: Ints) -> Ints:
         """Return the places of what the end of these transfers releases."""
@@ -186,11 +191,11 @@ class Simulation:
 
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; the last one lets it begin."""
-        stuck = np.isinf(self._releases.later_s[places])
+        later_s = self._releases.later_s(places)
+        stuck = np.isinf(later_s)
         self._held = np.append(self._held, places[stuck])
-        places = places[~stuck]
-        later = self._releases.later[places]
-        moments_s = since_s[~stuck] + self._releases.later_s[places]
+        later = self._releases.later[places[~stuck]]
+        moments_s = since_s[~stuck] + later_s[~stuck]
         np.maximum.at(self._moment_s, later, moments_s)
         np.subtract.at(self._missing, later, 1)
         self._waiting = np.append(self._waiting, np.unique(later[self._missing[later] == 0]))

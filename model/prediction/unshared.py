@@ -54,7 +54,7 @@ def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats)
     """Let others begin no sooner than these allow; return those that wait for no more."""
     places = releases.of(done)
     later = releases.later[places]
-    np.maximum.at(begin_s, later, arrival_s[releases.earlier[places]] + releases.later_s[places])
+    np.maximum.at(begin_s, later, arrival_s[releases.earlier[places]] + releases.later_s(places))
     np.subtract.at(releases.missing, later, 1)
     due: Ints = np.sort(later[releases.missing[later] == 0])
     return due[np.diff(due, prepend=NONE) > 0]
@@ -74,8 +74,9 @@ class _Links:
         """
         if self._are_shared(hops, begin_s):
             raise SharedLink
-        rate, burst = self._net.rate[hops], self._net.burst[hops]
-        tokens = np.minimum(burst, self._tokens[hops] + rate * (begin_s - self._free_s[hops]))
+        rate, burst = self._net.rate.take(hops), self._net.burst.take(hops)
+        idle_s = begin_s - self._free_s.take(hops)
+        tokens = np.minimum(burst, self._tokens.take(hops) + rate * idle_s)
         wait_s = np.maximum(0.0, (-tokens / rate).max(axis=0))
         tokens = np.minimum(burst, tokens + rate * wait_s)
         slowest = rate.min(axis=0)
@@ -93,4 +94,4 @@ class _Links:
         """Whether a link is in use when a transfer begins, or is on two of these paths."""
         times = np.bincount(hops.ravel(), minlength=self._net.links)
         times[PADDING] = 0
-        return bool((times > 1).any() or (self._free_s[hops] > begin_s + SAME_TIME_S).any())
+        return bool((times > 1).any() or (self._free_s.take(hops) > begin_s + SAME_TIME_S).any())

@@ -17,12 +17,12 @@ WORD_BITS = 64
 class Contents:
     """The contents of all versions: `set_of` has the number of each version's set.
 
-    Set r has rank r alone, for all ranks; then come unions of two disjoint sets. `size` has the
-    number of ranks in each set, `twice` the first move that adds a contribution that is already
-    there, `NONE` if there is none.
+    Set r has rank r alone, for all ranks; then come unions of two disjoint sets. `holder` has the
+    rank of each cell that is held initially. `size` has the number of ranks in each set, `twice`
+    the first move that adds a contribution that is already there, `NONE` if there is none.
     """
 
-    def __init__(self, gpus: int, history: History, rank_of: Ints) -> None:
+    def __init__(self, gpus: int, history: History, holder: Ints) -> None:
         self._history = history
         most = gpus + int(history.added.sum())
         self._bits = np.zeros((most, -(-gpus // WORD_BITS)), np.uint64)
@@ -30,7 +30,8 @@ class Contents:
         self._bits[ranks, ranks // WORD_BITS] = np.uint64(1) << (ranks % WORD_BITS).astype("u8")
         self.size = np.ones(most, np.int64)
         self.count = gpus
-        self.set_of = np.where(history.initial, rank_of, NONE)
+        self.set_of = np.concatenate([holder, np.empty(len(history.reads), np.int64)])
+        self._set_made = self.set_of[len(holder) :]
         self.twice = NONE
         self._follow()
 
@@ -40,13 +41,11 @@ class Contents:
 
     def _follow(self) -> None:
         """Compute the contents of all versions, many independent moves at a time."""
-        history, added = self._history, self._history.added[self._history.makes]
+        history = self._history
         for begin, end in self._batches():
-            moves = np.arange(begin, end)
-            made = history.makes[moves]
-            self.set_of[made] = self.set_of[history.reads[moves]]
-            moves = moves[added[moves]]
-            if len(moves) and not self._add(moves, history.makes[moves]):
+            self._set_made[begin:end] = self.set_of[history.reads[begin:end]]
+            moves = begin + np.flatnonzero(history.added[begin:end])
+            if len(moves) and not self._add(moves):
                 return
 
     def _batches(self) -> Iterator[tuple[int, int]]:
@@ -54,8 +53,8 @@ class Contents:
         history, moves = self._history, self._history.transfers.chunks
         needs = np.full(len(moves.lengths), NONE)
         np.maximum.at(needs, moves.row, history.maker[history.reads])
-        added = history.added[history.makes]
-        np.maximum.at(needs, moves.row[added], history.maker[history.makes[added] - 1])
+        added = history.added
+        np.maximum.at(needs, moves.row[added], history.maker[history.before[added]])
         latest = np.maximum.accumulate(needs)
         begin = 0
         while begin < len(needs):
@@ -63,18 +62,20 @@ class Contents:
             yield int(moves.starts[begin]), int(moves.starts[end])
             begin = end
 
-    def _add(self, moves: Ints, made: Ints) -> bool:
+    def _add(self, moves: Ints) -> bool:
         """Add what these moves bring to the versions before; return whether that is possible."""
-        pairs = self.set_of[made] * len(self._bits) + self.set_of[made - 1]
+        before = self.set_of[self._history.before[moves]]
+        pairs = self._set_made[moves] * len(self._bits) + before
         distinct, which = np.unique(pairs, return_inverse=True)
         one, other = np.divmod(distinct, len(self._bits))
-        common = np.any(self._bits[one] & self._bits[other], axis=1)
+        ones, others = self._bits.take(one, axis=0), self._bits.take(other, axis=0)
+        common = np.any(ones & others, axis=1)
         if common.any():
             self.twice = int(moves[common[which]].min())
             return False
-        new = self.count + np.arange(len(distinct))
-        self._bits[new] = self._bits[one] | self._bits[other]
+        new = slice(self.count, self.count + len(distinct))
+        self._bits[new] = ones | others
         self.size[new] = self.size[one] + self.size[other]
-        self.count += len(new)
-        self.set_of[made] = new[which]
+        self._set_made[moves] = self.count + which
+        self.count += len(distinct)
         return True

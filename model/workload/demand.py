@@ -75,8 +75,10 @@ class Demand:
         """Fingerprint of the demand's contents."""
         found = hashlib.sha256()
         for cells in (self.held, self.wanted):
-            found.update(cells.ranks.tobytes() + cells.chunks.tobytes())
-        found.update(self.chunk_bytes.tobytes() + self.contributor.tobytes())
+            found.update(np.ascontiguousarray(cells.ranks).data)
+            found.update(np.ascontiguousarray(cells.chunks).data)
+        found.update(np.ascontiguousarray(self.chunk_bytes).data)
+        found.update(np.ascontiguousarray(self.contributor).data)
         return found.hexdigest()[:16]
 
 

@@ -33,7 +33,7 @@ def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
         raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
     history = history_of(transfers, chunks, _cells(demand.held, chunks))
     _check_order(history)
-    contents = Contents(gpus, history, history.cell // chunks)
+    contents = Contents(gpus, history, demand.held.ranks)
     if contents.twice != NONE:
         _refuse_move(transfers, contents.twice, "chunk {} is added twice")
     last = history.last_versions(_cells(demand.wanted, chunks))
@@ -58,10 +58,16 @@ def _first(wrong: Bools) -> int:
     return int(wrong.argmax()) if wrong.any() else NONE
 
 
+def _is_none_of(gpus: int, transfers: Transfers) -> Bools:
+    """Whether each transfer has an end that is no rank."""
+    wrong = (transfers.source < 0) | (transfers.source >= gpus)
+    wrong |= (transfers.destination < 0) | (transfers.destination >= gpus)
+    return wrong
+
+
 def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
     """Raise `ScheduleError` for a transfer that is none between two ranks, of whole chunks."""
-    ends = np.stack([transfers.source, transfers.destination])
-    if (place := _first(np.any((ends < 0) | (ends >= gpus), axis=0))) != NONE:
+    if (place := _first(_is_none_of(gpus, transfers))) != NONE:
         _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
     if (place := _first(transfers.source == transfers.destination)) != NONE:
         _refuse(place, f"GPU {transfers.source[place]} sends to itself")
@@ -74,8 +80,7 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
 
 def check_steps(gpus: int, transfers: Transfers) -> None:
     """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
-    ends = np.stack([transfers.source, transfers.destination])
-    if (place := _first(np.any((ends < 0) | (ends >= gpus), axis=0))) != NONE:
+    if (place := _first(_is_none_of(gpus, transfers))) != NONE:
         raise ScheduleError(f"step {place}: is not of the ranks below {gpus}")
     computes = transfers.is_compute
     wrong = (computes != (transfers.compute_ns > 0)) | (computes != (transfers.size_bytes == 0))
@@ -89,21 +94,22 @@ def check_dependencies(transfers: Transfers) -> None:
     if (place := _first((after.values < 0) | (after.values >= after.row))) != NONE:
         what = f"depends on {after.values[place]}, which does not come before it"
         _refuse(after.row[place], what)
-    sender = source[after.row]
+    sender = np.repeat(source, after.lengths)
     seen = (sender == source[after.values]) | (sender == destination[after.values])
     if (place := _first(~seen)) != NONE:
         _refuse(after.row[place], f"GPU {sender[place]} cannot see {after.values[place]} end")
-    numbers = np.arange(len(transfers))
-    ready = np.minimum(transfers.ready, numbers)
-    wrong = (ready >= numbers) | (destination[ready] != destination)
-    if (place := _first(wrong & (ready != NONE))) != NONE:
-        _refuse(place, f"{transfers.ready[place]} does not make its destination ready-to-receive")
+    waits = np.flatnonzero(transfers.ready != NONE)
+    ready = np.minimum(transfers.ready[waits], waits)
+    wrong = (ready < 0) | (ready == waits) | (destination[ready] != destination[waits])
+    if (place := _first(wrong)) != NONE:
+        what = f"{transfers.ready[waits[place]]} does not make its destination ready-to-receive"
+        _refuse(waits[place], what)
 
 
 def _check_order(history: History) -> None:
     """Raise `ScheduleError` unless senders hold what they send, whatever the order of transfers."""
-    if (version := _first(history.repeated)) != NONE:
-        _refuse_move(history.transfers, history.made_by[version], "carries chunk {} twice")
+    if (move := _first(history.repeated)) != NONE:
+        _refuse_move(history.transfers, move, "carries chunk {} twice")
     if (move := _first(history.reads == NONE)) != NONE:
         _refuse_move(history.transfers, move, "sender does not hold chunk {}")
     unordered = first_unordered(history.transfers, *history.needed())

@@ -64,10 +64,18 @@ class Rows:
         return cls(values[order], starts_of(np.bincount(row, minlength=count)))
 
     @classmethod
+    def of_table(cls, table: Ints, kept: Bools) -> "Rows":
+        """Build from the rows of a table, of which only some values are kept."""
+        return cls(table[kept], starts_of(np.count_nonzero(kept, axis=1)))
+
+    @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
         """Put the rows of all parts one after the other."""
         values = np.concatenate([part.values for part in parts])
-        return cls(values, starts_of(np.concatenate([part.lengths for part in parts])))
+        ends = np.concatenate([part.starts[1:] for part in parts])
+        firsts = starts_of([len(part.values) for part in parts])[:-1]
+        ends += np.repeat(firsts, [len(part.starts) - 1 for part in parts])
+        return cls(values, np.append(0, ends))
 
     @cached_property
     def lengths(self) -> Ints:

@@ -1,8 +1,9 @@
 """Versions of cells: what every transfer of a schedule sends, and what it makes of what was there.
 
-A cell is a chunk at a rank, numbered `rank * chunks + chunk`. Its first version is what the rank
-holds initially; each delivery makes another one. Versions are numbered by cell, then by transfer.
-A *move* is one chunk of one transfer.
+A cell is a chunk at a rank, numbered `rank * chunks + chunk`. A *move* is one chunk of one
+transfer: it makes a version of the cell at its receiver. Versions held initially have the first
+numbers, in the order of cells; then comes that of each move, so that the data of moves that happen
+at about the same time lie together.
 """
 
 from dataclasses import dataclass
@@ -16,79 +17,90 @@ from model.workload.transfers import NONE, Transfers
 
 @dataclass(frozen=True)
 class History:
-    """All versions of all cells: the cell of each, and the move that made it, `NONE` if initial.
+    """All versions of all cells; `initial` has the cells that are held initially, in order.
 
-    `reads` has the version that each move sends, `NONE` if its sender holds no such chunk.
+    For each move, `before` has the version of its receiver's cell until then, and `reads` the
+    version that it sends: `NONE` where there is none. `last` has the last version of `cells`.
     """
 
     transfers: Transfers
-    cell: Ints
-    made_by: Ints
+    initial: Ints
+    before: Ints
     reads: Ints
-
-    @property
-    def initial(self) -> Bools:
-        """Whether each version is held initially."""
-        return np.equal(self.made_by, NONE)
-
-    @cached_property
-    def makes(self) -> Ints:
-        """The version that each move makes."""
-        made = np.empty(len(self.reads), np.int64)
-        made[self.made_by[~self.initial]] = np.flatnonzero(~self.initial)
-        return made
+    cells: Ints
+    last: Ints
 
     @cached_property
     def maker(self) -> Ints:
         """The transfer that made each version, `NONE` for an initial one."""
-        return np.where(self.initial, NONE, self.transfers.chunks.row[self.made_by])
+        return np.concatenate([np.full(len(self.initial), NONE), self.transfers.chunks.row])
 
     @cached_property
     def added(self) -> Bools:
-        """Whether each version is the one before it with something added."""
-        found: Bools = np.append(False, np.diff(self.cell) == 0) & ~self.initial
-        found &= self.transfers.reduce[self.maker]
-        return found
+        """Whether each move adds to the version before."""
+        added: Bools = self.transfers.reduce[self.transfers.chunks.row] & (self.before != NONE)
+        return added
 
     @property
     def repeated(self) -> Bools:
-        """Whether each version was made by the transfer that made the one before it."""
-        same = (np.diff(self.cell) == 0) & (np.diff(self.maker) == 0)
-        return np.append(False, same)
+        """Whether the transfer of each move made the version before, too."""
+        known = self.before != NONE
+        same: Bools = known & (self.maker[self.before] == self.transfers.chunks.row)
+        return same
 
     def needed(self) -> tuple[Ints, Ints]:
         """Pairs of a transfer and a delivery to its sender whose data it sends."""
-        numbers = np.arange(len(self.cell))
-        since = np.maximum.accumulate(np.where(self.added, 0, numbers))
-        first = (since + self.initial[since])[self.reads]
-        counts = self.reads - first + 1
-        places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        deliveries = self.maker[np.repeat(first, counts) + places]
-        return np.repeat(self.transfers.chunks.row, counts), deliveries
+        later, earlier = list[Ints](), list[Ints]()
+        transfer, version = self.transfers.chunks.row, self.reads
+        while len(version):
+            delivered = version >= len(self.initial)
+            transfer, version = transfer[delivered], version[delivered]
+            later.append(transfer)
+            earlier.append(self.maker[version])
+            move = version - len(self.initial)
+            has_more = self.added[move]
+            transfer, version = transfer[has_more], self.before[move[has_more]]
+        return np.concatenate(later), np.concatenate(earlier)
 
     def last_versions(self, cells: Ints) -> Ints:
         """The version of each cell in the end, `NONE` where nothing ever was."""
-        last = np.searchsorted(self.cell, cells, side="right") - 1
-        return np.where(self.cell[last] == cells, last, NONE)
+        places = np.minimum(np.searchsorted(self.cells, cells), len(self.cells) - 1)
+        return np.where(self.cells[places] == cells, self.last[places], NONE)
 
 
 def history_of(transfers: Transfers, chunks: int, initial: Ints) -> History:
     """Follow every cell through the transfers; `initial` has the cells that are held initially."""
     moves = transfers.chunks
-    numbers = np.arange(len(moves.values))
-    sent = transfers.source[moves.row] * chunks + moves.values
-    received = transfers.destination[moves.row] * chunks + moves.values
+    count, held = len(moves.values), len(initial)
     # Sort by cell, then by moves; whether a move reads is the lowest bit. All is in one number, as
     # numpy sorts plain numbers fastest. What is held initially comes before move 0.
-    bits = (2 * len(numbers) + 2).bit_length()
-    reads, writes = sent << bits | 2 * numbers + 3, received << bits | 2 * numbers + 2
-    happens = np.concatenate([initial << bits, reads, writes])
+    bits = (2 * count + 2).bit_length()
+    happens = np.concatenate([initial, np.empty(2 * count, np.int64)])
+    happens[:held] <<= bits
+    moments = 2 * np.arange(count) + 2
+    for ranks, first, reads in ((transfers.source, held, 1), (transfers.destination, -count, 0)):
+        events = happens[first:][:count]
+        np.multiply(ranks[moves.row], chunks, out=events)
+        events += moves.values
+        events <<= bits
+        events += moments + reads
     happens.sort()
-    reading = np.bitwise_and(happens, 1, dtype=np.int64).astype(bool)
+    reading = (happens.astype(np.uint8) & 1).astype(bool)
+    return _versions(transfers, initial, happens[~reading], happens[reading], reading, bits)
+
+
+def _versions(
+    transfers: Transfers, initial: Ints, writes: Ints, reads: Ints, reading: Bools, bits: int
+) -> History:
+    """Number the versions that these events, in order, write and read."""
+    cell, moment = writes >> bits, (writes & ((1 << bits) - 1)) >> 1
+    made = moment > 0
+    version = np.where(made, moment - 1 + len(initial), np.cumsum(~made) - 1)
+    goes_on = np.append(cell[1:] == cell[:-1], False)
+    before, found = np.empty((2, len(reads)), np.int64)
+    earlier = np.append(NONE, np.where(goes_on, version, NONE)[:-1])
+    before[moment[made] - 1] = earlier[made]
     latest = np.cumsum(~reading, dtype=np.int32)[reading] - 1
-    versions, readers = happens[~reading], happens[reading]
-    cell, lowest = versions >> bits, (1 << bits) - 1
-    held = (latest >= 0) & (cell[latest] == readers >> bits)
-    found = np.empty(len(numbers), np.int64)
-    found[((readers & lowest) >> 1) - 1] = np.where(held, latest, NONE)
-    return History(transfers, cell, ((versions & lowest) >> 1) - 1, found)
+    is_held = (latest >= 0) & (cell[latest] == reads >> bits)
+    found[((reads & ((1 << bits) - 1)) >> 1) - 1] = np.where(is_held, version[latest], NONE)
+    return History(transfers, initial, before, found, cell[~goes_on], version[~goes_on])

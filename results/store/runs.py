@@ -101,7 +101,8 @@ class RunFolder:
         """Write a case's topology and prediction, and begin its table of transfers."""
         name = folder_name(case)
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
-        self._write(f"{name}/prediction.json", asdict(prediction))
+        modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
+        self._write(f"{name}/prediction.json", modeled)
         with (self.path / name / "transfers.csv").open("w", newline="") as file:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store.path
 
 
-def _records(steps: Steps, arrival_s: tuple[float, ...]) -> tuple[TransferRecord, ...]:
+def _records(steps: Steps, arrival_s: Sequence[float]) -> tuple[TransferRecord, ...]:
     """Records of an execution as modeled; transfers begin 1 us before they arrive."""
     moments = [round(moment_s * 1e9) for moment_s in arrival_s]
     took = [step.compute_ns or 1000 for step in steps.transfers]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.workload.transfers import NONE, Rows, Transfers, starts_of
+from model.workload.transfers import NONE, Rows, Transfers
 
 # (sources, destinations) -> the chunks to send, a row for each transfer
 Chunks = Callable[[Ints, Ints], Ints]
@@ -92,24 +92,27 @@ class Builder:
         and for its entry of `ready`. Return the transfer that each rank receives.
         """
         sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
+        count = len(sizes)
+        ready = np.broadcast_to(NONE, count) if ready is None else ready
+        adds = np.broadcast_to(reduce, count)
         sent = sizes.any(axis=1)
-        sources, destinations, chunks, sizes = (
-            column[sent] for column in (sources, destinations, chunks, sizes)
-        )
+        if not sent.all():
+            sources, destinations, chunks = sources[sent], destinations[sent], chunks[sent]
+            sizes, ready, adds = sizes[sent], ready[sent], adds[sent]
+            count = len(sources)
         last, received = self._last(self._sent, channel), self._last(self._received, channel)
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
-        count = len(sources)
         numbers = self._count + np.arange(count)
         self._parts.append(
             Transfers(
                 source=sources,
                 destination=destinations,
                 size_bytes=sizes.sum(axis=1),
-                chunks=Rows(chunks[sizes > 0], starts_of((sizes > 0).sum(axis=1))),
+                chunks=Rows.of_table(chunks, sizes > 0),
                 after=_distinct(np.hstack(waits)),
-                ready=np.full(count, NONE) if ready is None else ready[sent],
-                reduce=np.broadcast_to(reduce, sent.shape)[sent],
-                compute_ns=np.zeros(count, np.int64),
+                ready=ready,
+                reduce=adds,
+                compute_ns=np.broadcast_to(np.int64(0), count),
             )
         )
         self._count += count
@@ -199,4 +202,4 @@ def _distinct(table: Ints) -> Rows:
     ordered = np.sort(table, axis=1)
     kept = ordered != NONE
     kept[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    return Rows(ordered[kept], starts_of(kept.sum(axis=1)))
+    return Rows.of_table(ordered, kept)
