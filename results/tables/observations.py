@@ -12,11 +12,11 @@ from rich.text import Text
 from results.tables.style import Case, case_grid, styled_verdict
 from results.verdicts.summary import Interval
 
-EXECUTIONS = ("counted", "disturbed", "median ±", "lost", "longest pause")
+EXECUTIONS = ("counted", "disturbed", "median ±", "lost", "longest")
 EXECUTIONS_LEGEND = (
     "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with 95 % "
-    "confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more, in the "
-    "worst execution."
+    "confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more; "
+    "longest: of these pauses; both in the worst execution."
 )
 HEADROOM = ("idle", "switch", "saturated", "starved", "agents", "retx", "")
 HEADROOM_LEGEND = (

@@ -35,4 +35,5 @@ done
 check processor .venv/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_processor.py
 check netem .venv/bin/python -m pytest -q -p no:cacheprovider tests/integration/test_impairments.py
 RAILBED_DATAPATH=kernel check faults-kernel .venv/bin/python -m pytest -q -p no:cacheprovider \
-  tests/integration/test_ethertype_socket.py "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes"
+  tests/integration/test_ethertype_socket.py \
+  "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes[rail-optimized]"

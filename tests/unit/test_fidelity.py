@@ -414,9 +414,9 @@ def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
     assert not any("of-old" in line for line in lines)
 
 
-def test_the_table_of_executions_has_counts_and_the_interval() -> None:
+def test_the_table_of_executions_has_counts_and_the_interval_beside_a_long_name() -> None:
     seen = Fidelity((), summarized([observation(pauses=pauses(0.004))], 0)).plain()
-    name = "rail-only/all-reduce/hierarchical"
+    name = "rail-only/all-to-all/two-step-pipelined"
     case = {
         "case": name,
         "fabric": {"kind": "rail-only"},
@@ -428,7 +428,7 @@ def test_the_table_of_executions_has_counts_and_the_interval() -> None:
     kept = json.loads(json.dumps([case, {**case, "disturbed_counted": True}]))
     text = io.StringIO()
     Console(file=text, width=80).print(executions_table([*kept, {"case": "a", **case_of_old()}]))
-    one, other = (line.split() for line in text.getvalue().splitlines() if "all-reduce" in line)
+    one, other = (line.split() for line in text.getvalue().splitlines() if "pipelined" in line)
     assert one[1:] == ["6", "2", "0.50%", "0.2%", "4.0", "ms"]
     assert other[1:5] == ["6", "2,", "all", "count"]
 
