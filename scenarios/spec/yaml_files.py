@@ -18,8 +18,8 @@ from scenarios.spec.yaml_text import UNREADABLE, line_of, parser, plain, unreada
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# The largest scenario of the library has 2 kB.
-MOST_BYTES = 2**20
+# The largest scenario of the library has 2 kB. To read so much takes about a second.
+MOST_BYTES = 2**18
 
 
 @dataclass(frozen=True)

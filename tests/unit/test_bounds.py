@@ -35,7 +35,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Path.mkdir, "is a folder, not a file"),
         (lambda place: place.symlink_to("/dev/zero"), "is not a regular file"),
         (lambda place: place.symlink_to(place.name), "cannot be read: Too many levels"),
-        (lambda place: place.write_text(GOOD + "#" * MOST_BYTES), "is larger than 1 MiB"),
+        (lambda place: place.write_text(GOOD + "#" * MOST_BYTES), "is larger than 0.25 MiB"),
     ],
 )
 def test_only_a_file_of_bounded_size_is_read(
