@@ -5,6 +5,9 @@ from math import ceil
 
 from model.fabric.spec import FabricKind
 
+# Digits to which a number of ports is a whole one.
+ROUNDING = 9
+
 
 @dataclass(frozen=True)
 class Equipment:
@@ -47,14 +50,30 @@ def folded_clos(endpoints: int, radix: int) -> Equipment:
     return Equipment(radix, below_the_top + ceil(endpoints / radix), 2 * count * endpoints)
 
 
+def built_oversubscription(endpoints: int, radix: int, asked: float) -> float:
+    """The oversubscription that switches of `radix` ports can have, at most as high as asked.
+
+    One switch for all endpoints has no port up, and so none.
+    """
+    if endpoints <= radix:
+        return 1.0
+    up = _ports_up(radix, asked)
+    return (radix - up) / up
+
+
+def _ports_up(radix: int, oversubscription: float) -> int:
+    return ceil(round(radix / (1 + oversubscription), ROUNDING))
+
+
 def oversubscribed_clos(endpoints: int, radix: int, oversubscription: float) -> Equipment:
     """A Clos network whose lowest switches have fewer ports up than down.
 
-    Every port up leads into a Clos network of its own, which joins all lowest switches.
+    Every port up leads into a Clos network of its own, which joins all lowest switches. It has the
+    oversubscription of `built_oversubscription`.
     """
-    if endpoints <= radix or oversubscription == 1:
+    if built_oversubscription(endpoints, radix, oversubscription) == 1:
         return folded_clos(endpoints, radix)
-    up = max(1, int(radix / (1 + oversubscription)))
+    up = _ports_up(radix, oversubscription)
     lowest = ceil(endpoints / (radix - up))
     plane = folded_clos(lowest, radix)
     switches = lowest + up * plane.switches
@@ -80,6 +99,21 @@ def equipment(
     rails = [(folded_clos(size, radix), count) for size, count in sizes.items()]
     switches = sum(rail.switches * count for rail, count in rails)
     return Equipment(radix, switches, sum(rail.transceivers * count for rail, count in rails))
+
+
+def rails_on_a_switch(
+    kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
+) -> int:
+    """The rails that lose GPUs' NIC links when a lowest switch fails; all, if there is one switch.
+
+    A rail that needs several switches loses only those of some HB domains, which the others wait
+    for.
+    """
+    largest = max(_rail_sizes(gpus, domain_size))
+    ports = radix - _ports_up(radix, oversubscription)
+    if (gpus if kind is FabricKind.RAIL_OPTIMIZED else largest) <= radix:
+        ports = radix
+    return min(domain_size, max(1, ports // largest))
 
 
 def _rail_sizes(gpus: int, domain_size: int) -> dict[int, int]:

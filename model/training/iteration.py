@@ -7,7 +7,7 @@ import numpy as np
 
 from model.fabric.spec import FabricKind
 from model.training.job import Cluster, Job
-from model.training.memory import gpu_parameters
+from model.training.memory import gpu_parameters, optimized_parameters
 from model.training.strategy import Numbers, Strategy
 from model.training.transformer import Recomputation, Transformer
 
@@ -154,7 +154,7 @@ def _expert_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbe
     if model.experts is None:
         return 0.0
     ranks = model.experts.parallel
-    x: Any = np.minimum(strategy.data_inside, ranks)
+    x: Any = np.gcd(np.asarray(strategy.data_inside, int), ranks)
     y, pair = ranks / x, expert_bytes(model, strategy) / ranks
     along_rails, within = x * (y - 1) * pair / cluster.nic, (x - 1) * pair / cluster.hb
     if cluster.kind is FabricKind.RAIL_ONLY:
@@ -181,10 +181,8 @@ def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
 
 def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
     """Bytes of a GPU's gradients: those outside experts, and its experts'."""
-    shards = strategy.tensor * strategy.pipeline
-    parallel = model.experts.parallel if model.experts else 1
-    shared = GRADIENT_BYTES * model.shared_parameters / shards
-    return shared, GRADIENT_BYTES * model.expert_parameters / parallel / shards
+    shared, held = gpu_parameters(model, strategy)
+    return GRADIENT_BYTES * shared, GRADIENT_BYTES * held
 
 
 def _data_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
@@ -200,5 +198,5 @@ def _data_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers
 
 def optimizer_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
     """Seconds of an optimizer's step over a GPU's share of the parameters."""
-    moved = OPTIMIZER_STEP_BYTES * gpu_parameters(model, strategy) / strategy.data
+    moved = OPTIMIZER_STEP_BYTES * optimized_parameters(model, strategy)
     return moved / cluster.accelerator.streaming_bandwidth

@@ -21,16 +21,26 @@ def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
     return _states(job.transformer, strategy) + _activations(job, strategy)
 
 
-def gpu_parameters(transformer: Transformer, strategy: Strategy) -> Numbers:
-    """Parameters that a GPU holds; experts are spread over their ranks."""
+def gpu_parameters(transformer: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Parameters that a GPU holds: those outside experts, and its experts'."""
     shards = strategy.tensor * strategy.pipeline
     parallel = transformer.experts.parallel if transformer.experts else 1
-    return (transformer.shared_parameters + transformer.expert_parameters / parallel) / shards
+    return transformer.shared_parameters / shards, transformer.expert_parameters / parallel / shards
+
+
+def optimized_parameters(transformer: Transformer, strategy: Strategy) -> Numbers:
+    """Parameters whose optimizer a GPU has: its share of those that other ranks hold, too.
+
+    All data-parallel ranks hold what is outside experts; only copies of a GPU's experts hold them.
+    """
+    shared, held = gpu_parameters(transformer, strategy)
+    parallel = transformer.experts.parallel if transformer.experts else 1
+    return shared / strategy.data + held / np.maximum(strategy.data / parallel, 1)
 
 
 def _states(transformer: Transformer, strategy: Strategy) -> Numbers:
-    held = gpu_parameters(transformer, strategy)
-    return held * (WEIGHT_BYTES + MAIN_GRADIENT_BYTES + OPTIMIZER_BYTES / strategy.data)
+    whole = sum(gpu_parameters(transformer, strategy)) * (WEIGHT_BYTES + MAIN_GRADIENT_BYTES)
+    return whole + OPTIMIZER_BYTES * optimized_parameters(transformer, strategy)
 
 
 def _activations(job: Job, strategy: Strategy) -> Numbers:

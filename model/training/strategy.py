@@ -17,7 +17,7 @@ Numbers = Any
 class Strategy:
     """Tensor, pipeline and data parallel degrees, chunks of a stage, sequences of a microbatch.
 
-    The `_inside` degrees are the parts within an HB domain: their product is the job's GPUs there.
+    The `_inside` degrees are the parts within an HB domain.
     """
 
     tensor: Numbers
@@ -28,6 +28,11 @@ class Strategy:
     tensor_inside: Numbers
     pipeline_inside: Numbers
     data_inside: Numbers
+
+    @property
+    def in_domain(self) -> Numbers:
+        """The job's GPUs in an HB domain: all of it, or what the degrees fill of it best."""
+        return self.tensor_inside * self.pipeline_inside * self.data_inside
 
     def at(self, index: int) -> "Strategy":
         """One strategy of many."""

@@ -6,6 +6,7 @@ rail between domains (hierarchical collectives, rail-only paper, section III).
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,16 @@ class Traffic:
         size = self.domain_size
         return np.asarray(flows.source // size == flows.destination // size)
 
-    def matrix(self, block: int = 1) -> Floats:
-        """Bytes from row to column; `block` GPUs that follow one another share a row."""
-        size = -(-self.gpus // block)
+    def matrix(self, block: int = 1, first: int | None = None) -> Floats:
+        """Bytes from row to column; `block` GPUs that follow one another share a row.
+
+        With `first`, only those among so many GPUs.
+        """
+        size = -(-(first or self.gpus) // block)
         flows, matrix = self.every, np.zeros((size, size))
-        np.add.at(matrix, (flows.source // block, flows.destination // block), flows.bytes)
+        source, destination = flows.source // block, flows.destination // block
+        shown = (source < size) & (destination < size)
+        np.add.at(matrix, (source[shown], destination[shown]), flows.bytes[shown])
         return matrix
 
 
@@ -106,7 +112,7 @@ def joined(*parts: Flows) -> Flows:
 
 
 def traffic(job: Job, strategy: Strategy) -> Traffic:
-    """The traffic of an iteration."""
+    """The traffic of an iteration; domains have the GPUs that the strategy fills."""
     grid = RankGrid(strategy)
     microbatches = job.batch / (strategy.data * strategy.microbatch)
     flows = {
@@ -115,7 +121,7 @@ def traffic(job: Job, strategy: Strategy) -> Traffic:
         Dimension.PIPELINE: _pipeline(job, strategy, grid, microbatches),
         Dimension.EXPERT: _expert(job, strategy, grid, microbatches),
     }
-    return Traffic(job.cluster.gpus, job.cluster.domain_size, flows)
+    return Traffic(job.cluster.gpus, int(strategy.in_domain), flows)
 
 
 class RankGrid:
@@ -174,16 +180,32 @@ def _tensor(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -
 
 def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
     """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
-    model = job.transformer
-    of_shared, of_experts = gradient_bytes(model, strategy)
+    of_shared, of_experts = gradient_bytes(job.transformer, strategy)
     shared = _collective(grid, 1, 2 * of_shared)
-    copies = strategy.data // model.experts.parallel if model.experts else 1
-    if model.experts is None or copies < 2:
+    if job.transformer.experts is None:
         return shared
+    return joined(shared, _copies(grid, strategy, job.transformer.experts.parallel, 2 * of_experts))
+
+
+def _copies(grid: RankGrid, strategy: Strategy, experts: int, size: float) -> Flows:
+    """A hierarchical AllGather or ReduceScatter of `size` bytes among the copies of an expert.
+
+    Copies are `experts` data-parallel ranks apart. Of a domain's ranks, those that are copies of
+    one another form a ring; so do those at the same place of all domains.
+    """
     ranks = grid.stages()
-    following = np.roll(ranks, -model.experts.parallel, axis=1)
-    volume = np.full(ranks.size, (copies - 1) / copies * 2 * of_experts)
-    return joined(shared, Flows(ranks.ravel(), following.ravel(), volume))
+    count = int(strategy.data) // experts
+    inside = gcd(count, max(int(strategy.data_inside) // experts, 1))
+    across = count // inside
+    volumes = ((inside - 1) / inside * size, (across - 1) / (inside * across) * size)
+    # Axes: stage, place among domains, place in a domain, expert, tensor.
+    copies = ranks.reshape(len(ranks), across, inside, experts, -1)
+    rings = [
+        Flows(ranks.ravel(), np.roll(copies, -1, axis).ravel(), np.full(ranks.size, volume))
+        for volume, axis in zip(volumes, (2, 1), strict=True)
+        if volume
+    ]
+    return joined(*rings) if rings else _NOTHING
 
 
 def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:

@@ -34,7 +34,7 @@ def draw_heat_map(found: Traffic, title: str, path: Path) -> None:
 
 
 def _draw(axes: Axes, found: Traffic, block: int, shown: int) -> None:
-    gigabytes = found.matrix(block)[: -(-shown // block), : -(-shown // block)] / GIGA
+    gigabytes = found.matrix(block, shown) / GIGA
     masked = np.ma.masked_equal(gigabytes, 0)
     if masked.count():
         norm = LogNorm(masked.min() * 0.99, masked.max() * 1.01)

@@ -1,5 +1,6 @@
 """The tables of a training iteration: its time, and its traffic."""
 
+from math import prod
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,9 @@ def print_train(result: dict[str, Any], out: Console) -> None:
     """Print the strategy, the iteration's time and its terms."""
     size = f"{result['parameters'] / GIGA:.1f} billion parameters"
     where = f"{result['gpus']} GPUs in HB domains of {result['domain_size']}"
+    filled = prod(result["in_domain"].values())
+    if filled < min(result["domain_size"], result["gpus"]):
+        where += f", of which the degrees fill {filled}"
     out.print(
         f"{result['configuration']}: {size}, {where}, batch {result['batch']}", soft_wrap=True
     )

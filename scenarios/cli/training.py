@@ -79,18 +79,20 @@ def _changes(
     gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
 ) -> dict[str, int | str]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
-    from scenarios.training.configuration import known_platform
+    from scenarios.training.configuration import MOST_BATCH, MOST_COUNT, MOST_GPUS, known_platform
 
     sizes = {"gpus": gpus, "batch": batch, "domain_size": domain_size}
+    most = {"gpus": MOST_GPUS, "batch": MOST_BATCH, "domain_size": MOST_COUNT}
     problems = [
-        Problem(f"--{key.replace('_', '-')}", f"must be at least 1, got {size}")
+        Problem(f"--{key.replace('_', '-')}", f"must be 1 to {most[key]}, got {size}")
         for key, size in sizes.items()
-        if size is not None and size < 1
+        if size is not None and not 1 <= size <= most[key]
     ]
-    try:
-        known_platform(platform or "dgx-h100")
-    except ValueError as error:
-        problems.append(Problem("--platform", str(error)))
+    if platform is not None:
+        try:
+            known_platform(platform)
+        except ValueError as error:
+            problems.append(Problem("--platform", str(error)))
     if problems:
         raise InputError(*problems)
     given = {**sizes, "platform": platform}

@@ -37,8 +37,8 @@ class ClusterFile(Strict):
     models: tuple[TrainedModel, ...] = Field(min_length=1)
     domain_sizes: tuple[Size, ...] = ()
     oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
-    lifetime_years: float = Field(default=5.0, gt=0)
-    usd_per_kwh: float = Field(default=0.1, ge=0)
+    lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
+    usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
     prices: Path = DEFAULT
 
 

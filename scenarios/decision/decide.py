@@ -4,12 +4,14 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
+from model.errors import InputError, Problem
 from model.network_cost.prices import Prices
 from scenarios.decision.cluster_file import ClusterFile
 from scenarios.decision.designs import (
     Design,
     Training,
     designs,
+    network_usd,
     network_usd_per_token,
     trained,
 )
@@ -32,6 +34,9 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
     evaluated = {
         design: [trained(file, design, model) for model in file.models] for design in designs(file)
     }
+    if not all(network_usd(file, design, prices) for design in evaluated):
+        what = "neither the parts of a network nor their energy cost anything"
+        raise InputError(Problem(str(file.prices), what, "give ports or transceivers a price"))
     efficient = _efficient(evaluated, prices)
     return {
         "schema": SCHEMA,

@@ -7,7 +7,12 @@ from pathlib import Path
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
-from model.network_cost.clos import Equipment, equipment
+from model.network_cost.clos import (
+    Equipment,
+    built_oversubscription,
+    equipment,
+    rails_on_a_switch,
+)
 from model.network_cost.prices import Prices
 from model.training.iteration import iteration
 from model.training.job import Job, cluster_of
@@ -30,7 +35,7 @@ class Design:
     @property
     def name(self) -> str:
         """Its kind, and what is special."""
-        spines = f", spines {self.oversubscription:g}:1" if self.oversubscription > 1 else ""
+        spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
         return f"{self.kind.value}, K = {self.domain_size}{spines}"
 
 
@@ -66,7 +71,11 @@ class Training:
 def designs(file: ClusterFile) -> Iterator[Design]:
     """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size."""
     own = min(PLATFORMS[file.platform].domain_size, file.gpus)
-    for ratio in dict.fromkeys((1.0, *file.oversubscription)):
+    ratios = (
+        built_oversubscription(file.gpus, file.radix, asked)
+        for asked in (1.0, *file.oversubscription)
+    )
+    for ratio in dict.fromkeys(ratios):
         yield _design(file, FabricKind.RAIL_OPTIMIZED, own, ratio)
     for size in dict.fromkeys((own, *file.domain_sizes)):
         yield _design(file, FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0)
@@ -91,24 +100,30 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     if found is None:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "another batch, or more GPUs"))
-    return Training(model.configuration, job, found, losses(job, found))
+    rails = rails_on_a_switch(
+        design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
+    )
+    return Training(model.configuration, job, found, losses(job, found, rails))
 
 
-def losses(job: Job, found: Evaluation) -> dict[str, float | None]:
+def losses(job: Job, found: Evaluation, rails_on_a_switch: int = 1) -> dict[str, float | None]:
     """What the iteration loses, as a share of its time, with the same strategy.
 
-    Every domain waits for the slowest. A NIC link or a rail switch takes 1/K of a domain's NIC
-    bandwidth, and its traffic leaves by the other rails. A GPU takes its HB domain out of the job,
-    if there is no spare.
+    Every domain waits for the slowest. A NIC link takes 1/K of a domain's NIC bandwidth, a rail
+    switch as many of the K parts as it has rails, and their traffic leaves by the other rails. A
+    GPU takes its HB domain out of the job, if there is no spare.
     """
-    rails = job.cluster.domain_size
-    nic = loss_with_nics(job, found, (rails - 1) / rails) if rails > 1 else None
-    left = job.cluster.gpus - rails
+    left = job.cluster.gpus - job.cluster.domain_size
     return {
-        "nic_link": nic,
-        "rail_switch": nic,
+        "nic_link": _loss_without_rails(job, found, 1),
+        "rail_switch": _loss_without_rails(job, found, rails_on_a_switch),
         "gpu": job.cluster.gpus / left - 1 if left else None,
     }
+
+
+def _loss_without_rails(job: Job, found: Evaluation, lost: int) -> float | None:
+    rails = job.cluster.domain_size
+    return loss_with_nics(job, found, (rails - lost) / rails) if rails > lost else None
 
 
 def loss_with_nics(job: Job, found: Evaluation, share: float) -> float:
@@ -122,7 +137,12 @@ def network_usd_per_token(
     file: ClusterFile, design: Design, training: Training, prices: Prices
 ) -> float:
     """The network's price and energy over its lifetime, over the tokens trained meanwhile."""
+    seconds = file.lifetime_years * HOURS_PER_YEAR * SECONDS_PER_HOUR
+    return network_usd(file, design, prices) / (training.tokens_per_s * seconds)
+
+
+def network_usd(file: ClusterFile, design: Design, prices: Prices) -> float:
+    """The network's price, and that of its energy over its lifetime."""
     hours = file.lifetime_years * HOURS_PER_YEAR
     energy = prices.watts(design.equipment) / 1000 * hours * file.usd_per_kwh
-    tokens = training.tokens_per_s * hours * SECONDS_PER_HOUR
-    return (prices.usd(design.equipment) + energy) / tokens
+    return prices.usd(design.equipment) + energy

@@ -16,7 +16,7 @@ class Quote(BaseModel):
     """A price or power, and where it is from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    value: float = Field(ge=0, strict=True)
+    value: float = Field(ge=0, le=1e9, strict=True)
     source: str
     date: date | str
 

@@ -1,10 +1,11 @@
 """A training configuration: a YAML file with a model, its batch, its machine and its strategy."""
 
+import os
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
@@ -18,8 +19,10 @@ from scenarios.spec.yaml_files import FileKind, load_as
 SHIPPED = Path(__file__).parent / "configurations"
 ENDINGS = (".yaml", ".yml")
 
-Count = Annotated[int, Field(ge=1, le=10**6, strict=True)]
-Gpus = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+MOST_COUNT, MOST_GPUS, MOST_BATCH = 10**6, 2**20, 2**24
+Count = Annotated[int, Field(ge=1, le=MOST_COUNT, strict=True)]
+Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
+Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 
 
 def known_platform(name: str) -> str:
@@ -48,6 +51,15 @@ class GivenExperts(Strict):
     capacity: float = Field(gt=0)
     expert_parallel: Count
 
+    @model_validator(mode="after")
+    def _are_possible(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
+        if self.experts % self.expert_parallel:
+            what = f"experts {self.experts} do not spread evenly over expert_parallel"
+            raise ValueError(f"{what} {self.expert_parallel}")
+        return self
+
     @property
     def experts_of_model(self) -> Experts:
         """The experts as a part of the model."""
@@ -63,7 +75,7 @@ class Configuration(Strict):
     heads: Count
     sequence: Count
     vocabulary: Count
-    batch: Count
+    batch: Batch
     gpus: Gpus
     platform: Annotated[str, AfterValidator(known_platform)]
     domain_size: Count | None = None
@@ -71,6 +83,12 @@ class Configuration(Strict):
     sequence_parallel: bool = True
     strategy: GivenStrategy = GivenStrategy()
     moe: GivenExperts | None = None
+
+    @model_validator(mode="after")
+    def _has_expert_layers(self) -> Self:
+        if self.moe is not None and self.moe.every > self.layers:
+            raise ValueError(f"moe.every {self.moe.every} is more than the {self.layers} layers")
+        return self
 
     @property
     def transformer(self) -> Transformer:
@@ -111,8 +129,8 @@ def configuration_name(path: Path) -> str:
 def load_configuration(path: Path) -> Configuration:
     """Read a file, or a shipped configuration by its name; raises `InputError`."""
     shipped = SHIPPED / f"{path.name}.yaml"
-    is_name = path.parent == Path() and not path.exists()
-    if is_name and shipped.exists():
+    is_name = path.parent == Path() and not os.path.exists(path)
+    if is_name and os.path.exists(shipped):
         path = shipped
     elif is_name and path.suffix not in ENDINGS:
         meant = get_close_matches(path.name, names(), n=1)

@@ -16,7 +16,8 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
     if found is None and _is_whole(wish):
         found = best(job, wish, must_fit=False)
     if found is None:
-        raise InputError(Problem(name, _reason(configuration, wish)))
+        hint = "other GPUs, another batch, or another strategy"
+        raise InputError(Problem(name, _reason(configuration, wish), hint))
     return found
 
 
@@ -34,4 +35,10 @@ def _reason(configuration: Configuration, wish: Wish) -> str:
     )
     asked = ", ".join(f"{key} {value}" for key, value in vars(wish).items() if value is not None)
     of = f" with {asked}" if asked else ""
-    return f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
+    what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
+    if configuration.moe is not None:
+        parallel = configuration.moe.expert_parallel
+        what += f", with data-parallel ranks that are a multiple of expert_parallel {parallel}"
+    if wish.interleave is not None and wish.interleave > 1:
+        what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
+    return what

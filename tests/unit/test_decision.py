@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.network_cost.clos import folded_clos, oversubscribed_clos
+from model.fabric.spec import FabricKind
+from model.network_cost.clos import (
+    built_oversubscription,
+    folded_clos,
+    oversubscribed_clos,
+    rails_on_a_switch,
+)
+from model.network_cost.prices import Prices
 from scenarios.cli.decide import decide
 from scenarios.decision.cluster_file import load_cluster
 from scenarios.decision.decide import decide_object
@@ -40,7 +47,7 @@ def design(found: dict[str, Any], name: str) -> dict[str, Any]:
 def test_all_networks_are_compared(found: dict[str, Any]) -> None:
     assert [one["design"] for one in found["designs"]] == [
         "rail-optimized, K = 8",
-        "rail-optimized, K = 8, spines 2:1",
+        "rail-optimized, K = 8, spines 1.91:1",
         "rail-only, K = 8",
         "rail-only, K = 64",
         "rail-only, K = 256",
@@ -57,9 +64,9 @@ def test_dense_models_lose_nothing_on_rails_alone(found: dict[str, Any]) -> None
 
 
 def test_experts_pay_for_missing_and_for_oversubscribed_spines(found: dict[str, Any]) -> None:
-    names = ("rail-optimized, K = 8", "rail-only, K = 8", "rail-optimized, K = 8, spines 2:1")
+    names = ("rail-optimized, K = 8", "rail-only, K = 8", "rail-optimized, K = 8, spines 1.91:1")
     slower = [design(found, name)["models"][1]["all_to_all_slowdown_percent"] for name in names]
-    assert slower == pytest.approx([0, 8.6, 100], abs=2)
+    assert slower == pytest.approx([0, 8.6, 90.9], abs=2)
 
 
 def test_no_network_beats_an_efficient_one(found: dict[str, Any]) -> None:
@@ -93,6 +100,38 @@ def test_where_one_switch_joins_all_the_faster_network_wins(cluster: Path) -> No
     assert decide_object(load_cluster(cluster))["answer"] == "rail-optimized, K = 8"
 
 
+def test_one_switch_has_no_spines_and_nothing_is_left_without_it(cluster: Path) -> None:
+    small = (
+        cluster.read_text().replace("gpus: 4096", "gpus: 128").replace("radix: 64", "radix: 128")
+    )
+    small = small.replace("batch: 2048", "batch: 512").replace("batch: 16384", "batch: 512")
+    cluster.write_text(small)
+    found = decide_object(load_cluster(cluster))
+    first, second = found["designs"][:2]
+    assert (first["design"], second["kind"]) == ("rail-optimized, K = 8", "rail-only")
+    for one in (first, second):
+        (of_dense, *_) = one["models"]
+        assert one["switches"] == 1
+        assert of_dense["losses_percent"]["rail_switch"] is None
+        assert of_dense["losses_percent"]["nic_link"] > 0
+
+
+@given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 64))
+def test_spines_are_oversubscribed_at_most_as_asked(endpoints: int, radix: int, asked: int) -> None:
+    built = built_oversubscription(endpoints, radix, asked)
+    assert 1 <= built <= asked
+    assert built == 1 or endpoints > radix
+    same = oversubscribed_clos(endpoints, radix, built)
+    assert same == oversubscribed_clos(endpoints, radix, asked)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "radix", "rails"), [(128, 128, 8), (128, 64, 4), (512, 64, 1), (4096, 64, 1)]
+)
+def test_rails_that_fit_on_a_switch_are_lost_with_it(gpus: int, radix: int, rails: int) -> None:
+    assert rails_on_a_switch(FabricKind.RAIL_ONLY, gpus, radix, 8) == rails
+
+
 @given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))
 def test_oversubscription_needs_no_more_ports(endpoints: int, radix: int, ratio: int) -> None:
     full, less = folded_clos(endpoints, radix), oversubscribed_clos(endpoints, radix, ratio)
@@ -116,10 +155,16 @@ def test_the_command_prints_one_object_and_draws(
         ("radix: 64", "radix: 63", "radix: must be an even number, got 63"),
         ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
         ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
+        ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
+        ("models:", "prices: free.yaml\nmodels:", "nor their energy cost anything"),
     ],
 )
 def test_a_mistake_is_a_sentence(cluster: Path, old: str, new: str, expected: str) -> None:
     cluster.write_text(cluster.read_text().replace(old, new))
+    free = "".join(
+        f"{key}: {{value: 0.0, source: us, date: now}}\n" for key in vars(Prices(*[0] * 4))
+    )
+    (cluster.parent / "free.yaml").write_text(free)
     with pytest.raises(InputError) as error:
         decide_object(load_cluster(cluster))
     assert expected in str(error.value)

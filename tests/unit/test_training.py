@@ -14,7 +14,7 @@ from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.training.iteration import gather_s, iteration, layer_s
 from model.training.job import Job, cluster_of
-from model.training.memory import memory_bytes
+from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
@@ -284,10 +284,48 @@ def test_a_mistake_in_a_file_is_said_with_its_line(
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("top_k: 1", "top_k: 200", "own.yaml:12 moe: top_k 200 is more than the 128 experts"),
+        ("experts: 128", "experts: 3", "experts 3 do not spread evenly over expert_parallel 128"),
+        ("every: 2", "every: 100", "moe.every 100 is more than the 24 layers"),
+        ("experts: 128", "experts: 192", "experts 192 do not spread evenly"),
+    ],
+)
+def test_experts_that_cannot_be_are_refused(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text((SHIPPED / "moe-1.3b.yaml").read_text().replace(old, new, 1))
+    with pytest.raises(InputError) as error:
+        load_configuration(own)
+    assert expected in str(error.value)
+
+
+def test_the_optimizer_of_an_expert_is_shared_by_its_copies() -> None:
+    """With as many ranks as experts, nobody else holds an expert's parameters."""
+    configuration = load_configuration(Path("moe-1.3b"))
+    (parallel,) = {configuration.moe.expert_parallel} if configuration.moe else set()
+    found = evaluated("moe-1.3b", configuration)
+    model = configuration.transformer
+    assert found.strategy.data == parallel
+    own = model.expert_parameters / parallel
+    assert optimized_parameters(model, found.strategy) == pytest.approx(
+        own + model.shared_parameters / parallel
+    )
+    twice = replace(found.strategy, data=2 * parallel)
+    assert optimized_parameters(model, twice) == pytest.approx(
+        (own + model.shared_parameters / parallel) / 2
+    )
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"batch": 2**40}, "--batch: must be 1 to 16777216, got"),
+        ({"platform": ""}, "--platform: unknown platform ''"),
         ({"gpus": 100}, "no strategy with tensor 8, pipeline 64"),
-        ({"gpus": 0, "platform": "gh20"}, "--gpus: must be at least 1, got 0"),
+        ({"gpus": 0, "platform": "gh20"}, "--gpus: must be 1 to 1048576, got 0"),
         ({"gpus": 8, "domain_size": 9}, "--domain-size: must be at most 8, the number of GPUs"),
         ({"gpus": 8, "batch": 8, "search": True}, "no strategy fits the 80 GB of a GPU"),
     ],

@@ -55,6 +55,23 @@ def test_bytes_are_conserved(made: tuple[Job, Traffic]) -> None:
 
 @given(jobs())
 @settings(max_examples=60, deadline=None)
+def test_no_ring_of_gradients_leaves_its_rail(made: tuple[Job, Traffic]) -> None:
+    job, found = made
+    of_data = {Dimension.DATA: found.flows[Dimension.DATA]}
+    rings = Traffic(job.cluster.gpus, job.cluster.domain_size, of_data)
+    assert rings.cross_rail_bytes() == 0
+
+
+@given(jobs(), st.integers(1, 64))
+@settings(max_examples=30, deadline=None)
+def test_the_first_gpus_are_a_corner_of_the_matrix(made: tuple[Job, Traffic], first: int) -> None:
+    _, found = made
+    shown = min(first, found.gpus)
+    assert np.array_equal(found.matrix(1, shown), found.matrix()[:shown, :shown])
+
+
+@given(jobs())
+@settings(max_examples=60, deadline=None)
 def test_every_gpu_sends_what_it_receives(made: tuple[Job, Traffic]) -> None:
     _, found = made
     matrix = found.matrix()
