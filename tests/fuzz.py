@@ -2,8 +2,8 @@
 
 `python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
 code that the documentation does not name, with a traceback, or take more than two seconds of
-processor time or 500 MB. Another `--seed` tries others. The commands run in this process, and none
-brings a fabric up.
+processor time or 500 MB. Another `--seed` tries others; `--at-once` is the number of processes, in
+which the commands run. None brings a fabric up.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import resource
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -292,28 +294,43 @@ def _kept() -> dict[str, bytes]:
 KEPT: dict[str, bytes] = {}
 
 
+@dataclass
+class Tried:
+    """What became of a chunk of inputs: exit codes, and what ended wrongly."""
+
+    ends: Counter[int | None]
+    wrong: str = ""
+
+
 def main() -> None:
     """Try as many inputs as asked for; print each that ends wrongly, and the sum of them all."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=os.cpu_count())
     asked = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
+    chunks = range(asked.seed, asked.seed + -(-asked.inputs // CHUNK))
     ends: Counter[int | None] = Counter()
-    wrong, begun_s, number = 0, time.monotonic(), asked.seed
-    with playground() as folder:
-        while ends.total() < asked.inputs:
-            wrong += not _chunk(folder, number, ends)
-            number += 1
+    wrong, begun_s = 0, time.monotonic()
+    with ProcessPoolExecutor(asked.at_once, initializer=_bound_memory) as pool:
+        for tried in pool.map(_chunk, chunks):
+            ends += tried.ends
+            wrong += bool(tried.wrong)
+            print(tried.wrong, end="", flush=True)
             print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
-    most_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    most_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     print(f"{ends.total()} inputs in {time.monotonic() - begun_s:.0f} s, exit codes {dict(ends)}")
-    print(f"{wrong} of {number - asked.seed} chunks had a wrong end; at most {most_mb:.0f} MB")
+    print(f"{wrong} of {len(chunks)} chunks had a wrong end; at most {most_mb:.0f} MB")
     sys.exit(1 if wrong else 0)
 
 
-def _chunk(folder: Path, number: int, ends: Counter[int | None]) -> bool:
-    """Try a chunk of inputs, chosen by its number; return whether all ended as documented."""
+def _bound_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
+
+
+def _chunk(number: int) -> Tried:
+    """Try a chunk of inputs, chosen by its number."""
+    tried = Tried(Counter())
 
     @seed(number)
     @settings(
@@ -324,17 +341,17 @@ def _chunk(folder: Path, number: int, ends: Counter[int | None]) -> bool:
         suppress_health_check=list(HealthCheck),
     )
     @given(inputs())
-    def chunk(tried: Input) -> None:
-        end = end_of(folder, tried)
-        ends[end.exit_code] += 1
-        assert end.is_right, f"{tried}: {end}"[:4000]
+    def chunk(one: Input) -> None:
+        end = end_of(folder, one)
+        tried.ends[end.exit_code] += 1
+        assert end.is_right, f"{one}: {end}"[:4000]
 
-    try:
-        chunk()
-    except (AssertionError, ExceptionGroup) as error:
-        print(f"chunk {number}: {error}\n{getattr(error, 'exceptions', '')}", flush=True)
-        return False
-    return True
+    with playground() as folder:
+        try:
+            chunk()
+        except (AssertionError, ExceptionGroup) as error:
+            tried.wrong = f"chunk {number}: {error}\n{getattr(error, 'exceptions', '')}\n"
+    return tried
 
 
 if __name__ == "__main__":
