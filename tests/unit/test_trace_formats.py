@@ -1,5 +1,7 @@
 """Text formats of traces: what a sample of each means, and what is refused, with its line."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,8 @@ from model.workload.collective import Collective
 from model.workload.trace import NodeKind, Trace
 from scenarios.library import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
+from tests.unit.traces import peak_below
+from traffic_gen.traces import msccl_proof
 from traffic_gen.traces.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
 
@@ -105,8 +109,9 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
         ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
         ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "'REDUCE' cannot be replayed"),
-        ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "must have 1 to 65536"),
+        ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "ngpus must be 1 to 4096"),
         ("ring-all-gather.xml", ('s_chunks="0"', 's_chunks="1099511627776"'), ":3", "s_chunks"),
+        ("ring-all-gather.xml", ('<tb id="1"', '<tb id="1024"'), ":10", "id must be 0 to 1023"),
         ("ring-all-gather.xml", ("allgather", "custom"), ":2", "has a collective whose result is"),
         ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: in the end,"),
         ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
@@ -157,6 +162,94 @@ def test_an_msccl_algorithm_that_reduces_in_place() -> None:
     twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
     with pytest.raises(Malformed, match="adds chunk 1 of the ranks 11 to 1 of 1"):
         trace_in([twice.encode()], GIVEN)
+
+
+def algorithm(collective: str, chunks: int, *gpus: str) -> bytes:
+    """An algorithm of GPUs with so many chunks of input, each with these thread blocks."""
+    sizes = f'i_chunks="{chunks}" o_chunks="{chunks}" s_chunks="0"'
+    of_gpus = [f'<gpu id="{n}" {sizes}>\n{blocks}</gpu>\n' for n, blocks in enumerate(gpus)]
+    first = f'<algo coll="{collective}" ngpus="{len(gpus)}" nchunksperloop="1" inplace="0">\n'
+    return "".join([first, *of_gpus, "</algo>"]).encode()
+
+
+def block(number: int, send: int, receive: int, *steps: str) -> str:
+    """A thread block with these steps."""
+    numbered = [step.replace("<step", f'<step s="{n}"') for n, step in enumerate(steps)]
+    first = f'<tb id="{number}" send="{send}" recv="{receive}" chan="0">\n'
+    return "".join([first, *numbered, "</tb>\n"])
+
+
+def step(type_: str, source: str = "i", target: str = "o", after: int = -1, count: int = 1) -> str:
+    """A step that touches the first chunks; it comes `after` the first step of a block."""
+    depends = f'depid="{after}" deps="{min(after, 0)}"'
+    places = f'srcbuf="{source}" srcoff="0" dstbuf="{target}" dstoff="0"'
+    return f'<step type="{type_}" {places} cnt="{count}" {depends}/>\n'
+
+
+def passed_on(after: int) -> bytes:
+    """A broadcast: the second block of GPU 1 sends what its first one receives."""
+    return algorithm(
+        "broadcast",
+        1,
+        block(0, 1, -1, step("s")) + block(1, -1, -1, step("cpy")),
+        block(0, -1, 0, step("r"))
+        + block(1, 2, -1, step("nop", count=0), step("s", "o", "o", after)),
+        block(0, -1, 1, step("r")),
+    )
+
+
+def test_an_msccl_algorithm_whose_steps_race_is_refused() -> None:
+    assert len(trace_in([passed_on(0)], GIVEN)) == 6
+    with pytest.raises(Malformed) as refused:
+        trace_in([passed_on(-1)], GIVEN)
+    what = "touches 0 of the buffer 'o' of GPU 1, as line 12 does, in no order"
+    assert (refused.value.place, refused.value.what) == (":16", what)
+    assert refused.value.hint == "let it wait for step 0 of block 0"
+
+
+def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> None:
+    copies = [block(n, -1, -1, step("cpy")) for n in (1, 2)]
+    with pytest.raises(Malformed, match="touches 0 of the buffer 'o' of GPU 1"):
+        trace_in([algorithm("broadcast", 1, copies[0], copies[0] + copies[1])], GIVEN)
+    swapped = [
+        block(0, 1 - n, -1, step("s")) + block(1, -1, 1 - n, step("r", "i", "i")) for n in (0, 1)
+    ]
+    with pytest.raises(Malformed, match="touches 0 of the buffer 'i' of GPU"):
+        trace_in([algorithm("broadcast", 1, *swapped)], GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("collective", "chunks", "what"),
+    [
+        ("alltoall", 1, "alltoall: 1 chunks of input have no equal share for each of 2 GPUs"),
+        ("reduce_scatter", 3, "reduce_scatter: 3 chunks of input have no equal share for each"),
+        ("allreduce", 0, "has no chunk of input"),
+    ],
+)
+def test_an_msccl_algorithm_without_a_result_is_refused(
+    collective: str, chunks: int, what: str
+) -> None:
+    one_way = block(0, 1, -1, step("s")), block(0, -1, 0, step("r"))
+    with pytest.raises(Malformed, match=what):
+        trace_in([algorithm(collective, chunks, *one_way)], GIVEN)
+
+
+def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory() -> None:
+    text = SAMPLES["ring-all-gather.xml"].replace('i_chunks="1"', 'i_chunks="262144"', 1)
+    with peak_below(10_000_000), pytest.raises(Malformed, match="GPU 1 has another input"):
+        trace_in([text.encode()], GIVEN)
+
+
+def test_an_msccl_step_of_too_many_bytes_is_refused() -> None:
+    sends = block(0, 1, -1, step("s", count=65536)), block(0, -1, 0, step("r", count=65536))
+    with pytest.raises(Malformed, match="must be 0 to 281474976710656 bytes, got") as refused:
+        trace_in([algorithm("broadcast", 65536, *sends)], Defaults(2, 200_000_000_000_000))
+    assert refused.value.place == ":4"
+
+
+def test_msccl_steps_that_a_proof_has_no_room_for_are_refused() -> None:
+    with patch.object(msccl_proof, "MOST_ENDS", 10), pytest.raises(Malformed, match="has 11 steps"):
+        trace_in([passed_on(0)], GIVEN)
 
 
 @pytest.mark.parametrize(

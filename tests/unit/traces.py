@@ -1,4 +1,8 @@
-"""Traces for property tests."""
+"""Traces for property tests, and a bound of the memory that reading one takes."""
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from hypothesis import strategies as st
@@ -75,3 +79,15 @@ def _contents(trace: Trace) -> list[list[object]]:
             )
         )
     return contents
+
+
+@contextmanager
+def peak_below(most_bytes: int) -> Iterator[None]:
+    """Require that what happens inside takes less memory than this at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most_bytes, f"took {peak} bytes"

@@ -24,7 +24,6 @@ from traffic_gen.traces.nodes import (
     line,
     require_bytes,
     require_nodes,
-    require_ranks,
 )
 
 FORMAT = "MSCCL XML"
@@ -32,6 +31,9 @@ NUMBER = re.compile(r"-?[0-9]{1,9}")
 RECEIVES, SENDS = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
 TYPES = (*RECEIVES, "s", "cpy", "re", "nop")
 MOST_CHUNKS = 2**20
+# The proof has a bit for each GPU in each chunk; a fabric has at most 4096. MSCCL's interpreter
+# has 32 channels of 32 blocks.
+MOST_GPUS, MOST_BLOCKS = 4096, 1024
 LEVELS = ("algo", "gpu", "tb", "step")
 Attributes = dict[str, str]
 
@@ -98,7 +100,7 @@ class _Reader:
         self.algorithm = Algorithm(
             place=place,
             collective=given.get("coll", ""),
-            ranks=require_ranks(self._number(given, "ngpus", 1, 10**9), line(place)),
+            ranks=self._number(given, "ngpus", 1, MOST_GPUS),
             chunks=self._number(given, "nchunksperloop", 1, MOST_CHUNKS),
             in_place=given.get("inplace", "0") == "1",
         )
@@ -115,7 +117,7 @@ class _Reader:
     def _block(self, given: Attributes, algorithm: Algorithm) -> None:
         send, receive = (self._number(given, k, -1, algorithm.ranks - 1) for k in ("send", "recv"))
         channel = self._number(given, "chan", 0, 2**16)
-        number = self._number(given, "id", 0, 2**16)
+        number = self._number(given, "id", 0, MOST_BLOCKS - 1)
         if (self.gpu, number) in algorithm.blocks:
             self._refuse(f"block {number} of GPU {self.gpu} is there twice")
         self.block = Block(send, receive, channel)
@@ -135,7 +137,7 @@ class _Reader:
             source=self._location(given, "src"),
             target=self._location(given, "dst"),
             count=self._number(given, "cnt", 0 if type_ == "nop" else 1, MOST_CHUNKS),
-            block=self._number({"depid": "-1", **given}, "depid", -1, 2**16),
+            block=self._number({"depid": "-1", **given}, "depid", -1, MOST_BLOCKS - 1),
             step=self._number({"deps": "-1", **given}, "deps", -1, 10**9),
         )
         self.chunks += max(2, step.count)
@@ -162,7 +164,8 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
         for index, step in enumerate(block.steps):
-            _add_step(nodes, parts, gpu, block, step, chunk_bytes, follows=index > 0)
+            _add_step(nodes, gpu, block, step, chunk_bytes, follows=index > 0)
+            parts += [Part(gpu, number, index, step, kind) for kind in _kinds(step)]
             ends[gpu, number, index] = len(parts) - 1
     _wait(algorithm, nodes, ends)
     trace = nodes.trace(FORMAT)
@@ -171,21 +174,13 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
 
 
 def _add_step(
-    nodes: Nodes,
-    parts: list[Part],
-    gpu: int,
-    block: Block,
-    step: Step,
-    chunk_bytes: int,
-    *,
-    follows: bool,
+    nodes: Nodes, gpu: int, block: Block, step: Step, chunk_bytes: int, *, follows: bool
 ) -> None:
     """Add the nodes of a step; if it `follows` another one, its first node comes after that."""
     for kind in _kinds(step):
         node = _add(nodes, kind, gpu, block, step, chunk_bytes)
         if follows:
             nodes.wait(node, node - 1)
-        parts.append(Part(gpu, step, kind))
         follows = True
 
 
@@ -205,7 +200,7 @@ def _add(nodes: Nodes, kind: NodeKind, gpu: int, block: Block, step: Step, chunk
         gpu,
         step.place,
         peer=block.send if sends else block.receive,
-        size_bytes=step.count * chunk_bytes if sends else 0,
+        size_bytes=require_bytes(step.count * chunk_bytes, line(step.place)) if sends else 0,
         tag=block.channel,
     )
 

@@ -1,15 +1,21 @@
 """Proof that an algorithm in MSCCL's XML does what its collective asks: symbolic execution.
 
 A place in a buffer holds a chunk with the contributions of some ranks. The steps are executed once,
-in an order that their dependencies allow.
+in an order that their dependencies allow. Any other order has the same result: two steps of a GPU
+that touch the same place, one of them writing, are ordered by its blocks and their dependencies.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.nodes import Malformed, line
 
+# Of steps, for each block of their GPU: a gigabyte.
+MOST_ENDS = 2**28
 Location = tuple[str, int]
 """The letter of a buffer (input, output, scratch), and an offset in chunks."""
 Value = tuple[int, int]
@@ -63,19 +69,26 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Part:
-    """What a node of the trace is: the sending, the receiving, or all of a step of a GPU."""
+    """What a node of the trace is: the sending, the receiving, or all of a step of a GPU.
+
+    The step is the one with number `index` of the block with number `block`.
+    """
 
     gpu: int
+    block: int
+    index: int
     step: Step
     kind: NodeKind
 
 
 def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
     """Raise `Malformed` unless every rank has what the collective asks in the end."""
+    _require_inputs(algorithm)
     wanted = _wanted(algorithm)
     memory = _Memory(algorithm)
     for node in trace.order:
         part = parts[node]
+        memory.order.begin(part)
         if part.kind is NodeKind.SEND:
             memory.send(node, part)
         elif part.kind is NodeKind.RECEIVE:
@@ -96,6 +109,19 @@ def _words(value: Value | None) -> str:
     return "nothing" if value is None else f"chunk {value[0]} of the ranks {value[1]:b}"
 
 
+def _require_inputs(algorithm: Algorithm) -> None:
+    """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut."""
+    size, where = algorithm.buffers[0].input, line(algorithm.place)
+    for rank, buffers in algorithm.buffers.items():
+        if buffers.input != size:
+            raise Malformed(where, f"GPU {rank} has another input than GPU 0")
+    if size < 1:
+        raise Malformed(where, "has no chunk of input", "i_chunks must be at least 1")
+    if algorithm.collective in ("reduce_scatter", "alltoall") and size % algorithm.ranks:
+        what = f"{algorithm.collective}: {size} chunks of input have no equal share for each of"
+        raise Malformed(where, f"{what} {algorithm.ranks} GPUs")
+
+
 def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
     """Return what the output of every rank must be."""
     ranks, everyone = algorithm.ranks, (1 << algorithm.ranks) - 1
@@ -105,7 +131,7 @@ def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
         case "allreduce":
             return {rank: [(chunk, everyone) for chunk in range(size)] for rank in range(ranks)}
         case "allgather":
-            gathered = [(chunk, 1 << chunk // size) for chunk in range(size * ranks if size else 0)]
+            gathered = [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
             return dict.fromkeys(range(ranks), gathered)
         case "reduce_scatter":
             return {
@@ -128,22 +154,59 @@ def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
     raise Malformed(line(algorithm.place), what, f"known: {known}")
 
 
+class _Order:
+    """Which steps of a GPU come before others: by their blocks, and by dependencies between them.
+
+    `known` has, for each step that has begun, the last step of each block of its GPU that has
+    ended by then (a vector clock; Mattern, 1989).
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.columns: dict[int, dict[int, int]] = {}
+        for gpu, block in algorithm.blocks:
+            of_gpu = self.columns.setdefault(gpu, {})
+            of_gpu[block] = len(of_gpu)
+        blocks = algorithm.blocks.items()
+        ends = sum(len(block.steps) * len(self.columns[gpu]) for (gpu, _), block in blocks)
+        if ends > MOST_ENDS:
+            what = f"has {ends} steps times blocks of the same GPU, of at most {MOST_ENDS}"
+            raise Malformed(line(algorithm.place), what)
+        self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
+
+    def begin(self, part: Part) -> None:
+        """Note what has ended when a step begins."""
+        gpu, block, index, step = part.gpu, part.block, part.index, part.step
+        known = np.full(len(self.columns[gpu]), -1, np.int32)
+        for before in ((block, index - 1), (step.block, step.step)):
+            if (gpu, *before) in self.known:
+                np.maximum(known, self.known[gpu, *before], out=known)
+        known[self.columns[gpu][block]] = index
+        self.known[gpu, block, index] = known
+
+    def precedes(self, earlier: Part, later: Part) -> bool:
+        """Whether a step comes before one that has begun on its GPU, or is the same."""
+        known = self.known[later.gpu, later.block, later.index]
+        return bool(known[self.columns[later.gpu][earlier.block]] >= earlier.index)
+
+
 class _Memory:
     """The buffers of all GPUs, and what is under way between them."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
+        self.order = _Order(algorithm)
         self.values: dict[tuple[int, Location], Value] = {}
+        # The step that has written each place, if there is one, and those that have read it since.
+        self.written: dict[tuple[int, Location], list[Part]] = {}
+        self.reading: dict[tuple[int, Location], list[Part]] = {}
         self.sent: dict[int, list[Value]] = {}
         # What a node is to send of what its step has added up, but does not keep.
         self.passing: dict[int, list[Value]] = {}
         reduces = algorithm.collective in ("allreduce", "reduce_scatter")
         for rank, buffers in algorithm.buffers.items():
-            if buffers.input != algorithm.buffers[0].input:
-                raise Malformed(line(algorithm.place), f"GPU {rank} has another input than GPU 0")
-            first = 0 if reduces else rank * buffers.input
+            first, own = 0 if reduces else rank * buffers.input, 1 << rank
             for chunk in range(buffers.input):
-                self.values[self.place(rank, ("i", chunk))] = first + chunk, 1 << rank
+                self.values[self.place(rank, ("i", chunk))] = first + chunk, own
 
     def place(self, gpu: int, location: Location) -> tuple[int, Location]:
         """Return where a location really is: in place, input and output share memory."""
@@ -192,17 +255,33 @@ class _Memory:
         name, offset = location
         found = []
         for chunk in range(part.step.count):
-            value = self.values.get(self.place(part.gpu, (name, offset + chunk)))
+            place = self.place(part.gpu, (name, offset + chunk))
+            value = self.values.get(place)
             if value is None:
                 what = f"GPU {part.gpu} has nothing yet at {offset + chunk} of its buffer {name!r}"
                 raise Malformed(line(part.step.place), what)
+            self._require_order(part, self.written.get(place, []), (name, offset + chunk))
+            self.reading.setdefault(place, []).append(part)
             found.append(value)
         return found
 
     def _write(self, part: Part, values: list[Value]) -> None:
         name, offset = part.step.target
         for chunk, value in enumerate(values):
-            self.values[self.place(part.gpu, (name, offset + chunk))] = value
+            place = self.place(part.gpu, (name, offset + chunk))
+            earlier = self.written.get(place, []) + self.reading.pop(place, [])
+            self._require_order(part, earlier, (name, offset + chunk))
+            self.values[place], self.written[place] = value, [part]
+
+    def _require_order(self, part: Part, earlier: Sequence[Part], location: Location) -> None:
+        """Raise `Malformed` for a step that may touch a place before these ones do, or after."""
+        for other in earlier:
+            if not self.order.precedes(other, part):
+                name, offset = location
+                what = f"touches {offset} of the buffer {name!r} of GPU {part.gpu}, as line"
+                what = f"{what} {other.step.place} does, in no order"
+                hint = f"let it wait for step {other.index} of block {other.block}"
+                raise Malformed(line(part.step.place), what, hint)
 
     def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
         for (chunk, ranks), (other, others) in zip(held, more, strict=True):
