@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -16,8 +17,8 @@ from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers import Rows
-from tests.unit.traces import same, traces
-from traffic_gen.traces import chakra
+from tests.unit.traces import peak_below, same, traces
+from traffic_gen.traces import chakra, protobuf
 from traffic_gen.traces.chakra_writing import chakra_files
 from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -247,9 +248,81 @@ def test_a_chakra_trace_may_be_gzipped() -> None:
     assert same(trace_in(packed), trace_in(files))
     with pytest.raises(Malformed, match="unpacked, it ends early"):
         trace_in([packed[0], packed[1][:-9], packed[2]])
-    with patch.object(chakra, "MOST_CONTENT_BYTES", 100), pytest.raises(Malformed) as refused:
-        trace_in(packed)
-    assert refused.value.what.startswith("unpacked, it is larger than")
+
+
+def test_all_members_of_a_gzipped_chakra_trace_are_read() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    members = [gzip.compress(content[:20]) + gzip.compress(content[20:]) for content in files]
+    assert same(trace_in(members), trace_in(files))
+    with pytest.raises(Malformed, match="cannot be unpacked") as refused:
+        trace_in([members[0], members[1] + b"more", members[2]])
+    assert refused.value.file == 1
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], bytes]) -> None:
+    files = [pack(content) for content in chakra_files(trace_in([GOAL.encode()]))]
+    total = sum(map(len, chakra_files(trace_in([GOAL.encode()]))))
+    with patch.object(chakra, "MOST_CONTENT_BYTES", total):
+        assert trace_in(files).ranks == 3
+    for limit in (total - 1, 100):
+        with (
+            patch.object(chakra, "MOST_CONTENT_BYTES", limit),
+            pytest.raises(Malformed, match=f"it is larger than {limit} bytes"),
+        ):
+            trace_in(files)
+
+
+def test_plain_chakra_files_count_before_gzipped_ones() -> None:
+    first, *others = chakra_files(trace_in([GOAL.encode()]))
+    for limit in (len(first) - 1, len(first) - 2):
+        with (
+            patch.object(chakra, "MOST_CONTENT_BYTES", limit),
+            pytest.raises(Malformed, match="it is larger than") as refused,
+        ):
+            trace_in([first, *map(gzip.compress, others)])
+        assert refused.value.file == 0
+
+
+def test_chakra_nodes_are_read_in_batches() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    with patch.object(chakra, "BATCH_BYTES", 50):
+        assert same(trace_in(files), trace_in([GOAL.encode()]))
+        with (
+            patch.object(chakra, "MOST_DEPENDENCIES", 2),
+            pytest.raises(Malformed, match="more than 2 dependencies"),
+        ):
+            trace_in(files)
+
+
+def test_what_a_chakra_node_has_is_bounded_before_it_costs_memory() -> None:
+    # Type 4, and a list of 21 million dependencies on the node 0, behind their lengths.
+    node = b"\x18\x04\x2a\xc0\xde\x81\x0a" + bytes(21_000_000)
+    content = b"\x07\x0a\x050.0.4" + b"\xc7\xde\x81\x0a" + node
+    with peak_below(100_000_000), pytest.raises(Malformed, match="lists of more than 20000000 b"):
+        trace_in([content])
+
+
+def test_fields_that_chakra_nodes_have_together_are_bounded() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    with (
+        patch.object(protobuf, "MOST_FIELDS_TOGETHER", 50),
+        pytest.raises(Malformed, match="more than 50 fields"),
+    ):
+        trace_in(files)
+
+
+@pytest.mark.parametrize(
+    ("text", "format_"),
+    [
+        ("#\n" + "0 1000000000 1000000000\n" * 3, "byte matrix"),
+        ("\n\nnum_ranks 1\nrank 0 {\ncalc 1\n}\n", "GOAL"),
+        ("\r\n\tnum_ranks 1\nrank 0 {\ncalc 1\n}\n", "GOAL"),
+        ("\r\n\t123456789 1\n1 0\n", "byte matrix"),
+    ],
+)
+def test_a_text_is_not_taken_for_a_chakra_trace(text: str, format_: str) -> None:
+    assert trace_in([text.encode()]).format == format_
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
@@ -293,13 +366,16 @@ def test_compute_of_more_than_a_day_is_refused() -> None:
         Replay(trace, "x", np.arange(3), 3, 3).steps(1.0, 1e12)
 
 
-def test_a_barrier_needs_no_size() -> None:
+def test_a_barrier_has_no_size() -> None:
     # Id 0, type 7, and the attribute comm_type 9 (a barrier), behind the schema's version.
     node = b"\x18\x07\x52\x0d\x0a\x09comm_type\x48\x09"
     content = b"\x07\x0a\x050.0.4" + bytes([len(node)]) + node
     (operation,) = trace_in([content] * 3).operations
     assert (operation.collective, operation.size_bytes) == (Collective.ALL_REDUCE, 0)
     assert operation.ranks == (0, 1, 2)
+    sized = node + b"\x52\x15\x0a\x09comm_size\x48" + b"\xff" * 8 + b"\x7f"
+    (again,) = trace_in([b"\x07\x0a\x050.0.4" + bytes([len(sized)]) + sized] * 3).operations
+    assert again == operation
     unsized = content.replace(b"\x48\x09", b"\x48\x00")
     with pytest.raises(Malformed, match="comm_size must be 0 to"):
         trace_in([unsized] * 3)

@@ -6,9 +6,13 @@ name its process group (`pg_name`). The n-th of a group in one rank's file is th
 the others. `comm_size` is what each rank puts in.
 """
 
+import gzip
+import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,11 +30,16 @@ from traffic_gen.traces.nodes import (
     require_ranks,
 )
 
-GZIP = b"\x1f\x8b"
+GZIP, GZIP_WBITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
 # Of all files together, after decompression.
 MOST_CONTENT_BYTES = 2**29
-# So many nodes are read at once.
-BATCH = 2**18
+# The nodes that begin in so many bytes are read at once.
+BATCH_BYTES = 2**24
+# What all nodes come after, as in a replay.
+MOST_DEPENDENCIES = 20_000_000
+# Of the schema, as `0.0.4` or `1.0.2-chakra.0.0.4`; no text has it behind a length.
+VERSION = re.compile(rb"[0-9]+\.[0-9]+[!-~]*")
+LONGEST_BEGIN = 64
 KINDS = {5: NodeKind.SEND, 6: NodeKind.RECEIVE, 7: NodeKind.COLLECTIVE}
 MOST_TYPE = 10
 BARRIER = 9
@@ -49,11 +58,20 @@ COLLECTIVES = {
 def is_chakra(content: bytes) -> bool:
     """Whether a file begins as a Chakra execution trace does, with the version of its schema."""
     try:
-        begin = _unpacked(content[:65536], MOST_CONTENT_BYTES, partial=True)
-        length, offset = protobuf.varint(begin, 0)
-    except (protobuf.Damaged, Malformed):
+        begin = _begin(content)
+        length, first = protobuf.varint(begin, 0)
+        size, offset = protobuf.varint(begin, first + 1)
+    except (protobuf.Damaged, zlib.error):
         return False
-    return length >= 2 and begin[offset : offset + 1] == b"\x0a" and offset + length <= len(begin)
+    is_version = VERSION.fullmatch(begin[offset : offset + size]) is not None
+    return begin[first : first + 1] == b"\x0a" and is_version and offset + size <= first + length
+
+
+def _begin(content: bytes) -> bytes:
+    """Return the first bytes of the content of a file that may be gzipped."""
+    if not content.startswith(GZIP):
+        return content[:LONGEST_BEGIN]
+    return zlib.decompressobj(wbits=GZIP_WBITS).decompress(content[:65536], LONGEST_BEGIN)
 
 
 def read_chakra(files: Sequence[bytes]) -> Trace:
@@ -64,18 +82,20 @@ def read_chakra(files: Sequence[bytes]) -> Trace:
     return _Assembly(frames, columns).trace(len(files))
 
 
-def _unpacked(content: bytes, most_bytes: int, *, partial: bool = False) -> bytes:
-    """Return the content of a file that may be gzipped."""
-    if not content.startswith(GZIP):
-        return content
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        plain = stream.decompress(content, most_bytes + 1)
-    except zlib.error as error:
-        raise Malformed(": byte 0", f"cannot be unpacked: {error}") from None
-    if not stream.eof and not partial:
-        what = "is larger than" if len(plain) > most_bytes else "ends early, below"
-        raise Malformed(": byte 0", f"unpacked, it {what} {most_bytes} bytes")
+def _unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
+    """Return the content of a file that may be gzipped, in one or several members."""
+    plain, what = content, ""
+    if content.startswith(GZIP):
+        try:
+            plain = gzip.GzipFile(fileobj=BytesIO(content)).read(most_bytes + 1)
+        except EOFError:
+            what = "unpacked, it ends early"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            what = f"cannot be unpacked: {error}"
+    if len(plain) > most_bytes:
+        what = f"unpacked, with the files before it, it is larger than {MOST_CONTENT_BYTES} bytes"
+    if what:
+        raise Malformed(": byte 0", what, file=file)
     return plain
 
 
@@ -100,16 +120,24 @@ class _Frames:
 
     def columns(self) -> NodeColumns:
         """Read all nodes."""
-        try:
-            parts = [
-                read_columns(
-                    self.content, self.begin[first : first + BATCH], self.end[first : first + BATCH]
-                )
-                for first in range(0, max(1, len(self.begin)), BATCH)
-            ]
-        except protobuf.Damaged as error:
-            raise self.malformed(error.offset, error.what) from None
+        parts, waits = list[NodeColumns](), 0
+        for first, last in self._batches():
+            try:
+                part = read_columns(self.content, self.begin[first:last], self.end[first:last])
+            except protobuf.Damaged as error:
+                raise self.malformed(error.offset, error.what) from None
+            parts.append(part)
+            waits += len(part.waits.values)
+            if waits > MOST_DEPENDENCIES:
+                what = f"is among nodes with more than {MOST_DEPENDENCIES} dependencies in all"
+                raise self.at(first, what)
         return NodeColumns.joined(parts)
+
+    def _batches(self) -> Iterator[tuple[int, int]]:
+        """Yield the first node, and the one after the last, of what is read at once."""
+        limits = np.arange(BATCH_BYTES, len(self.content), BATCH_BYTES)
+        ends = np.unique(np.searchsorted(self.begin, limits)).tolist()
+        yield from pairwise([0, *ends, len(self.begin)])
 
 
 def _frames(files: Sequence[bytes]) -> _Frames:
@@ -117,7 +145,7 @@ def _frames(files: Sequence[bytes]) -> _Frames:
     begins, ends, counts = list[int](), list[int](), list[int]()
     base, file_begin = 0, list[int]()
     for number, packed_content in enumerate(files):
-        content = _unpacked(packed_content, MOST_CONTENT_BYTES - base)
+        content = _unpacked(packed_content, MOST_CONTENT_BYTES - base, number)
         try:
             first, last = _ranges(content)
         except protobuf.Damaged as error:
@@ -155,10 +183,12 @@ class _Assembly:
     """Puts a trace together from what the nodes of all files say."""
 
     def __init__(self, frames: _Frames, columns: NodeColumns) -> None:
-        self.frames, self.columns = frames, columns
         self.kind = np.zeros(len(frames.rank), np.int64)
         for type_, kind in KINDS.items():
             self.kind[columns.type == type_] = kind
+        barriers = (self.kind == NodeKind.COLLECTIVE) & (columns.comm_type == BARRIER)
+        comm_size = np.where(barriers, 0, columns.comm_size)
+        self.frames, self.columns = frames, replace(columns, comm_size=comm_size)
 
     def trace(self, ranks: int) -> Trace:
         """Return the trace; raise `Malformed` where nodes do not fit together."""
@@ -201,9 +231,8 @@ class _Assembly:
 
     def _sizes(self) -> Ints:
         size_bytes, sends = self.columns.comm_size, self.kind == NodeKind.SEND
-        barriers = (self.kind == NodeKind.COLLECTIVE) & (self.columns.comm_type == BARRIER)
         communicates = sends | (self.kind == NodeKind.COLLECTIVE)
-        right = ~communicates | barriers | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
+        right = ~communicates | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
         self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes")
         return np.where(sends, size_bytes, 0)
 
@@ -275,7 +304,7 @@ class _Assembly:
         if collective is None:
             raise self.frames.at(first, f"comm_type {types[first]} cannot be replayed")
         gathers = collective is Collective.ALL_GATHER
-        size_bytes = max(0, int(sizes[first])) * (len(ranks) if gathers else 1)
+        size_bytes = int(sizes[first]) * (len(ranks) if gathers else 1)
         return Operation(collective, size_bytes, self._rooted(first, collective, ranks))
 
     def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:

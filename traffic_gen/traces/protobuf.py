@@ -17,6 +17,9 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10
 # Of one message; a list that is packed is one field.
 MOST_FIELDS = 20_000
+# Of messages that are read together, and bytes of their lists: a field takes 40 bytes of memory or
+# more, and a byte of a list 67 for a moment.
+MOST_FIELDS_TOGETHER, MOST_LIST_BYTES = 2**23, 20_000_000
 
 
 class Damaged(Exception):
@@ -66,11 +69,15 @@ def varint(data: bytes, offset: int) -> tuple[int, int]:
 def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
     """Read the fields of the messages at these ranges; raise `Damaged` where they are none."""
     message, cursor = np.arange(len(begin)), begin
-    parts: list[tuple[Ints, ...]] = []
+    parts, count = list[tuple[Ints, ...]](), 0
     while len(message := message[open_ := cursor < end]):
         cursor, end = cursor[open_], end[open_]
         if len(parts) == MOST_FIELDS:
             raise Damaged(int(cursor[0]), f"has more than {MOST_FIELDS} fields")
+        count += len(message)
+        if count > MOST_FIELDS_TOGETHER:
+            what = f"has, with its neighbours, more than {MOST_FIELDS_TOGETHER} fields"
+            raise Damaged(int(cursor[0]), what)
         key, after = _varints(data, cursor, end)
         wire, (value, after) = key & 7, _values(data, key & 7, after, end, cursor)
         parts.append((message, key >> 3, wire, value, after - np.where(wire == LENGTH, value, 0)))
@@ -117,6 +124,9 @@ def _varints(data: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def packed(data: Bytes, begin: Ints, length: Ints) -> Rows:
     """Read the numbers in each of these ranges, which have nothing else."""
+    if length.sum() > MOST_LIST_BYTES:
+        what = f"has, with its neighbours, lists of more than {MOST_LIST_BYTES} bytes"
+        raise Damaged(int(begin[0]), what)
     place = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
     content, row = data[place], np.repeat(np.arange(len(begin)), length)
     last = content < 0x80
