@@ -56,7 +56,9 @@ def _document(text: str) -> CommentedMap:
 
 
 def _line(document: CommentedMap, name: str) -> int:
-    return int(document.lc.data[name][0]) + 1 if name in document.lc.data else 1
+    # Of a mapping that only merges others, no key has a line.
+    places = document.lc.data or {}
+    return int(places[name][0]) + 1 if name in places else 1
 
 
 def _list(document: CommentedMap, name: str) -> list[Any]:

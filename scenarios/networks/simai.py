@@ -14,6 +14,7 @@ from scenarios.networks.refusal import Keys, Unmapped, gbit
 
 HEADER = re.compile(r"\s*([0-9]{1,9})((?:\s+[0-9]{1,9}){4})\s+\S+\s*")
 LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
+NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 GBPS = {"G": 1.0, "T": 1000.0}
 FIRST_LINK = 3
 
@@ -60,10 +61,13 @@ def _network(lines: list[str]) -> _Network:
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
         raise Unmapped(1, f"{gpus} GPUs are no whole servers of {size}")
-    switches = lines[1].split()
-    if len(switches) != nvswitches + others or not all(word.isdecimal() for word in switches):
-        raise Unmapped(2, f"must have the numbers of {nvswitches + others} switches")
-    network = _Network(gpus, size, frozenset(map(int, switches[:nvswitches])))
+    if nvswitches != gpus // size:
+        raise Unmapped(1, f"{gpus // size} servers must have one NVSwitch each, got {nvswitches}")
+    words = lines[1].split()
+    switches = [int(word) for word in words if NODE.fullmatch(word)]
+    if len(words) != nvswitches + others or sorted(switches) != list(range(gpus, nodes)):
+        raise Unmapped(2, f"must have the switches, which are the nodes {gpus} to {nodes - 1}")
+    network = _Network(gpus, size, frozenset(switches[:nvswitches]))
     written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
     if len(written) != count:
         raise Unmapped(1, f"names {count} links, but has {len(written)}")
@@ -80,10 +84,9 @@ def _add(network: _Network, number: int, line: str, nodes: int) -> None:
     one, other = int(found[1]), int(found[2])
     if other in network.links[one]:
         raise Unmapped(number, f"joins {one} and {other} again; only one link is possible")
-    try:
-        rate = float(found[3]) * GBPS[found[4]]
-    except ValueError:
-        raise Unmapped(number, f"must have a rate, got {found[3]!r}") from None
+    if not RATE.fullmatch(found[3]) or not float(found[3]):
+        raise Unmapped(number, f"must have a rate above 0, got {found[3]!r}")
+    rate = float(found[3]) * GBPS[found[4]]
     network.links[one][other] = network.links[other][one] = rate
 
 
@@ -108,8 +111,12 @@ def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
         hb_rates.add(links[inside[0]])
         rails[gpu] = outside[0], links[outside[0]]
         of_server[gpu // network.server_size].add(inside[0])
-    if any(len(found) > 1 for found in of_server.values()):
-        raise Unmapped(FIRST_LINK, "GPUs of a server must share one NVSwitch")
+    for server, nvswitches in of_server.items():
+        first = server * network.server_size
+        joined = set().union(*(network.links[nvswitch] for nvswitch in nvswitches))
+        if len(nvswitches) > 1 or joined != set(range(first, first + network.server_size)):
+            what = f"must share one NVSwitch, which joins nothing else, got {sorted(nvswitches)}"
+            raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
     return hb_rates, rails
 
 

@@ -12,6 +12,7 @@ from scenarios.loader import load
 from scenarios.networks.astra_sim import read_astra_sim
 from scenarios.networks.imported import FORMATS, read_network
 from scenarios.networks.refusal import Unmapped
+from scenarios.networks.simai import read_simai
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (
@@ -78,7 +79,13 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
         (SIMAI, ("0 10 400Gbps", "0 10 fast"), 4, "must be two of 16 nodes, a rate"),
         (SIMAI, ("0 10 400Gbps", "0 8 400Gbps"), 4, "joins 0 and 8 again"),
         (SIMAI, ("0 10 400Gbps", "0 10 200Gbps"), 3, "all NIC links must have one rate"),
-        (SIMAI, ("10 14 200Gbps", "8 14 200Gbps"), 3, "every rail switch must be joined with"),
+        (SIMAI, ("10 14 200Gbps", "10 13 200Gbps"), 3, "every rail switch must be joined with"),
+        (SIMAI, ("10 14 200Gbps", "10 14 0.0Gbps"), 19, "must have a rate above 0, got '0.0'"),
+        (SIMAI, ("10 14 200Gbps", "8 14 200Gbps"), 3, "GPUs of server 0 must share one NVSwitch"),
+        (SIMAI, ("16 4 2 6 24", "17 4 3 6 24"), 1, "2 servers must have one NVSwitch each, got 3"),
+        (SIMAI, ("8 9 10 11", "8 9 8 8"), 2, "must have the switches, which are the nodes 8 to 15"),
+        (SIMAI, ("8 9 10 11", f"8 9 10 {'1' * 5000}"), 2, "must have the switches, which are"),
+        (SIMAI, ("8 9 10 11", "8 9 10 \u0661\u0661"), 2, "must have the switches, which are"),
     ],
 )
 def test_what_is_no_fabric_is_refused(
@@ -90,6 +97,21 @@ def test_what_is_no_fabric_is_refused(
     with pytest.raises(InputError) as refused:
         read_network(tmp_path / "x")
     assert str(refused.value).startswith(f"{tmp_path}/x:{line}: {what}"), str(refused.value)
+
+
+def test_servers_of_simai_that_share_nvlinks_are_refused() -> None:
+    text = SIMAI.read_text()
+    shared = text.replace(" 9 3600Gbps", " 8 3600Gbps")
+    joined = text.replace("6 24 H100", "6 25 H100") + "8 9 3600Gbps 0.000025ms 0\n"
+    for changed in (shared, joined):
+        with pytest.raises(Unmapped, match="must share one NVSwitch, which joins nothing else"):
+            read_simai(changed)
+
+
+def test_a_network_of_astra_sim_that_only_merges_is_refused() -> None:
+    with pytest.raises(Unmapped, match="topology must be a list, got None") as refused:
+        read_astra_sim("<<: {\n npus_count: [1, 2]}\n")
+    assert refused.value.line == 1
 
 
 def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
