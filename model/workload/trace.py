@@ -4,6 +4,7 @@ A node is one thing that one rank does. It begins when all nodes of its rank tha
 have ended.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -130,14 +131,14 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
 
 def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
     """Raise `Contradiction` for the first send that no receive takes, or receive without a send."""
-    balance: dict[tuple[int, int, int], list[int]] = {}
+    balance: dict[tuple[int, int, int], deque[int]] = {}
     ends = np.isin(kind, (NodeKind.SEND, NodeKind.RECEIVE))
     for node in np.flatnonzero(ends).tolist():
         there, here, mark = int(peer[node]), int(rank[node]), int(tag[node])
         is_send = kind[node] == NodeKind.SEND
-        open_ = balance.setdefault((here, there, mark) if is_send else (there, here, mark), [])
+        open_ = balance.setdefault((here, there, mark) if is_send else (there, here, mark), deque())
         if open_ and kind[open_[0]] != kind[node]:
-            open_.pop(0)
+            open_.popleft()
         else:
             open_.append(node)
     node = min(left for open_ in balance.values() for left in open_)

@@ -1,5 +1,6 @@
 """Traces of a scenario: read once, and placed on the GPUs of its fabrics."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from scenarios.spec.workload_entries import TraceJob, TraceWork, TraceWorkload
 from traffic_gen.traces.msccl import FORMAT as MSCCL
 from traffic_gen.traces.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed
-from traffic_gen.traces.reading import read_trace
+from traffic_gen.traces.reading import files_of, read_trace
 from traffic_gen.traces.replay import Replay
 
 
@@ -39,15 +40,23 @@ def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
 
 def replay_of(workload: TraceWork, domains: int, domain_size: int) -> Replay:
     """Read and place a trace; raises `ValueError` if its placement does not fit."""
+    trace, name = _trace_of(workload, domains * domain_size), Path(workload.trace).name
+    return _placed(trace, name, workload.placement, domains, domain_size)
+
+
+def _trace_of(workload: TraceWork, gpus: int) -> Trace:
+    """Read a trace for a job of so many GPUs."""
     path = Path(workload.trace)
     size_bytes = None if workload.size is None else round(size_in_bytes(workload.size))
-    defaults = Defaults(domains * domain_size, size_bytes)
-    trace = _read(path, _version(path), defaults)
-    return _placed(trace, path.name, workload.placement, domains, domain_size)
+    versions = tuple(map(_version, files_of(path)))
+    return _read(path, versions, Defaults(gpus, size_bytes))
 
 
-def _version(path: Path) -> tuple[int, ...]:
-    """What changes when a file does; nothing of one that cannot be read."""
+Version = tuple[int, ...]
+"""What changes when a file does; nothing of one that cannot be read."""
+
+
+def _version(path: Path) -> Version:
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -56,7 +65,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _version: tuple[int, ...], defaults: Defaults) -> Trace:
+def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
     return read_trace(path, defaults)
 
 
@@ -83,13 +92,16 @@ def _issues(place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile)
     if file.check_data:
         what = "is not possible with a trace, which has no result to check"
         yield Issue(("check_data",), what, "leave it out")
+    trace = _trace_of(workload, math.prod(shape))
+    if workload.size is not None and trace.format != MSCCL:
+        what = f"{trace.format} names bytes of its own"
+        yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
     try:
         replay = replay_of(workload, *shape)
-        if workload.size is not None and replay.trace.format != MSCCL:
-            what = f"{replay.trace.format} names bytes of its own"
-            yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
+    except ValueError as error:
+        yield Issue((*place, "placement"), str(error))
+        return
+    try:
         replay.steps()
     except ScheduleError as error:
         yield Issue((*place, "trace"), f"cannot be replayed: {error}")
-    except ValueError as error:
-        yield Issue((*place, "placement"), str(error))

@@ -106,6 +106,7 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks are no groups of 3"),
         ("layers.txt", ("HYBRID_", "DATA_"), ":1", "names a strategy that cannot be replayed"),
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
+        ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "is in none of the"),
         ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
         ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
         ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "'REDUCE' cannot be replayed"),
@@ -162,6 +163,13 @@ def test_an_msccl_algorithm_that_reduces_in_place() -> None:
     twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
     with pytest.raises(Malformed, match="adds chunk 1 of the ranks 11 to 1 of 1"):
         trace_in([twice.encode()], GIVEN)
+
+
+def test_layers_of_aicb_are_counted_before_they_are_read() -> None:
+    text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n11\n" + "x\n" * 11
+    with pytest.raises(Malformed, match="has 4325376 nodes or more") as refused:
+        trace_in([text.encode()])
+    assert refused.value.place == ":2"
 
 
 def algorithm(collective: str, chunks: int, *gpus: str) -> bytes:

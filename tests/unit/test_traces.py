@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Contradiction, NodeKind, Trace, matched
 from model.workload.transfers import Rows
 from tests.unit.traces import peak_below, same, traces
 from traffic_gen.traces import chakra, protobuf
@@ -194,6 +194,7 @@ def test_a_goal_schedule() -> None:
     ("change", "place", "what"),
     [
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
+        (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "num_ranks is there twice"),
         (("num_ranks 3", "num_ranks 2"), ":12", "num_ranks is 2, got rank 2"),
         (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
         (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
@@ -240,6 +241,23 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     (tmp_path / "pass.1.et").unlink()
     with pytest.raises(InputError, match="has 2 files of ranks, but none of rank 1"):
         read_trace(tmp_path)
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
+    for name in ("x.0.et", "x.00.et.gz"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"x\.00\.et\.gz: is of rank 0, as x\.0\.et is"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_a_message_that_is_left_over_is_found_in_linear_time() -> None:
+    count = 500_000
+    kind = np.repeat([NodeKind.SEND, NodeKind.RECEIVE], [count + 1, count])
+    rank = np.where(kind == NodeKind.SEND, 0, 1)
+    with pytest.raises(Contradiction, match="no receive of rank 1 takes this send") as refused:
+        matched(kind, rank, 1 - rank, np.zeros(len(kind), np.int64))
+    assert refused.value.node == count
 
 
 def test_a_chakra_trace_may_be_gzipped() -> None:

@@ -3,6 +3,8 @@
 import shutil
 from io import StringIO
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
 from rich.console import Console
@@ -12,8 +14,11 @@ from model.fabric.spec import FabricKind
 from scenarios.cli.check import describe
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from scenarios.planning import traces
 from scenarios.planning.schedules import case_schedule
 from tests.unit.machines import TWO_CORES
+from traffic_gen.traces.chakra_writing import chakra_files
+from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
 
 SAMPLES = LIBRARY / "traces"
@@ -64,6 +69,28 @@ def test_a_placement_that_is_listed(scenario: Path) -> None:
     case = load(scenario, ["workloads.0.placement=[3,2,1,0]"]).cases[0]
     assert isinstance(case.task, Replay)
     assert case.task.gpu_of.tolist() == [3, 2, 1, 0]
+
+
+def test_a_file_of_a_rank_that_has_changed_is_read_again(scenario: Path) -> None:
+    folder = scenario.parent / "ranks"
+    folder.mkdir()
+    for rank, content in enumerate(chakra_files(read_trace(SAMPLES / "pipeline.goal"))):
+        (folder / f"x.{rank}.et").write_bytes(content)
+    for path in ("ranks", "ranks/x.0.et"):
+        assert load(scenario, [f"workloads.0.trace={path}"]).cases
+    first = folder / "x.1.et"
+    first.write_bytes(first.read_bytes()[:-1])
+    for path in ("ranks", "ranks/x.0.et"):
+        with pytest.raises(InputError, match=r"x\.1\.et: byte \d+: ends within a message"):
+            load(scenario, [f"workloads.0.trace={path}"])
+
+
+def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise ValueError("none of a placement's")
+
+    with patch.object(traces, "read_trace", broken), pytest.raises(ValueError, match="none of a"):
+        load(scenario)
 
 
 @pytest.mark.parametrize(

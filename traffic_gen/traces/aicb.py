@@ -28,7 +28,7 @@ from traffic_gen.traces.nodes import (
 )
 
 MICRO, ITERATION = "MICRO", "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
-STRATEGY = re.compile(r"\s*([A-Z][A-Z_]*)((?:\s+\w+:?\s+-?[0-9]+)*)\s*")
+STRATEGY = re.compile(r"\s*([A-Z][A-Z_]*)((?:\s+\w+:?\s+-?[0-9]{1,18})*)\s*")
 NUMBER = re.compile(r"[0-9]{1,18}")
 COLUMNS = 12
 OPERATIONS = {
@@ -53,8 +53,7 @@ def read_aicb(text: str, defaults: Defaults) -> Trace:
     """Read a workload; raise `Malformed` where it is none. It may leave the ranks out."""
     lines = text.split("\n")
     strategy, ranks = _strategy(lines[0], defaults)
-    layers = list(_layers(lines))
-    require_nodes(6 * len(layers) * ranks, line(2))
+    layers = list(_layers(lines, ranks))
     iteration = _Iteration(Nodes(ranks), strategy)
     if strategy.is_micro:
         for layer in layers:
@@ -124,14 +123,17 @@ Layer = tuple[int, tuple[_Pass, ...]]
 """The line of a layer, and its three passes."""
 
 
-def _layers(lines: list[str]) -> Iterator[Layer]:
+def _layers(lines: list[str], ranks: int) -> Iterator[Layer]:
+    """Yield the layers; raise `Malformed` before the first one if they are too many."""
     count = lines[1].strip() if len(lines) > 1 else ""
-    written = [(number, row) for number, row in enumerate(lines[2:], start=3) if row.strip()]
-    if not NUMBER.fullmatch(count) or int(count) != len(written):
-        what = f"must be the number of layers, {len(written)}, got {count[:40]!r}"
-        raise Malformed(line(2), what)
-    for number, row in written:
+    written = sum(1 for row in lines[2:] if row.strip())
+    if not NUMBER.fullmatch(count) or int(count) != written:
+        raise Malformed(line(2), f"must be the number of layers, {written}, got {count[:40]!r}")
+    require_nodes(6 * written * ranks, line(2))
+    for number, row in enumerate(lines[2:], start=3):
         words = row.split()
+        if not words:
+            continue
         if len(words) != COLUMNS:
             raise Malformed(line(number), f"must have {COLUMNS} columns, got {len(words)}")
         yield number, tuple(_pass(words[at : at + 3], number) for at in (2, 5, 8))

@@ -94,6 +94,8 @@ class _Reader:
     def _outside(self, statement: str, number: int) -> None:
         """Read a statement between the ranks."""
         if found := COUNT.fullmatch(statement):
+            if self.nodes.ranks:
+                raise Malformed(line(number), "num_ranks is there twice", "leave one of them out")
             self.nodes.ranks = require_ranks(int(found[1]), line(number))
         elif found := RANK.fullmatch(statement):
             self.rank = self._known(int(found[1]), number)

@@ -40,14 +40,14 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
 
     A file that cannot be understood is wrong at a line, or at a byte.
     """
-    files = _files(path)
-    contents: list[bytes] = []
+    files = files_of(path)
+    contents, left = list[bytes](), MOST_BYTES
     for file in files:
-        left = MOST_BYTES - sum(map(len, contents))
         try:
             contents.append(read_bytes(file, left))
         except Unreadable as error:
             raise InputError(Problem(str(file), str(error))) from None
+        left -= len(contents[-1])
     try:
         return trace_in(contents, defaults)
     except Malformed as error:
@@ -55,7 +55,7 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
         raise InputError(Problem(where, error.what, error.hint)) from None
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
     """Return the files of a trace, in the order of their ranks."""
     if os.path.isdir(path):
         return _set_of(path, None)
@@ -70,9 +70,13 @@ def _set_of(folder: Path, name: str | None) -> list[Path]:
         names = os.listdir(folder)
     except OSError as error:
         raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
-    for file in names:
+    for file in sorted(names):
         if (named := OF_A_RANK.fullmatch(file)) and name in (None, named[1]):
-            found.setdefault(named[1], {})[int(named[2])] = folder / file
+            of_name, rank = found.setdefault(named[1], {}), int(named[2])
+            if rank in of_name:
+                what = f"is of rank {rank}, as {of_name[rank].name} is"
+                raise InputError(Problem(str(folder / file), what, "leave one of them out"))
+            of_name[rank] = folder / file
     if len(found) != 1:
         what = f"must have the files NAME.RANK.et of one trace, has those of {len(found)}"
         raise InputError(Problem(str(folder), what))
