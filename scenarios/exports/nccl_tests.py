@@ -17,6 +17,8 @@ from results.store.runs import folder_name, read_result
 
 ELEMENT_BYTES = 4
 SUMS = ("all-reduce", "reduce-scatter")
+# The elements that are counted are those of one rank's part.
+SHARED = ("all-gather", "reduce-scatter", "all-to-all")
 Case = Mapping[str, Any]
 TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
 COLUMNS = ("size", "count", "type", "redop", "root", *TIMED, *TIMED)
@@ -34,12 +36,11 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
             hint = "use --format chakra or htsim" if result["cases"] else "use --format json"
             raise InputError(Problem(str(run), "has no collective without faults", hint))
         for name, cases in groups.items():
-            place = folder / folder_name(name)
+            table, document = (folder / f"{folder_name(name)}.{end}" for end in ("txt", "json"))
             make_folder(folder)
-            write_record(place.with_suffix(".txt"), "\n".join((*_table(name, cases), "")))
-            text = json.dumps(_object(name, cases), indent=1) + "\n"
-            write_record(place.with_suffix(".json"), text)
-            written += [place.with_suffix(".txt"), place.with_suffix(".json")]
+            write_record(table, "\n".join((*_table(name, cases), "")))
+            write_record(document, json.dumps(_object(name, cases), indent=1) + "\n")
+            written += [table, document]
     return written
 
 
@@ -80,7 +81,7 @@ def _row(case: Case) -> dict[str, Any]:
     }
     return {
         "size": size,
-        "count": size // ELEMENT_BYTES,
+        "count": size // ELEMENT_BYTES // (case["gpus"] if case["collective"] in SHARED else 1),
         "type": "float",
         "redop": "sum" if case["collective"] in SUMS else "none",
         "root": "0" if case["collective"] == "broadcast" else "-1",

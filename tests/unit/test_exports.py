@@ -177,6 +177,36 @@ def test_each_generator_has_a_table_but_scapy(run: Path, tmp_path: Path) -> None
     assert tables[1].read_text().startswith("# Railbed: rail-only/all-reduce/ring/iperf3, 4 ranks")
 
 
+@pytest.mark.parametrize(
+    ("collective", "count"),
+    [
+        ("all-reduce", 2_000_000),
+        ("broadcast", 2_000_000),
+        ("all-gather", 500_000),
+        ("reduce-scatter", 500_000),
+        ("all-to-all", 500_000),
+    ],
+)
+def test_the_count_of_a_table_is_as_nccl_tests_print_it(
+    run: Path, tmp_path: Path, collective: str, count: int
+) -> None:
+    (_, case, _) = json.loads((run / "result.json").read_text())["cases"]
+    with only(run, [{**case, "collective": collective}]):
+        table, document = export_nccl_tests(run, tmp_path)
+    (row,) = (line.split() for line in table.read_text().splitlines() if line[0] != "#")
+    assert [int(cell) for cell in row[:2]] == [8_000_000, count]
+    assert json.loads(document.read_text())["results"][0]["count"] == count
+
+
+def test_algorithms_with_dots_have_a_table_each(run: Path, tmp_path: Path) -> None:
+    (_, case, _) = json.loads((run / "result.json").read_text())["cases"]
+    with only(run, [{**case, "algorithm": name} for name in ("ring", "ring.v1", "ring.v2")]):
+        written = export_nccl_tests(run, tmp_path)
+    names = [f"rail-only_all-reduce_{name}" for name in ("ring", "ring.v1", "ring.v2")]
+    wanted = [f"{name}.{end}" for name in names for end in ("txt", "json")]
+    assert [file.name for file in written] == wanted
+
+
 def test_a_target_that_is_a_file_is_named_and_the_run_is_not(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"^\S*/file: cannot be written"):
