@@ -18,7 +18,7 @@ from model.workload.proof import ScheduleError
 from model.workload.trace import Contradiction, NodeKind, Trace, matched
 from model.workload.transfers import Rows
 from tests.unit.traces import peak_below, same, traces
-from traffic_gen.traces import chakra, protobuf
+from traffic_gen.traces import chakra, protobuf, replay
 from traffic_gen.traces.chakra_writing import chakra_files
 from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -368,7 +368,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
             + "}\nrank 1 {\n"
             + "send 1b to 0\nrecv 1b from 0\n" * 5000
             + "}\n",
-            "its steps wait for more than",
+            "its nodes wait for more than 20000000 transfers in all",
         ),
     ],
     ids=["a ring of 65536 ranks", "all wait for all"],
@@ -376,6 +376,20 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 def test_what_memory_has_no_room_for_is_refused(text: str, what: str) -> None:
     with pytest.raises(ScheduleError, match=what):
         replayed(trace_in([text.encode()]), PlacementRule.WRAP, (1, 2))
+
+
+def test_receives_in_a_row_count_what_they_wait_for_again() -> None:
+    receives = [f"r{n}: recv 1b from 0\n" for n in range(5)]
+    waits = [f"r{n} requires r{n - 1}\n" for n in range(1, 5)]
+    sends = ["num_ranks 2\nrank 0 {\n", *["send 1b to 1\n"] * 5, "}\nrank 1 {\n"]
+    trace = trace_in(["".join([*sends, *receives, *waits, "}\n"]).encode()])
+    with patch.object(replay, "MOST_WAITS", 1 + 2 + 3 + 4 + 5):
+        assert len(replayed(trace, PlacementRule.WRAP, (1, 2)).transfers) == 5
+    with (
+        patch.object(replay, "MOST_WAITS", 14),
+        pytest.raises(ScheduleError, match="a receive counts those of the receives that it comes"),
+    ):
+        replayed(trace, PlacementRule.WRAP, (1, 2))
 
 
 def test_compute_of_more_than_a_day_is_refused() -> None:

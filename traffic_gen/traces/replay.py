@@ -20,7 +20,7 @@ from model.workload.trace import NodeKind, Operation, Trace
 from model.workload.transfers import NONE, Rows, Transfer, Transfers
 from traffic_gen.traces.collective_nodes import arranged, expansion
 
-# A step takes about half a kilobyte, what it waits for some bytes.
+# A step takes about half a kilobyte, each transfer that a node waits for some bytes.
 MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
 # A step of compute takes at most a day of emulated time.
 MOST_NS = 86_400 * 10**9
@@ -119,7 +119,10 @@ class _Emission:
             self.ends[node] = waits = self._waits(node)
             left -= len(waits)
             if left < 0:
-                raise ScheduleError(f"its steps wait for more than {MOST_WAITS} others in all")
+                what = (
+                    f"its nodes wait for more than {MOST_WAITS} transfers in all; a receive counts"
+                )
+                raise ScheduleError(f"{what} those of the receives that it comes after again")
             self._emit_node(node, waits)
 
     def _waits(self, node: int) -> Ends:
