@@ -125,7 +125,8 @@ def test_check_says_what_is_reduced(file: Path) -> None:
             "{iteration: gpt-146b, batch: 100}",
             "",
             "gpt-146b: no strategy with tensor 8, pipeline 8, interleave 1, microbatch 1 divides "
-            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly",
+            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly (other GPUs, "
+            "another batch, or another strategy)",
         ),
         (
             "{iteration: gpt-146b, tensor: 3}",
