@@ -324,14 +324,27 @@ class DirectionCalibration:
         """Right if any trial is; wrong if enough trials agree on the rate error; else undecided."""
         if any(trial.outcome is Outcome.RIGHT for trial in self.trials):
             return Outcome.RIGHT
-        errors = sorted(t.rate_error for t in self.trials if t.outcome is Outcome.WRONG)
-        alike = zip(errors, errors[WRONG_AFTER - 1 :], strict=False)
-        found = any(most - least <= SAME_RATE for least, most in alike)
-        return Outcome.WRONG if found else Outcome.UNDECIDED
+        return Outcome.WRONG if self._agreeing else Outcome.UNDECIDED
+
+    @property
+    def _agreeing(self) -> Sequence[LinkCalibration]:
+        """As many wrong trials as prove a link wrong, with rate errors close to each other."""
+        wrong = [trial for trial in self.trials if trial.outcome is Outcome.WRONG]
+        wrong.sort(key=lambda trial: trial.rate_error)
+        for first in range(len(wrong) - WRONG_AFTER + 1):
+            alike = wrong[first : first + WRONG_AFTER]
+            if alike[-1].rate_error - alike[0].rate_error <= SAME_RATE:
+                return alike
+        return ()
 
     @property
     def counted(self) -> LinkCalibration:
-        """The trial to report: the first with the overall outcome, or else the last."""
+        """The trial to report: the first with the overall outcome, or else the last.
+
+        Of a wrong link, it is the first that agrees: another one may be off by an unseen pause.
+        """
+        if self.outcome is Outcome.WRONG:
+            return min(self._agreeing, key=lambda trial: trial.trial)
         same = [trial for trial in self.trials if trial.outcome is self.outcome]
         return same[0] if same else self.trials[-1]
 

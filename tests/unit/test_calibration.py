@@ -362,6 +362,7 @@ def decided_after(shares: list[float], patience: int = 10) -> DirectionCalibrati
         # If each trial finds another rate, the link is not the cause.
         ([0.9, 1.1, 0.8, 0.95, 1.05, RIGHT], Outcome.RIGHT, 6, 6),
         ([0.9, 1.1, 0.8, 0.905, 0.895], Outcome.WRONG, 1, 5),
+        ([0.84, 0.9, 0.9, 0.9, RIGHT], Outcome.WRONG, 2, 4),
     ],
 )
 def test_right_once_is_right_and_wrong_takes_three(
