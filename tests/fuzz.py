@@ -1,9 +1,9 @@
 """Fuzz the command line with scenarios, `--set`, `--over`, traces, and folders of runs and sweeps.
 
 `python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
-code that the documentation does not name, with a traceback, or take more than two seconds of
-processor time or 500 MB. Another `--seed` tries others; `--at-once` is the number of processes, in
-which the commands run. None brings a fabric up.
+code that the documentation does not name, with a traceback, or take more than two seconds
+(`--most-s`) of processor time or 500 MB. Another `--seed` tries others; `--at-once` is the number
+of processes, in which the commands run. None brings a fabric up.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from scenarios.spec.workload_entries import (
 from tests.playground import (
     GOOD,
     MOST_BYTES,
+    MOST_S,
     OTHER,
     PLACES,
     RUN,
@@ -308,12 +310,13 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=os.cpu_count())
+    parser.add_argument("--most-s", type=float, default=MOST_S)
     asked = parser.parse_args()
     chunks = range(asked.seed, asked.seed + -(-asked.inputs // CHUNK))
     ends: Counter[int | None] = Counter()
     wrong, begun_s = 0, time.monotonic()
     with ProcessPoolExecutor(asked.at_once, initializer=_bound_memory) as pool:
-        for tried in pool.map(_chunk, chunks):
+        for tried in pool.map(partial(_chunk, most_s=asked.most_s), chunks):
             ends += tried.ends
             wrong += bool(tried.wrong)
             print(tried.wrong, end="", flush=True)
@@ -328,8 +331,8 @@ def _bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
 
 
-def _chunk(number: int) -> Tried:
-    """Try a chunk of inputs, chosen by its number."""
+def _chunk(number: int, most_s: float) -> Tried:
+    """Try a chunk of inputs, chosen by its number, each with so many seconds of processor time."""
     tried = Tried(Counter())
 
     @seed(number)
@@ -342,7 +345,7 @@ def _chunk(number: int) -> Tried:
     )
     @given(inputs())
     def chunk(one: Input) -> None:
-        end = end_of(folder, one)
+        end = end_of(folder, one, most_s)
         tried.ends[end.exit_code] += 1
         assert end.is_right, f"{one}: {end}"[:4000]
 

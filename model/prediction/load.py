@@ -8,10 +8,13 @@ than real flows, so they give an upper bound for the busiest second.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate
 from math import exp, log
+from typing import Any
 
+import numpy as np
+
+from model.arrays import Floats
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, Topology
 from model.prediction.machine import HopKind
@@ -28,15 +31,17 @@ PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
 
 Span = tuple[float, float]
 Path = Sequence[Hop] | None
+# One number, or an array with one for each of several loads.
+Number = Any
 
 
 @dataclass(frozen=True)
 class Load:
     """Packets and bytes per second by kind of hop, and transfers per second."""
 
-    packets: Mapping[HopKind, float]
-    size_bytes: Mapping[HopKind, float]
-    transfers: float
+    packets: Mapping[HopKind, Number]
+    size_bytes: Mapping[HopKind, Number]
+    transfers: Number
 
 
 @dataclass(frozen=True)
@@ -65,29 +70,36 @@ class Profile:
             },
         )
 
-    def busiest(self, window_s: float, weight: Callable[[Load], float]) -> Load:
-        """The heaviest `window_s` of the execution, as a load per second."""
+    def busiest(self, window_s: float, weight: Callable[[Load], Number]) -> Load:
+        """The heaviest `window_s` of the execution, as a load per second.
+
+        `weight` is of all windows at once: the numbers of the load that it takes are arrays.
+        """
         width = max(1, min(SLICES, round(window_s / self.completion_s * SLICES)))
-        return max((self._load(first, width) for first in range(SLICES - width + 1)), key=weight)
+        loads = self._loads(width)
+        heaviest = int(np.argmax(weight(loads)))
+        return Load(
+            {kind: float(found[heaviest]) for kind, found in loads.packets.items()},
+            {kind: float(found[heaviest]) for kind, found in loads.size_bytes.items()},
+            float(loads.transfers[heaviest]),
+        )
 
-    def _load(self, first: int, width: int) -> Load:
+    def _loads(self, width: int) -> Load:
+        """The loads of all windows of `width` slices, as arrays."""
         seconds = width * self.completion_s / SLICES
-        packets = dict.fromkeys(HopKind, 0.0)
-        size_bytes = dict.fromkeys(HopKind, 0.0)
-        for (kind, rate_bps), sums in self._sums.items():
-            rate = (sums[first + width] - sums[first]) / seconds
-            size_bytes[kind] += rate
-            packets[kind] += rate / packet_bytes(rate_bps)
-        transfers = self._transfer_sums[first + width] - self._transfer_sums[first]
-        return Load(packets, size_bytes, transfers / seconds)
+        packets = {kind: np.zeros(SLICES - width + 1) for kind in HopKind}
+        size_bytes = {kind: np.zeros(SLICES - width + 1) for kind in HopKind}
+        for (kind, rate_bps), parts in self.size_bytes.items():
+            rates = _window_sums(parts, width) / seconds
+            size_bytes[kind] += rates
+            packets[kind] += rates / packet_bytes(rate_bps)
+        return Load(packets, size_bytes, _window_sums(self.transfers, width) / seconds)
 
-    @cached_property
-    def _sums(self) -> dict[tuple[HopKind, float], tuple[float, ...]]:
-        return {key: tuple(accumulate(p, initial=0.0)) for key, p in self.size_bytes.items()}
 
-    @cached_property
-    def _transfer_sums(self) -> tuple[float, ...]:
-        return tuple(accumulate(self.transfers, initial=0.0))
+def _window_sums(parts: Sequence[float], width: int) -> Floats:
+    """The sums of all `width` parts that follow one another."""
+    totals: Floats = np.append(0.0, np.cumsum(parts))
+    return np.subtract(totals[width:], totals[:-width])
 
 
 def profile(
