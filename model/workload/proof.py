@@ -58,7 +58,7 @@ def _first(wrong: Bools) -> int:
     return int(wrong.argmax()) if wrong.any() else NONE
 
 
-def _is_none_of(gpus: int, transfers: Transfers) -> Bools:
+def _is_outside(gpus: int, transfers: Transfers) -> Bools:
     """Whether each transfer has an end that is no rank."""
     wrong = (transfers.source < 0) | (transfers.source >= gpus)
     wrong |= (transfers.destination < 0) | (transfers.destination >= gpus)
@@ -67,7 +67,7 @@ def _is_none_of(gpus: int, transfers: Transfers) -> Bools:
 
 def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
     """Raise `ScheduleError` for a transfer that is none between two ranks, of whole chunks."""
-    if (place := _first(_is_none_of(gpus, transfers))) != NONE:
+    if (place := _first(_is_outside(gpus, transfers))) != NONE:
         _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
     if (place := _first(transfers.source == transfers.destination)) != NONE:
         _refuse(place, f"GPU {transfers.source[place]} sends to itself")
@@ -80,7 +80,7 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
 
 def check_steps(gpus: int, transfers: Transfers) -> None:
     """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
-    if (place := _first(_is_none_of(gpus, transfers))) != NONE:
+    if (place := _first(_is_outside(gpus, transfers))) != NONE:
         raise ScheduleError(f"step {place}: is not of the ranks below {gpus}")
     computes = transfers.is_compute
     wrong = (computes != (transfers.compute_ns > 0)) | (computes != (transfers.size_bytes == 0))
