@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Ints, raw
 from model.workload.transfers import Rows, starts_of
 
 # Stands for the sum of the contributions of all ranks, where an array has the number of one.
@@ -75,10 +75,10 @@ class Demand:
         """Fingerprint of the demand's contents."""
         found = hashlib.sha256()
         for cells in (self.held, self.wanted):
-            found.update(np.ascontiguousarray(cells.ranks).data)
-            found.update(np.ascontiguousarray(cells.chunks).data)
-        found.update(np.ascontiguousarray(self.chunk_bytes).data)
-        found.update(np.ascontiguousarray(self.contributor).data)
+            found.update(raw(cells.ranks))
+            found.update(raw(cells.chunks))
+        found.update(raw(self.chunk_bytes))
+        found.update(raw(self.contributor))
         return found.hexdigest()[:16]
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-import numpy as np
-
+from model.arrays import raw
 from model.workload.collective import Collective
 from model.workload.demand import Demand
 from model.workload.proof import prove
@@ -58,7 +57,7 @@ def fingerprint(transfers: Transfers, *names: object) -> str:
     """Return a digest of transfers and of what names their work."""
     found = hashlib.sha256(repr(names).encode())
     for column in transfers.columns():
-        found.update(np.ascontiguousarray(column).data)
+        found.update(raw(column))
     return found.hexdigest()[:16]
 
 

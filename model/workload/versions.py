@@ -71,15 +71,15 @@ class History:
 def history_of(transfers: Transfers, chunks: int, initial: Ints) -> History:
     """Follow every cell through the transfers; `initial` has the cells that are held initially."""
     moves = transfers.chunks
-    count, held = len(moves.values), len(initial)
+    count = len(moves.values)
     # Sort by cell, then by moves; whether a move reads is the lowest bit. All is in one number, as
     # numpy sorts plain numbers fastest. What is held initially comes before move 0.
     bits = (2 * count + 2).bit_length()
     happens = np.concatenate([initial, np.empty(2 * count, np.int64)])
-    happens[:held] <<= bits
+    known, sent, received = np.split(happens, (len(initial), len(initial) + count))
+    known <<= bits
     moments = 2 * np.arange(count) + 2
-    for ranks, first, reads in ((transfers.source, held, 1), (transfers.destination, -count, 0)):
-        events = happens[first:][:count]
+    for events, ranks, reads in ((sent, transfers.source, 1), (received, transfers.destination, 0)):
         np.multiply(ranks[moves.row], chunks, out=events)
         events += moves.values
         events <<= bits
@@ -93,7 +93,8 @@ def _versions(
     transfers: Transfers, initial: Ints, writes: Ints, reads: Ints, reading: Bools, bits: int
 ) -> History:
     """Number the versions that these events, in order, write and read."""
-    cell, moment = writes >> bits, (writes & ((1 << bits) - 1)) >> 1
+    lowest = (1 << bits) - 1
+    cell, moment = writes >> bits, (writes & lowest) >> 1
     made = moment > 0
     version = np.where(made, moment - 1 + len(initial), np.cumsum(~made) - 1)
     goes_on = np.append(cell[1:] == cell[:-1], False)
@@ -102,5 +103,5 @@ def _versions(
     before[moment[made] - 1] = earlier[made]
     latest = np.cumsum(~reading, dtype=np.int32)[reading] - 1
     is_held = (latest >= 0) & (cell[latest] == reads >> bits)
-    found[((reads & ((1 << bits) - 1)) >> 1) - 1] = np.where(is_held, version[latest], NONE)
+    found[((reads & lowest) >> 1) - 1] = np.where(is_held, version[latest], NONE)
     return History(transfers, initial, before, found, cell[~goes_on], version[~goes_on])

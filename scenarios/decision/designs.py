@@ -106,7 +106,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     return Training(model.configuration, job, found, losses(job, found, rails))
 
 
-def losses(job: Job, found: Evaluation, rails_on_a_switch: int = 1) -> dict[str, float | None]:
+def losses(job: Job, found: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
     """What the iteration loses, as a share of its time, with the same strategy.
 
     Every domain waits for the slowest. A NIC link takes 1/K of a domain's NIC bandwidth, a rail
@@ -116,7 +116,7 @@ def losses(job: Job, found: Evaluation, rails_on_a_switch: int = 1) -> dict[str,
     left = job.cluster.gpus - job.cluster.domain_size
     return {
         "nic_link": _loss_without_rails(job, found, 1),
-        "rail_switch": _loss_without_rails(job, found, rails_on_a_switch),
+        "rail_switch": _loss_without_rails(job, found, rails_of_a_switch),
         "gpu": job.cluster.gpus / left - 1 if left else None,
     }
 
