@@ -56,7 +56,8 @@ def test_measured_agrees_with_modeled(
     with fabric_up(full_links(kind), ProxyKind.PROCESS) as fabric:
         for workload in workloads:
             schedule = schedule_of(*workload)
-            found = undisturbed_attempt(fabric, schedule, fabric.predict(schedule))
+            prediction = fabric.predict(schedule)
+            found = undisturbed_attempt(fabric, schedule, prediction, AGREES_WITHIN)
             assert agrees(found), (workload, found)
 
 

@@ -32,7 +32,7 @@ def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
     """How long these jobs take, until the last one has ended; each as long as modeled."""
     steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
     prediction = fabric.predict(steps)
-    found = undisturbed_attempt(fabric, steps, prediction)
+    found = undisturbed_attempt(fabric, steps, prediction, AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), (len(jobs), found.ratio)
     for job in job_times(steps, found.executions, prediction):
         assert abs(job.ratio - 1) <= EACH_WITHIN, (len(jobs), job.job, job.ratio)

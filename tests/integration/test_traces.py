@@ -25,7 +25,7 @@ def test_traces_are_replayed_as_modeled() -> None:
         for case in scenario.cases[:2]:
             steps = case_schedule(case, spec)
             require_replayed(fabric, steps)
-        found = undisturbed_attempt(fabric, steps, fabric.predict(steps))
+        found = undisturbed_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), found
 
 

@@ -30,7 +30,7 @@ def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() ->
     small = build_schedule(*args, CHECKED_BYTES, communicator="domains")
     with fabric_up(slowed_down(spec), ProxyKind.PROCESS) as fabric:
         prediction = fabric.predict(schedule)
-        found = undisturbed_attempt(fabric, schedule, prediction)
+        found = undisturbed_attempt(fabric, schedule, prediction, AGREES_WITHIN)
         assert found.agrees(AGREES_WITHIN), found.ratio
         (checked,) = fabric.repeats(small, prediction, 1, check_data=True)
         assert (checked.complete, checked.errors) == (True, ())

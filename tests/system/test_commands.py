@@ -82,11 +82,11 @@ def _has_records(transfers: Path) -> bool:
 
 
 def test_a_run_gives_one_json_object_and_a_folder(folder: Path) -> None:
-    domains = ("--set", "fabric.domains=2")
+    grid = ("--set", "fabric.domains=2", "--set", "fabric.domain_size=2")
     size = ("--set", "workloads.0.size_scale=1600", "--set", "workloads.1.size_scale=16")
     limits = ("--set", "workloads.2.size_scale=16", "--set", "expect.ratio_limit=0.5")
     containers = ("--proxies", "container")
-    small = (*domains, *size, *limits)
+    small = (*grid, *size, *limits)
     result = printed(railbed("run", "quickstart", "--json", *QUICK, *containers, *small))
     assert result["schema"] == "railbed.run/1"
     assert [case["case"] for case in result["cases"]] == [
@@ -114,9 +114,8 @@ def test_every_element_of_every_collective_is_right(folder: Path) -> None:
     assert_right(result)
 
 
-@pytest.mark.parametrize("proxies", ["process", "container"])
-def test_verify_finds_all_paths_as_intended(folder: Path, proxies: str) -> None:
-    result = printed(railbed("verify", "quickstart", "--json", "--proxies", proxies))
+def test_verify_finds_all_paths_as_intended(folder: Path) -> None:
+    result = printed(railbed("verify", "quickstart", "--json", "--proxies", "container"))
     assert (result["schema"], result["scenario"]) == ("railbed.verify/1", "quickstart")
     assert result["verdict"] == "pass"
     rail_only, rail_optimized = result["fabrics"]
@@ -152,30 +151,6 @@ def test_a_run_behind_sudo_belongs_to_the_user_and_checks_paths_on_request(
     assert {place.stat().st_uid for place in (runs, *runs.rglob("*"))} == {65534}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("check", "nowhere.yaml"), "nowhere.yaml: no such file"),
-        (("check", "quickstart", "--set", "fabric.domains=0"), "must be at least 1, got 0"),
-        (("run", "quickstart", "--set", "fabric.domain=3"), "did you mean 'domains'?"),
-        (("run", "quickstart", "--proxies", "balloon"), "must be container or process"),
-        (("verify", "nowhere"), "nowhere: no such file"),
-        (("verify", "quickstart", "--set", "fabric.domains=0"), "must be at least 1, got 0"),
-        (("verify", "quickstart", "--proxies", "balloon"), "must be container or process"),
-        (("verify",), "Missing argument"),
-        (("show", "never"), "no run called 'never'"),
-        (("runn",), "No such command 'runn'"),
-        (("run",), "Missing argument"),
-    ],
-)
-def test_bad_input_is_exit_code_2(folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = railbed(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-
-
 def test_a_failed_expectation_is_exit_code_1(folder: Path) -> None:
     strict = ("--set", "expect.ratio_within=1e-9", "--set", "expect.ratio_limit=1e-9")
     anyway = ("--set", "allow_overload=true")
@@ -208,12 +183,11 @@ def test_after_kill_9_everything_goes_by_itself_or_with_clean(
     assert railbed("show", "latest").returncode == 2
 
 
-@pytest.mark.parametrize("victim", ["controller", "ovs-vswitchd", "d0g1"])
-def test_a_death_is_exit_code_4_with_last_words(started: Started, victim: str) -> None:
+def test_a_death_is_exit_code_4_with_last_words(started: Started) -> None:
     before = machine_state().processes
     process = started("--proxies", "process")
     wait_until_an_execution_begins(run_process("d0g1", before))
-    os.kill(run_process(victim, before), signal.SIGKILL)
+    os.kill(run_process("ovs-vswitchd", before), signal.SIGKILL)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 4
     assert "died; its last words" in said
@@ -269,39 +243,3 @@ def test_doctor_finds_this_machine_ready(folder: Path) -> None:
     done = railbed("doctor")
     assert done.returncode == 0, done.stdout
     assert "missing" not in done.stdout
-
-
-def test_a_missing_tool_is_exit_code_3(folder: Path) -> None:
-    python, place = str(ROOT / ".venv" / "bin" / "python"), str(folder)
-    command = [python, "-P", "-m", "scenarios", "run", "quickstart", "--proxies", "process"]
-    environment = {"PATH": place, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
-    assert done.returncode == 3
-    assert "tool ovs-vswitchd: not found; install it with `sudo ./railbed doctor`" in done.stderr
-
-
-def test_without_an_engine_it_is_exit_code_3(folder: Path) -> None:
-    python = str(ROOT / ".venv" / "bin" / "python")
-    environment = {**os.environ, "DOCKER_HOST": "unix:///nowhere.sock", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [python, "-P", "-m", "scenarios", "run", "quickstart"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=30,
-    )
-    assert done.returncode == 3
-    assert "Docker Engine: no answer" in done.stderr
-    assert "--proxies process" in done.stderr
-
-
-def test_check_and_list_need_no_root(folder: Path) -> None:
-    for arguments in (("check", "quickstart"), ("list",)):
-        done = subprocess.run(
-            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", RAILBED, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            cwd="/",
-        )
-        assert done.returncode == 0, done.stderr

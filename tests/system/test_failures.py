@@ -1,6 +1,5 @@
 """Failure experiments through the command line, on small fabrics."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -135,13 +134,3 @@ def test_the_table_names_the_fault_and_modules_of_the_users_folder_are_not_execu
     assert done.returncode in (0, 1), done.stderr
     assert "uplink down · rail0--spine0 · reroute" in done.stdout
     assert "blackout" in done.stdout
-
-
-def test_a_fault_that_cannot_be_is_bad_input(folder: Path) -> None:
-    for command in ("check", "run"):
-        done: subprocess.CompletedProcess[str] = railbed(
-            command, "nic-link-down", "--set", "faults.0.where=d9g0--rail0"
-        )
-        assert done.returncode == 2
-        assert "the rail-only fabric has no nic-link 'd9g0--rail0'" in done.stderr
-    assert not (folder / "runs").exists()
