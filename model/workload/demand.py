@@ -53,6 +53,8 @@ class Demand:
     @classmethod
     def joined(cls, parts: Sequence["Demand"], ranks: Sequence[Ints]) -> "Demand":
         """Return all that these ask, each of its own ranks, with chunks of its own."""
+        if len(parts) == 1 and (ranks[0] == np.arange(len(ranks[0]))).all():
+            return parts[0]
         firsts = starts_of([len(part.chunk_bytes) for part in parts]).tolist()
         placed = list(zip(parts, ranks, firsts[:-1], strict=True))
         held, _ = _in_order([part.held.placed(*place) for part, *place in placed])

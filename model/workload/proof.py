@@ -16,7 +16,7 @@ from model.workload.happens_before import first_unordered
 from model.workload.transfers import NONE, Transfers
 from model.workload.versions import History, history_of
 
-# A cell and a move must fit into one number, with two bits more.
+# A cell and a version must fit into one number, with two bits more.
 NUMBER_BITS = 61
 
 
@@ -29,15 +29,16 @@ def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
     _check_form(gpus, demand, transfers)
     check_dependencies(transfers)
     chunks = len(demand.chunk_bytes)
-    if (gpus * chunks).bit_length() + transfers.chunks.values.size.bit_length() > NUMBER_BITS:
+    initial, wanted = _cells(demand.held, chunks), _cells(demand.wanted, chunks)
+    versions = len(initial) + len(transfers.chunks.values) + len(wanted)
+    if (gpus * chunks).bit_length() + versions.bit_length() > NUMBER_BITS:
         raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
-    history = history_of(transfers, chunks, _cells(demand.held, chunks))
+    history = history_of(transfers, chunks, initial, wanted)
     _check_order(history)
     contents = Contents(gpus, history, demand.held.ranks)
     if contents.twice != NONE:
         _refuse_move(transfers, contents.twice, "chunk {} is added twice")
-    last = history.last_versions(_cells(demand.wanted, chunks))
-    _check_postcondition(demand, last, contents)
+    _check_postcondition(demand, history.last, contents)
 
 
 def _cells(cells: Cells, chunks: int) -> Ints:
@@ -95,7 +96,8 @@ def check_dependencies(transfers: Transfers) -> None:
         what = f"depends on {after.values[place]}, which does not come before it"
         _refuse(after.row[place], what)
     sender = np.repeat(source, after.lengths)
-    seen = (sender == source[after.values]) | (sender == destination[after.values])
+    seen = sender == source[after.values]
+    seen |= sender == destination[after.values]
     if (place := _first(~seen)) != NONE:
         _refuse(after.row[place], f"GPU {sender[place]} cannot see {after.values[place]} end")
     waits = np.flatnonzero(transfers.ready != NONE)

@@ -66,6 +66,8 @@ class Rows:
     @classmethod
     def of_table(cls, table: Ints, kept: Bools) -> "Rows":
         """Build from the rows of a table, of which only some values are kept."""
+        if kept.all():
+            return cls(table.ravel(), np.arange(len(table) + 1) * table.shape[1])
         return cls(table[kept], starts_of(np.count_nonzero(kept, axis=1)))
 
     @classmethod

@@ -14,20 +14,24 @@ import numpy as np
 from model.arrays import Bools, Ints
 from model.workload.transfers import NONE, Transfers
 
+# An event in a cell that is not there.
+NOWHERE = np.iinfo(np.int64).max
+# Events that are followed at once: as many as a processor's cache holds, a few times.
+BLOCK = 1 << 17
+
 
 @dataclass(frozen=True)
 class History:
     """All versions of all cells; `initial` has the cells that are held initially, in order.
 
     For each move, `before` has the version of its receiver's cell until then, and `reads` the
-    version that it sends: `NONE` where there is none. `last` has the last version of `cells`.
+    version that it sends. `last` has the last version of each wanted cell. `NONE` is no version.
     """
 
     transfers: Transfers
     initial: Ints
     before: Ints
     reads: Ints
-    cells: Ints
     last: Ints
 
     @cached_property
@@ -62,46 +66,55 @@ class History:
             transfer, version = transfer[has_more], self.before[move[has_more]]
         return np.concatenate(later), np.concatenate(earlier)
 
-    def last_versions(self, cells: Ints) -> Ints:
-        """The version of each cell in the end, `NONE` where nothing ever was."""
-        places = np.minimum(np.searchsorted(self.cells, cells), len(self.cells) - 1)
-        return np.where(self.cells[places] == cells, self.last[places], NONE)
+
+def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> History:
+    """Follow every cell through the transfers, from what is held initially to what is wanted.
+
+    An event reads or writes a version of a cell. What is held initially is written before all
+    moves, what is wanted is read behind them.
+    """
+    moves, known = transfers.chunks, len(initial)
+    made = known + len(moves.values)
+    count = made + len(wanted)
+    # A cell, a version, and whether it is read, in one number: numpy sorts plain numbers fastest.
+    bits = (2 * count).bit_length()
+    events = np.empty(made + count - known, np.int64)
+    writes, reads = np.split(events, [made])
+    writes[:known], reads[made - known :] = initial, wanted
+    for ranks, cells in (
+        (transfers.destination, writes[known:]),
+        (transfers.source, reads[: made - known]),
+    ):
+        np.multiply(ranks[moves.row], chunks, out=cells)
+        cells += moves.values
+    events <<= bits
+    numbers = 2 * np.arange(count)
+    writes += numbers[:made]
+    reads += numbers[known:] + 1
+    events.sort()
+    found = _versions_before(events, bits, 2 * count)
+    moved, asked = slice(2 * known, 2 * made), slice(2 * made, None)
+    return History(
+        transfers, initial, found[moved][::2].copy(), found[moved][1::2].copy(), found[asked][1::2]
+    )
 
 
-def history_of(transfers: Transfers, chunks: int, initial: Ints) -> History:
-    """Follow every cell through the transfers; `initial` has the cells that are held initially."""
-    moves = transfers.chunks
-    count = len(moves.values)
-    # Sort by cell, then by moves; whether a move reads is the lowest bit. All is in one number, as
-    # numpy sorts plain numbers fastest. What is held initially comes before move 0.
-    bits = (2 * count + 2).bit_length()
-    happens = np.concatenate([initial, np.empty(2 * count, np.int64)])
-    known, sent, received = np.split(happens, (len(initial), len(initial) + count))
-    known <<= bits
-    moments = 2 * np.arange(count) + 2
-    for events, ranks, reads in ((sent, transfers.source, 1), (received, transfers.destination, 0)):
-        np.multiply(ranks[moves.row], chunks, out=events)
-        events += moves.values
-        events <<= bits
-        events += moments + reads
-    happens.sort()
-    reading = (happens.astype(np.uint8) & 1).astype(bool)
-    return _versions(transfers, initial, happens[~reading], happens[reading], reading, bits)
+def _versions_before(events: Ints, bits: int, count: int) -> Ints:
+    """Return the version that each event finds in its cell, `NONE` where there is none.
 
-
-def _versions(
-    transfers: Transfers, initial: Ints, writes: Ints, reads: Ints, reading: Bools, bits: int
-) -> History:
-    """Number the versions that these events, in order, write and read."""
+    `events` are in order. Of each, the lowest `bits` have its number, by which the result is
+    sorted: twice the version that it is about, and one more if it reads.
+    """
     lowest = (1 << bits) - 1
-    cell, moment = writes >> bits, (writes & lowest) >> 1
-    made = moment > 0
-    version = np.where(made, moment - 1 + len(initial), np.cumsum(~made) - 1)
-    goes_on = np.append(cell[1:] == cell[:-1], False)
-    before, found = np.empty((2, len(reads)), np.int64)
-    earlier = np.append(NONE, np.where(goes_on, version, NONE)[:-1])
-    before[moment[made] - 1] = earlier[made]
-    latest = np.cumsum(~reading, dtype=np.int32)[reading] - 1
-    is_held = (latest >= 0) & (cell[latest] == reads >> bits)
-    found[((reads & lowest) >> 1) - 1] = np.where(is_held, version[latest], NONE)
-    return History(transfers, initial, before, found, cell[~goes_on], version[~goes_on])
+    found = np.full(count, NONE)
+    written = NOWHERE
+    for block in np.array_split(events, len(events) // BLOCK + 1):
+        # Of each event, the place of the last one before that writes; `written` is at 0.
+        place = np.arange(len(block) + 1)
+        place[1:][(block & 1).astype(bool)] = 0
+        np.maximum.accumulate(place, out=place)
+        latest = np.append(written, block)[place]
+        is_known = (latest[:-1] ^ block) <= lowest
+        found[block & lowest] = np.where(is_known, (latest[:-1] & lowest) >> 1, NONE)
+        written = latest[-1]
+    return found
