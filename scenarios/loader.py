@@ -27,6 +27,7 @@ from scenarios.spec.workload_entries import FILE_KEYS, entries
 from scenarios.spec.yaml_files import FileKind, Source, parse, problems_of, read
 from scenarios.spec.yaml_text import MOST_LEVELS, plain, value_of
 from scenarios.training.configuration import ENDINGS
+from traffic_gen.traces.reading import files_of
 
 SCENARIO = FileKind(
     "scenario",
@@ -105,16 +106,35 @@ def _locate_files(document: CommentedMap, path: Path) -> bool:
 
     A run's copy of the scenario is elsewhere. Return whether there are any.
     """
-    found = [
+    found = _naming_files(document)
+    for entry, key in found:
+        entry[key] = str(path.parent.absolute() / entry[key])
+    return bool(found)
+
+
+def _naming_files(document: CommentedMap) -> list[tuple[CommentedMap, str]]:
+    """Return the entries that name a trace or a configuration in a file, each with its key."""
+    return [
         (entry, key)
         for _, entry in entries(document)
         for key in FILE_KEYS
         if isinstance(entry.get(key), str)
         if key == "trace" or Path(entry[key]).suffix in ENDINGS
     ]
-    for entry, key in found:
-        entry[key] = str(path.parent.absolute() / entry[key])
-    return bool(found)
+
+
+def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Path]]:
+    """Return a scenario's text with its traces and configurations in a folder of another machine.
+
+    Also return the files of this machine by their paths there. Equal names do not meet.
+    """
+    document, files = parse(Path(scenario.name), scenario.text, SCENARIO), dict[Path, Path]()
+    for number, (entry, key) in enumerate(_naming_files(document)):
+        path, there = Path(entry[key]), folder / str(number)
+        for file in files_of(path) if key == "trace" else [path]:
+            files[there / file.relative_to(path.parent)] = file
+        entry[key] = str(there / path.name)
+    return _alone(document, scenario.name) if files else scenario.text, files
 
 
 def _override(document: CommentedMap, override: str) -> Place:

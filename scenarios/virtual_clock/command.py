@@ -42,18 +42,27 @@ class VirtualCommand:
     """A command, the files handed to it by name, and the seed of the machine's random numbers.
 
     A word of the command may begin with `$RAILBED_HANDED/`, the folder of the files inside.
+    `copies` has other files, by their paths inside. Runs keep the text of their `scenario` with the
+    paths of this machine.
     """
 
     words: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     machine: Program = field(default_factory=lambda: program())
+    copies: Mapping[Path, Path] = field(default_factory=dict)
+    scenario: str | None = None
 
     @property
     def key(self) -> str:
         """A digest of everything that the result depends on."""
         files = (part for name in sorted(self.files) for part in (name, self.files[name]))
-        parts = (self.machine.digest, version(), *self.words, *files, str(self.seed))
+        copies = (
+            part
+            for inside, file in sorted(self.copies.items())
+            for part in (str(inside), hashlib.sha256(file.read_bytes()).hexdigest())
+        )
+        parts = (self.machine.digest, version(), *self.words, *files, *copies, str(self.seed))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
@@ -80,12 +89,15 @@ class VirtualCommand:
 
     def _computed(self, folder: Path, store: Path) -> KnownResult:
         """Execute the command; its result is in `folder`, and known from now on."""
-        guest = Guest(self.machine.kernel, self.machine.initrd, INSIDE)
         job = program_job(self.words, self.seed)
-        exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
+        with work_folder() as apart:
+            initrd = self.machine.initrd_with(self.copies, apart)
+            guest = Guest(self.machine.kernel, initrd, INSIDE)
+            exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
         computed = KnownResult(folder)
         if exit_code not in WITH_RESULT:
-            raise EndedInside(exit_code, [copied(run, store) for run in computed.runs])
+            kept = [copied(run, store, self.scenario) for run in computed.runs]
+            raise EndedInside(exit_code, kept)
         computed.write(exit_code, output)
         known_results.add(self.key, computed)
         return computed

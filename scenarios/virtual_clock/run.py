@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.runs import read_state
+from scenarios.loader import with_files_in
 from scenarios.spec.scenario import Scenario
 from scenarios.virtual_clock.command import VirtualCommand
 from scenarios.virtual_clock.known_results import KnownResult
@@ -13,6 +14,8 @@ from scenarios.virtual_clock.stored_runs import copied, stored
 
 # In the machine, GPU proxies are processes: it has no Docker Engine.
 OPTIONS = ("--json", "--proxies", "process")
+# Where the machine has the traces and configurations that a scenario names.
+FILES = Path("/files")
 
 
 def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, 
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh) as result:
         (run,) = result.runs
-        return stored(run, store, command.clock)
+        return stored(run, store, command.clock, scenario.text)
 
 
 def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
@@ -36,9 +39,14 @@ def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[st
 
 def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
     """A command whose argument is a scenario."""
-    file = f"{scenario.name}.yaml"
-    words = (name, f"$RAILBED_HANDED/{file}", *OPTIONS)
-    return VirtualCommand(words, {file: scenario.text}, scenario.machine_seed)
+    file, (text, copies) = f"{scenario.name}.yaml", with_files_in(FILES, scenario)
+    return VirtualCommand(
+        words=(name, f"$RAILBED_HANDED/{file}", *OPTIONS),
+        files={file: text},
+        seed=scenario.machine_seed,
+        copies=copies,
+        scenario=scenario.text,
+    )
 
 
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:

@@ -13,26 +13,34 @@ from results.store.runs import adopt, new_run_id, scenario_of
 NOT_RECORDS = ("result.json", "state.json")
 
 
-def stored(run: Path, store: Path, clock: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a complete run into the store; return its JSON object, with its clock.
+def stored(
+    run: Path, store: Path, clock: Mapping[str, Any], scenario: str | None = None
+) -> dict[str, Any]:
+    """Copy a complete run into the store, as `copied` does; return its JSON object with its clock.
 
     The digest of its records is that of the files that the machine wrote.
     """
-    folder = copied(run, store)
+    folder = copied(run, store, scenario)
     result = read_json(folder / "result.json")
     result |= {
         "run_id": folder.name,
         "folder": str(folder),
-        "clock": {**clock, "records": records_digest(folder)},
+        "clock": {**clock, "records": records_digest(run)},
     }
     write_json(folder / "result.json", result)
     seal(folder)
     return result
 
 
-def copied(run: Path, store: Path) -> Path:
-    """Copy a run into the store, under an id of its own: inside, the date is always the same."""
-    return adopt(run, store, new_run_id(scenario_of(run.name) or run.name))
+def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
+    """Copy a run into the store, under an id of its own: inside, the date is always the same.
+
+    The copy gets the text of its `scenario` on this machine: files have other paths inside.
+    """
+    folder = adopt(run, store, new_run_id(scenario_of(run.name) or run.name))
+    if scenario is not None:
+        (folder / "scenario.yaml").write_text(scenario, encoding="utf-8")
+    return folder
 
 
 def records_digest(run: Path) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,26 @@ class Program:
     def digest(self) -> str:
         """A digest of both, 12 hexadecimal digits: two machines with the same one are the same."""
         return (self.folder / "digest").read_text()
+
+    def initrd_with(self, files: Mapping[Path, Path], folder: Path) -> Path:
+        """Return an initrd that has copies of files, too, by their paths inside.
+
+        If there are any, it is made in `folder`.
+        """
+        if not files:
+            return self.initrd
+        stage, made = folder / "stage", folder / "initrd"
+        for inside, file in files.items():
+            copy = stage / inside.relative_to("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        _make_uniform(stage)
+        shutil.copyfile(self.initrd, made)
+        with made.open("ab") as initrd:
+            for top in sorted(stage.iterdir()):
+                append(initrd, stage, top)
+        shutil.rmtree(stage)
+        return made
 
 
 def program() -> Program:

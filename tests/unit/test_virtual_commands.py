@@ -1,6 +1,7 @@
 """Commands under the virtual clock: what is computed, kept and handed back, with a fake machine."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from scenarios.spec.yaml_text import parser
+from scenarios.training.configuration import SHIPPED
 from scenarios.virtual_clock import command
 from scenarios.virtual_clock.command import EndedInside, VirtualCommand
 from scenarios.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
@@ -25,18 +28,25 @@ class FakeMachine:
     exit_code: int = 0
     output: str = '{"verdict": "pass"}'
     jobs: list[str] = field(default_factory=list)
+    files: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[Path, Path] = field(default_factory=dict)
 
     def execute(
         self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool
     ) -> tuple[int, str]:
         assert not shows_output
         self.jobs.append(job)
+        self.files = files
         run = back / "runs" / "20260101-000043-quickstart-ab12"
         run.mkdir(parents=True)
-        (run / "scenario.yaml").write_text(files.get("quickstart.yaml", ""))
+        (run / "scenario.yaml").write_text("".join(files.values()))
         (run / "result.json").write_text('{"verdict": "pass"}')
         (run / "state.json").write_text('{"state": "complete"}')
         return self.exit_code, self.output
+
+    def initrd_with(self, program: Program, copies: Mapping[Path, Path], _: Path) -> Path:
+        self.copies = copies
+        return program.initrd
 
 
 @pytest.fixture
@@ -47,6 +57,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     (tmp_path / "image" / "digest").write_text("0123456789ab")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(command, "Guest", lambda *_: found)
+    monkeypatch.setattr(Program, "initrd_with", lambda *its: found.initrd_with(*its))
     monkeypatch.setattr(command, "program", lambda: Program(tmp_path / "image"))
     return found
 
@@ -60,6 +71,61 @@ def test_a_run_is_computed_once_and_kept_twice(machine: FakeMachine, tmp_path: P
     kept = Path(results[1]["folder"])
     assert (kept.parent, (kept / "scenario.yaml").read_text()) == (tmp_path, QUICKSTART.text)
     assert json.loads((kept / "result.json").read_text()) == results[1]
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Path:
+    """A scenario with a trace of many files, one of a single file, and a configuration."""
+    for name in ("layer", "pipeline.goal"):
+        (shutil.copytree if name == "layer" else shutil.copy)(
+            LIBRARY / "traces" / name, tmp_path / name
+        )
+    shutil.copy(SHIPPED / "gpt-146b.yaml", tmp_path / "own.yaml")
+    path = tmp_path / "replay.yaml"
+    path.write_text(
+        "fabric: {kinds: rail-only, domains: 2, domain_size: 2, platform: dgx-h100,"
+        " bandwidth_scale: 20000}\n"
+        "workloads:\n"
+        "  - {trace: layer, size_scale: 100}\n"
+        "  - {trace: layer/layer.2.et, size_scale: 100}\n"
+        "  - {trace: pipeline.goal, size_scale: 100}\n"
+        "  - {iteration: own.yaml}\n"
+    )
+    return path
+
+
+def test_files_that_a_scenario_names_go_with_it(
+    machine: FakeMachine, replay: Path, tmp_path: Path
+) -> None:
+    scenario = load(replay)
+    result = run_virtually(scenario, tmp_path / "runs", fresh=False)
+    ranks = [f"layer.{rank}.et" for rank in range(4)]
+    assert {str(inside): file.read_bytes() for inside, file in machine.copies.items()} == {
+        **{
+            f"/files/0/layer/{name}": (replay.parent / "layer" / name).read_bytes()
+            for name in ranks
+        },
+        **{f"/files/1/{name}": (replay.parent / "layer" / name).read_bytes() for name in ranks},
+        "/files/2/pipeline.goal": (replay.parent / "pipeline.goal").read_bytes(),
+        "/files/3/own.yaml": (replay.parent / "own.yaml").read_bytes(),
+    }
+    inside = parser("rt").load(machine.files["replay.yaml"])
+    assert [next(iter(entry.values())) for entry in inside["workloads"]] == [
+        "/files/0/layer",
+        "/files/1/layer.2.et",
+        "/files/2/pipeline.goal",
+        "/files/3/own.yaml",
+    ]
+    kept = (Path(result["folder"]) / "scenario.yaml").read_text()
+    assert (kept, str(tmp_path / "pipeline.goal") in kept) == (scenario.text, True)
+
+
+def test_a_changed_file_is_another_run(machine: FakeMachine, replay: Path, tmp_path: Path) -> None:
+    for text in ("", "// another comment\n"):
+        with (tmp_path / "pipeline.goal").open("a") as trace:
+            trace.write(text)
+        run_virtually(load(replay), tmp_path / "runs", fresh=False)
+    assert len(machine.jobs) == 2
 
 
 def test_a_fresh_run_is_computed_again(machine: FakeMachine, tmp_path: Path) -> None:
@@ -103,6 +169,7 @@ def test_a_key_is_of_everything_that_a_result_depends_on(tmp_path: Path) -> None
         replace(one, files={"y": "text"}),
         replace(one, seed=1),
         replace(one, machine=Program(tmp_path / "other")),
+        replace(one, copies={Path("/files/0/a"): tmp_path / "other" / "digest"}),
     ]
-    assert len({command.key for command in (one, *others)}) == 6
+    assert len({command.key for command in (one, *others)}) == 7
     assert VirtualCommand(("run", "x"), {"x": "text"}).key == one.key

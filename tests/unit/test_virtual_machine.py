@@ -12,6 +12,7 @@ from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.guest import Guest
 from testbed.virtual_machine.initrd import append
 from testbed.virtual_machine.job import command_job, program_job
+from testbed.virtual_machine.program import Program
 from testbed.virtual_machine.work_folder import PREFIX, work_folder
 
 
@@ -124,6 +125,22 @@ def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
             append(file, root, root / "tree")
             archives.append((tmp_path / f"{number}.cpio").read_bytes())
     assert archives[0] == archives[1] != b""
+
+
+def test_files_go_into_an_initrd_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "initrd").write_bytes(b"of the program")
+    (tmp_path / "trace").write_text("a trace")
+    (tmp_path / "work").mkdir()
+    files = {Path(f"/files/{number}/trace"): tmp_path / "trace" for number in range(2)}
+    machine = Program(tmp_path)
+    assert machine.initrd_with({}, tmp_path / "work") == machine.initrd
+    made = machine.initrd_with(files, tmp_path / "work").read_bytes()
+    assert made.startswith(b"of the program")
+    archive = made.removeprefix(b"of the program")
+    command = ["cpio", "--extract", "--make-directories", "--quiet"]
+    subprocess.run(command, input=archive, cwd=tmp_path / "work", check=True)
+    for inside in files:
+        assert (tmp_path / "work" / inside.relative_to("/")).read_text() == "a trace"
 
 
 def test_folders_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
