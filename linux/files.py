@@ -1,9 +1,10 @@
 """Files of users: read within bounds, written whole, and owned by whoever called `sudo`."""
 
 import errno
+import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,6 +61,18 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def digest_of(files: Mapping[Path, Path]) -> str:
+    """Return a digest, 16 hexadecimal digits, of files' contents and of the names they go by.
+
+    Empty if there are no files.
+    """
+    whole = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        with file.open("rb") as content:
+            whole.update(f"{name}\0".encode() + hashlib.file_digest(content, "sha256").digest())
+    return whole.hexdigest()[:16] if files else ""
 
 
 def require_replaceable(place: Path) -> None:

@@ -21,11 +21,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of settings, numbered from 1; `text` is the complete scenario."""
+    """One combination of settings, numbered from 1; `text` is the complete scenario.
+
+    `files` has a digest of the traces and configurations that it names, empty if there are none.
+    """
 
     number: int
     settings: tuple[Setting, ...]
     text: str
+    files: str = ""
 
     @property
     def label(self) -> str:
@@ -47,10 +51,13 @@ class Sweep:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock."""
+        """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock.
+
+        Also of the files that the scenarios name, if there are any.
+        """
         clock = [] if self.clock == REAL else [self.clock]
-        content = "\0".join([self.proxies, *clock, *(point.text for point in self.points)])
-        return hashlib.sha256(content.encode()).hexdigest()
+        texts = (part for point in self.points for part in (point.text, point.files) if part)
+        return hashlib.sha256("\0".join([self.proxies, *clock, *texts]).encode()).hexdigest()
 
     @property
     def name(self) -> str:

@@ -205,6 +205,7 @@ class _Plan:
 class _PlannedPoint:
     number: int
     settings: tuple[Setting, ...]
+    files: str = ""
 
 
 PLAN = TypeAdapter(_Plan)
@@ -240,7 +241,10 @@ def _write(folder: SweepFolder, number: int) -> None:
         folder.scenario(point).write_text(point.text, encoding="utf-8")
     give(folder.path)
     sync(folder.path)
-    points = [{"number": p.number, "settings": list(map(vars, p.settings))} for p in sweep.points]
+    points = [
+        {"number": p.number, "settings": list(map(vars, p.settings)), "files": p.files}
+        for p in sweep.points
+    ]
     plan = {
         "number": number,
         "version": folder.version,
@@ -260,7 +264,7 @@ def open_sweep(path: Path) -> SweepFolder:
     """
     plan = _plan(path / PLAN_FILE)
     points = tuple(
-        Point(entry.number, entry.settings, read_record(path / _numbered(entry.number) / SCENARIO))
+        Point(entry.number, entry.settings, read_record(_scenario_of(path, entry)), entry.files)
         for entry in plan.points
     )
     sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
@@ -269,6 +273,10 @@ def open_sweep(path: Path) -> SweepFolder:
         hint = "what is measured already would not fit: begin another sweep, with another --name"
         raise InputError(Problem(str(path), what, hint))
     return SweepFolder(path, sweep, plan.version)
+
+
+def _scenario_of(sweep: Path, point: _PlannedPoint) -> Path:
+    return sweep / _numbered(point.number) / SCENARIO
 
 
 def _plan(place: Path) -> _Plan:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from linux.files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Sweep
-from scenarios.loader import load
+from scenarios.loader import load, with_files_in
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
 
@@ -35,14 +36,32 @@ def planned(
         return load(path, [*overrides, *map(str, point.settings)])
 
     scenarios = _checked(points, read, check)
-    texts = (scenario.text for scenario in scenarios)
-    whole = (replace(point, text=text) for point, text in zip(points, texts, strict=True))
+    whole = (
+        replace(point, text=scenario.text, files=files_of_scenario(scenario))
+        for point, scenario in zip(points, scenarios, strict=True)
+    )
     return Sweep(scenarios[0].name, proxies, tuple(whole), clock)
 
 
 def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
-    """Check stored points again: Railbed may have changed since the sweep began."""
-    _checked(points, lambda point: load(file_of(point)), check)
+    """Check stored points again: Railbed may have changed since the sweep began.
+
+    So may the traces and configurations that they name: what is measured would not fit the rest.
+    """
+
+    def read(point: Point) -> Scenario:
+        scenario = load(file_of(point))
+        if files_of_scenario(scenario) != point.files:
+            what = "names a trace or a configuration that has changed since the sweep began"
+            raise InputError(Problem(str(file_of(point)), what, "begin another sweep"))
+        return scenario
+
+    _checked(points, read, check)
+
+
+def files_of_scenario(scenario: Scenario) -> str:
+    """A digest of the traces and configurations that a scenario names."""
+    return digest_of(with_files_in(Path("/"), scenario)[1])
 
 
 def _checked(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from linux.files import digest_of
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
 from results.store.sweeps import WITH_RESULT
@@ -57,12 +58,8 @@ class VirtualCommand:
     def key(self) -> str:
         """A digest of everything that the result depends on."""
         files = (part for name in sorted(self.files) for part in (name, self.files[name]))
-        copies = (
-            part
-            for inside, file in sorted(self.copies.items())
-            for part in (str(inside), hashlib.sha256(file.read_bytes()).hexdigest())
-        )
-        parts = (self.machine.digest, version(), *self.words, *files, *copies, str(self.seed))
+        copies = digest_of(self.copies)
+        parts = (self.machine.digest, version(), *self.words, *files, copies, str(self.seed))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property

@@ -1,5 +1,6 @@
 """Sweep points from lists of values: all combinations, and all problems at once."""
 
+import shutil
 from io import StringIO
 from math import prod
 from pathlib import Path
@@ -12,7 +13,7 @@ from ruamel.yaml import YAML
 
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.library import library
+from scenarios.library import LIBRARY, library
 from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
 from scenarios.spec.yaml_text import value_of
@@ -143,6 +144,24 @@ def test_stored_points_are_checked_again(scenario: Path, tmp_path: Path) -> None
     places = {1: scenario, 2: bad}
     with pytest.raises(InputError, match=r"point 2 \(repeats=2\): .*unknown key 'repeat'"):
         check_again(points, lambda point: places[point.number], any_scenario)
+
+
+def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> None:
+    trace = scenario.parent / "some.goal"
+    shutil.copy(LIBRARY / "traces" / "pipeline.goal", trace)
+    scenario.write_text(
+        "fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}\n"
+        "workloads: [{trace: some.goal, size_scale: 100}]\n"
+    )
+    begun = sweep(scenario, "repeats=1,2")
+    places = {point.number: scenario.parent / f"{point.number}.yaml" for point in begun.points}
+    for point in begun.points:
+        places[point.number].write_text(point.text)
+    check_again(begun.points, lambda point: places[point.number], any_scenario)
+    trace.write_text(trace.read_text() + "// changed\n")
+    assert sweep(scenario, "repeats=1,2").name != begun.name
+    with pytest.raises(InputError, match=r"point 1 .*a trace or a configuration that has changed"):
+        check_again(begun.points, lambda point: places[point.number], any_scenario)
 
 
 @pytest.mark.parametrize(
