@@ -3,7 +3,7 @@
 MegatronLM (arXiv 2104.04473, section 5.1 and appendix), Korthikanti et al. (arXiv 2205.05198).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -109,7 +109,21 @@ class Transformer:
         return 6 * sequences * self.sequence * self.hidden * self.vocabulary
 
     def model_flops(self, batch: float) -> float:
-        """FLOPs that an iteration needs: 72 B L s h² (1 + s/(6h) + V/(12 h L))."""
+        """FLOPs that an iteration needs: 72 B L s h² (1 + s/(6h) + V/(12 h L)).
+
+        The padding of experts whose capacity is above 1 is computed, but nobody needs it.
+        """
+        return self._without_padding.computed_flops(batch)
+
+    @property
+    def _without_padding(self) -> "Transformer":
+        if self.experts is None:
+            return self
+        capacity = min(1.0, self.experts.capacity)
+        return replace(self, experts=replace(self.experts, capacity=capacity))
+
+    def computed_flops(self, batch: float) -> float:
+        """FLOPs that an iteration computes once: three times a forward pass, and the logits."""
         return 3 * self.layers * self.layer_flops(batch) + self.head_flops(batch)
 
     def hardware_flops(self, batch: float, recomputation: Recomputation) -> float:
@@ -124,4 +138,4 @@ class Transformer:
             Recomputation.SELECTIVE: 3 * self.attention_flops(batch),
             Recomputation.FULL: self.layer_flops(batch),
         }
-        return self.model_flops(batch) + self.layers * again[recomputation]
+        return self.computed_flops(batch) + self.layers * again[recomputation]

@@ -133,6 +133,16 @@ def test_experts_hold_parameters_but_add_no_work() -> None:
     assert every.parameters == pytest.approx(SMALL.parameters)
 
 
+def test_padding_of_experts_is_computed_but_not_needed() -> None:
+    experts = Experts(1, 4, 2, 1.0, 1)
+    plain, padded = (
+        replace(SMALL, experts=replace(experts, capacity=capacity)) for capacity in (1.0, 1.25)
+    )
+    assert padded.model_flops(8) == plain.model_flops(8)
+    none = Recomputation.NONE
+    assert padded.hardware_flops(8, none) > plain.hardware_flops(8, none) == plain.model_flops(8)
+
+
 @given(JOBS)
 @settings(max_examples=60, deadline=None)
 def test_every_strategy_divides_the_job(job: Job) -> None:
