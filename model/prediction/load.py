@@ -8,7 +8,6 @@ than real flows, so they give an upper bound for the busiest second.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import exp, log
 from typing import Any
 
@@ -112,18 +111,52 @@ def profile(
     exact = arrival_s is not None
     spans = _spans(transfers, arrival_s) if arrival_s is not None else free_spans(transfers, paths)
     completion_s = max(SHORTEST_S, *(end for _, end in spans))
-    tallies: dict[tuple[HopKind, float], _Tally] = {}
-    count = _Tally(completion_s)
-    for transfer, hops, span in zip(transfers, paths, spans, strict=True):
-        count.add(1.0, span)
-        if transfer.is_compute:
-            continue
+    slices = np.array(spans) * (SLICES / completion_s)
+    sizes = np.array([wire_bytes(transfer.size_bytes) for transfer in transfers])
+    size_bytes = {
+        key: _spread(sizes[numbers], slices[numbers])
+        for key, numbers in _crossing(transfers, paths, topology).items()
+    }
+    count = _spread(np.ones(len(transfers)), slices)
+    return Profile(completion_s, size_bytes, count, longest_chain(transfers), exact)
+
+
+def _crossing(
+    transfers: Sequence[Transfer], paths: Sequence[Path], topology: Topology
+) -> dict[tuple[HopKind, float], list[int]]:
+    """The transfers that cross each kind of hop at each rate in bit/s, each as often as it does."""
+    by_path: dict[int, tuple[Path, list[int]]] = {}
+    for number, (transfer, hops) in enumerate(zip(transfers, paths, strict=True)):
+        if not transfer.is_compute:
+            by_path.setdefault(id(hops), (hops, []))[1].append(number)
+    found: dict[tuple[HopKind, float], list[int]] = {}
+    for hops, numbers in by_path.values():
         rate_bps = _rate_bps(hops)
         for kind in crossed(hops or (), topology):
-            tally = tallies.setdefault((kind, rate_bps), _Tally(completion_s))
-            tally.add(wire_bytes(transfer.size_bytes), span)
-    sizes = {key: tally.slices() for key, tally in tallies.items()}
-    return Profile(completion_s, sizes, count.slices(), longest_chain(transfers), exact)
+            found.setdefault((kind, rate_bps), []).extend(numbers)
+    return found
+
+
+def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
+    """Spread amounts evenly over spans, which are in slices; return the amount of every slice.
+
+    What lies within a slice counts for it whole; a rounding rest after the end counts for the last.
+    """
+    begin, end = spans.T
+    first, last = begin.astype(int), np.minimum(end.astype(int), SLICES)
+    # Besides the edges of spans, the changes, at each slice, of the amount that whole slices get.
+    found, changes = np.zeros((2, SLICES + 1))
+    within = first >= last
+    np.add.at(found, np.minimum(first[within], SLICES - 1), amounts[within])
+    begin, end, first, last = (column[~within] for column in (begin, end, first, last))
+    density = amounts[~within] / (end - begin)
+    np.add.at(found, first, density * (first + 1 - begin))
+    np.add.at(found, last, density * (end - last))
+    np.add.at(changes, first + 1, density)
+    np.subtract.at(changes, last, density)
+    found = np.maximum(0.0, found + np.cumsum(changes))
+    found[SLICES - 1] += found[SLICES]
+    return tuple(found[:SLICES].tolist())
 
 
 def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
@@ -188,33 +221,3 @@ def packet_bytes(rate_bps: float) -> float:
     (slow_bps, small), (fast_bps, large) = PACKETS[place - 1], PACKETS[place]
     part = log(rate_bps / slow_bps) / log(fast_bps / slow_bps)
     return exp(log(small) + part * (log(large) - log(small)))
-
-
-class _Tally:
-    """Amounts that are spread evenly over spans of time, collected in slices."""
-
-    def __init__(self, completion_s: float) -> None:
-        self.slices_a_second = SLICES / completion_s
-        self.edges = [0.0] * (SLICES + 1)
-        # Changes, at each slice, of the amount that whole slices get.
-        self.changes = [0.0] * (SLICES + 1)
-
-    def add(self, amount: float, span: Span) -> None:
-        """Spread an amount evenly over a span."""
-        begin, end = (moment_s * self.slices_a_second for moment_s in span)
-        first, last = int(begin), min(int(end), SLICES)
-        if first >= last:
-            self.edges[min(first, SLICES - 1)] += amount
-            return
-        density = amount / (end - begin)
-        self.edges[first] += density * (first + 1 - begin)
-        self.edges[last] += density * (end - last)
-        self.changes[first + 1] += density
-        self.changes[last] -= density
-
-    def slices(self) -> tuple[float, ...]:
-        """Amount of every slice; a rounding rest after the end is added to the last slice."""
-        whole = list(accumulate(self.changes))
-        found = [max(0.0, edge + all_) for edge, all_ in zip(self.edges, whole, strict=True)]
-        found[SLICES - 1] += found.pop()
-        return tuple(found)
