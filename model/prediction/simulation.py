@@ -60,9 +60,8 @@ class Releases:
     def __init__(self, transfers: Transfers) -> None:
         after, numbers = transfers.after, np.arange(len(transfers))
         waits = transfers.ready != NONE
-        # Transfers have several each: numbers of 32 bits, as these arrays are the longest.
-        earlier = np.concatenate([after.values, transfers.ready[waits]], dtype=np.int32)
-        later = np.concatenate([after.row, numbers[waits]], dtype=np.int32)
+        earlier = np.concatenate([after.values, transfers.ready[waits]])
+        later = np.concatenate([after.row, numbers[waits]])
         order = np.argsort(earlier, kind="stable")
         self.earlier, self.later = earlier[order], later[order]
         readies = order >= len(after.values)
