@@ -81,11 +81,15 @@ class VirtualCommand:
         is no result; runs that ended early are then in `store`.
         """
         with work_folder(known_results.results_folder()) as folder:
-            known = None if fresh else known_results.find(self.key, folder)
-            yield known or self._computed(folder, store)
+            key = self.key
+            known = None if fresh else known_results.find(key, folder)
+            yield known or self._computed(key, folder, store)
 
-    def _computed(self, folder: Path, store: Path) -> KnownResult:
-        """Execute the command; its result is in `folder`, and known from now on."""
+    def _computed(self, key: str, folder: Path, store: Path) -> KnownResult:
+        """Execute the command; its result is in `folder`, and known by its key from now on.
+
+        Not if a file has changed meanwhile: nobody knows which content was executed.
+        """
         job = program_job(self.words, self.seed)
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
@@ -96,5 +100,6 @@ class VirtualCommand:
             kept = [copied(run, store, self.scenario) for run in computed.runs]
             raise EndedInside(exit_code, kept)
         computed.write(exit_code, output)
-        known_results.add(self.key, computed)
+        if self.key == key:
+            known_results.add(key, computed)
         return computed

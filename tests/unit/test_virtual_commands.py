@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class FakeMachine:
     jobs: list[str] = field(default_factory=list)
     files: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[Path, Path] = field(default_factory=dict)
+    meanwhile: Callable[[], object] = lambda: None
 
     def execute(
         self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool
@@ -37,6 +38,7 @@ class FakeMachine:
         assert not shows_output
         self.jobs.append(job)
         self.files = files
+        self.meanwhile()
         run = back / "runs" / "20260101-000043-quickstart-ab12"
         run.mkdir(parents=True)
         (run / "scenario.yaml").write_text("".join(files.values()))
@@ -125,6 +127,17 @@ def test_a_changed_file_is_another_run(machine: FakeMachine, replay: Path, tmp_p
         with (tmp_path / "pipeline.goal").open("a") as trace:
             trace.write(text)
         run_virtually(load(replay), tmp_path / "runs", fresh=False)
+    assert len(machine.jobs) == 2
+
+
+def test_a_run_whose_files_change_meanwhile_is_not_kept(
+    machine: FakeMachine, replay: Path, tmp_path: Path
+) -> None:
+    machine.meanwhile = lambda: shutil.copy(LIBRARY / "quickstart.yaml", tmp_path / "own.yaml")
+    scenario = load(replay)
+    run_virtually(scenario, tmp_path / "runs", fresh=False)
+    shutil.copy(SHIPPED / "gpt-146b.yaml", tmp_path / "own.yaml")
+    run_virtually(scenario, tmp_path / "runs", fresh=False)
     assert len(machine.jobs) == 2
 
 
