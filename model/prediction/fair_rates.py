@@ -32,7 +32,7 @@ def fair_rates(paths: Ints, rate: Floats) -> Floats:
 
 def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
     """Return for each link the sum of the amounts of the flows on it."""
-    weights = np.broadcast_to(amounts[:, None], paths.shape).ravel()
+    weights = np.repeat(amounts, paths.shape[1])
     return np.bincount(paths.ravel(), weights, minlength=links).astype(np.float64, copy=False)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from model.arrays import Ints
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
@@ -76,7 +77,7 @@ class TimedWork:
     @property
     def full_s(self) -> float:
         """Least completion time on the real platform: of each rank alone, and of each link."""
-        return _followed(self)[1]
+        return followed(self).least_s
 
 
 AnyWork = Work | TimedWork
@@ -127,7 +128,7 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 def estimate(job: AnyWork) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
     if isinstance(job, TimedWork):
-        return _followed(job)[0]
+        return followed(job).profile
     small = _stand_in(job) if job.is_regular else job
     topology = build_topology(small.spec)
     sent = build_transfers(
@@ -145,16 +146,29 @@ def estimate(job: AnyWork) -> Profile:
     return found if small == job else _enlarged(found, small, job)
 
 
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """The profile of a timed task, and its least completion time in seconds (`full_s`).
+
+    `pairs` has the sources and the destinations of all pairs of ranks with a transfer or compute.
+    """
+
+    profile: Profile
+    least_s: float
+    pairs: tuple[Ints, Ints]
+
+
 @lru_cache(maxsize=16)
-def _followed(job: TimedWork) -> tuple[Profile, float]:
-    """Return the profile of a timed task, and the least time that its busiest link takes."""
+def followed(job: TimedWork) -> Followed:
+    """Follow each step of a timed task at the real platform's rates."""
     topology = build_topology(job.spec)
     sent, epoch = job.task.steps().transfers, Epoch(topology)
     paths = transfer_paths(sent, epoch, topology.job_gpus)
     found = profile(sent, paths, topology)
     pairs, pair = pairs_of(sent, len(topology.job_gpus))
     (network,) = networks([epoch], topology.job_gpus, pairs)
-    return found, max(found.completion_s, lower_bound_s(sent, pair, network))
+    least_s = max(found.completion_s, lower_bound_s(sent, pair, network))
+    return Followed(found, least_s, pairs)
 
 
 def _stand_in(job: Work) -> Work:

@@ -6,6 +6,7 @@ import numpy as np
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import communicators, label
+from scenarios.planning.load_estimate import TimedWork, followed, work_of
 from scenarios.planning.schedules import MOST_IRREGULAR_GPUS, case_transfers
 from scenarios.spec.scenario import Case, Scenario
 
@@ -42,8 +43,12 @@ def crossing(case: Case, spec: FabricSpec) -> str:
 
 def _pairs(case: Case, spec: FabricSpec) -> tuple[int, int]:
     """Return how many pairs of ranks share neither domain nor rail, and how many pairs send."""
-    sent = case_transfers(case, spec)
-    ends = np.stack([sent.source, sent.destination])[:, ~sent.is_compute]
-    ends = np.unique(ends, axis=1)
+    job = work_of(case, spec)
+    if isinstance(job, TimedWork):
+        ends = np.stack(followed(job).pairs)
+        ends = ends[:, ends[0] != ends[1]]
+    else:
+        sent = case_transfers(case, spec)
+        ends = np.unique(np.stack([sent.source, sent.destination]), axis=1)
     (domains, others), (rails, other_rails) = np.divmod(ends, spec.job_size)
     return int(((domains != others) & (rails != other_rails)).sum()), ends.shape[1]
