@@ -56,18 +56,18 @@ def test_a_run_ends_with_a_result(guest_checks: Path, datapath: str) -> None:
     assert WORDS[datapath] in json.loads((kept / "environment.json").read_text())["datapath"]
 
 
-def test_frames_are_heard_and_gray_failures_found_in_the_kernels_datapath(
-    guest_checks: Path,
-) -> None:
-    assert " passed" in said(guest_checks, "faults-kernel")
-
-
-def test_the_emulated_processor_orders_numbers(guest_checks: Path) -> None:
-    assert "6 passed" in said(guest_checks, "processor")
-
-
-def test_links_delay_and_lose_packets(guest_checks: Path) -> None:
-    assert "1 passed" in said(guest_checks, "netem")
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [
+        ("unit/test_processor.py", 6),
+        ("integration/test_impairments.py", 1),
+        ("integration/test_ethertype_socket.py", 1),
+        ("integration/test_controller.py", 1),
+    ],
+)
+def test_tests_pass_in_the_kernels_datapath(guest_checks: Path, of: str, number: int) -> None:
+    """Numbers are in order, links delay packets, frames are heard, gray failures are found."""
+    assert said(guest_checks, "tests").count(f"PASSED tests/{of}::") == number
 
 
 @pytest.mark.parametrize("module", ["sch_htb", "cls_u32", "tun", "bridge"])

@@ -32,8 +32,8 @@ modprobe br_netfilter
 for datapath in kernel user-space; do
   check "run-$datapath" ./railbed run quickstart "${one_small_fabric[@]}" "${short[@]}" --datapath "$datapath"
 done
-check processor .venv/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_processor.py
-check netem .venv/bin/python -m pytest -q -p no:cacheprovider tests/integration/test_impairments.py
-RAILBED_DATAPATH=kernel check faults-kernel .venv/bin/python -m pytest -q -p no:cacheprovider \
+# In one process, as the start of another takes this machine long.
+RAILBED_DATAPATH=kernel check tests .venv/bin/python -m pytest -rA -q -p no:cacheprovider \
+  tests/unit/test_processor.py tests/integration/test_impairments.py \
   tests/integration/test_ethertype_socket.py \
   "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes[rail-optimized]"
