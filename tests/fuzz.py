@@ -7,9 +7,11 @@ of processes, in which the commands run. None brings a fabric up.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from collections import Counter
@@ -46,6 +48,7 @@ from tests.playground import (
     playground,
 )
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Inputs that hypothesis draws, shrinks and reports together.
 CHUNK = 1000
 # Values that are wrong in most places, as YAML.
@@ -315,19 +318,24 @@ def main() -> None:
     chunks = range(asked.seed, asked.seed + -(-asked.inputs // CHUNK))
     ends: Counter[int | None] = Counter()
     wrong, begun_s = 0, time.monotonic()
-    with ProcessPoolExecutor(asked.at_once, initializer=_bound_memory) as pool:
-        for tried in pool.map(partial(_chunk, most_s=asked.most_s), chunks):
-            ends += tried.ends
-            wrong += bool(tried.wrong)
-            print(tried.wrong, end="", flush=True)
-            print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(asked.at_once, initializer=_begin_worker) as pool:
+        try:
+            for tried in pool.map(partial(_chunk, most_s=asked.most_s), chunks):
+                ends += tried.ends
+                wrong += bool(tried.wrong)
+                print(tried.wrong, end="", flush=True)
+                print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            os._exit(130)  # without waiting for the workers, which the kernel ends
     most_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     print(f"{ends.total()} inputs in {time.monotonic() - begun_s:.0f} s, exit codes {dict(ends)}")
     print(f"{wrong} of {len(chunks)} chunks had a wrong end; at most {most_mb:.0f} MB")
     sys.exit(1 if wrong else 0)
 
 
-def _bound_memory() -> None:
+def _begin_worker() -> None:
+    """Bound the memory; end when the process does that started this one (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
 
 
