@@ -1,7 +1,8 @@
 """Reports of bugs: in the folder of the run, or in a fresh one that nobody else can enter."""
 
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -22,9 +23,11 @@ class Bug(RailbedError):
 
 def reported(error: Exception, folder: Path | None = None) -> Bug:
     """Write a report of an error to the folder of its run, or else to a fresh one."""
-    for own in (folder, None):
+    if folder is not None:
         with suppress(OSError, ValueError):
-            return Bug(error, _written(error, own or _private_folder()))
+            return Bug(error, _written(error, folder))
+    with suppress(OSError, ValueError), _private_folder() as apart:
+        return Bug(error, _written(error, apart))
     return Bug(error, None)
 
 
@@ -34,7 +37,13 @@ def _written(error: Exception, folder: Path) -> Path:
     return place
 
 
-def _private_folder() -> Path:
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A fresh folder, which stays if something was written to it."""
     folder = Path(mkdtemp(prefix="railbed-crash-"))
-    give(folder)
-    return folder
+    try:
+        give(folder)
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()

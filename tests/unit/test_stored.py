@@ -333,11 +333,13 @@ def test_a_crash_report_that_cannot_be_written_changes_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("results.store.crash.write_record", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bug = reported(ValueError("odd"), tmp_path)
     assert (bug.exit_code, str(bug)) == (
         4,
         "a bug in Railbed: ValueError: odd; no report could be written",
     )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
