@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WHOLE, REAL, TEXT, FLAG = "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN"
 # `case` alone is a word of SQL.
 CASE = "case_name"
+QUERY_INTERRUPTED = "Query interrupted"
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,23 @@ def sealed(run: Path, table: RawTable) -> Path:
     return run / f"{table.name}.parquet"
 
 
-def in_memory() -> "DuckDBPyConnection":
-    """Open an empty data base in memory; the same records make the same files."""
+@contextmanager
+def in_memory() -> Iterator["DuckDBPyConnection"]:
+    """Open an empty data base in memory; the same records make the same files.
+
+    A signal during a query raises `KeyboardInterrupt`, as it does everywhere else: DuckDB raises an
+    error of its own in place of what the signal's handler raised.
+    """
     import duckdb
 
-    memory = duckdb.connect()
-    memory.execute("SET threads = 1")
-    return memory
+    with duckdb.connect() as memory:
+        try:
+            memory.execute("SET threads = 1")
+            yield memory
+        except RuntimeError as error:
+            if str(error) == QUERY_INTERRUPTED:
+                raise KeyboardInterrupt from None
+            raise
 
 
 def quoted(text: object) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from results.store.raw_tables import (
     PAUSES,
     RAW_TABLES,
     TRANSFERS,
+    in_memory,
     read_table,
     seal,
     sealed,
@@ -219,3 +221,20 @@ def _without_case(row: Mapping[str, str]) -> dict[str, str]:
 def _exported(folder: Path, store: Path) -> Path:
     export_tables(store / "run-a", folder, "json")
     return folder
+
+
+def test_a_signal_during_a_query_interrupts_the_program() -> None:
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _query_until_a_signal()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _query_until_a_signal() -> None:
+    many = "range(1000000000)"
+    with in_memory() as memory:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        memory.execute(f"SELECT count(sqrt(a.range * b.range)) FROM {many} a, {many} b")
