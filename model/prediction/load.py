@@ -6,18 +6,20 @@ than real flows, so they give an upper bound for the busiest second.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Any
 
 import numpy as np
 
-from model.arrays import Floats
+from model.arrays import Floats, Ints
 from model.fabric.shaping import wire_bytes
-from model.fabric.topology import Hop, Topology
+from model.fabric.topology import Topology
 from model.prediction.machine import HopKind
-from model.workload.transfers import Transfer
+from model.prediction.network import Network
+from model.workload.critical_path import begins_s, ends_s, longest_chain
+from model.workload.transfers import Transfers
 
 SLICES = 400
 # The least completion time: bursts take no time in the model, but a rate needs some.
@@ -28,8 +30,6 @@ SHORTEST_S = 1e-6
 # packets to 64 KiB (tcp_tso_autosize in net/ipv4/tcp_output.c).
 PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
 
-Span = tuple[float, float]
-Path = Sequence[Hop] | None
 # One number, or an array with one for each of several loads.
 Number = Any
 
@@ -102,39 +102,64 @@ def _window_sums(parts: Sequence[float], width: int) -> Floats:
 
 
 def profile(
-    transfers: Sequence[Transfer],
-    paths: Sequence[Path],
+    transfers: Transfers,
+    pair: Ints,
+    net: Network,
     topology: Topology,
     arrival_s: Sequence[float] | None = None,
 ) -> Profile:
-    """The profile of an execution; without `arrival_s`, as if no two flows shared a link."""
+    """The profile of an execution; without `arrival_s`, as if no two flows shared a link.
+
+    `pair` has the pair of each transfer among those of the network.
+    """
     exact = arrival_s is not None
-    spans = _spans(transfers, arrival_s) if arrival_s is not None else free_spans(transfers, paths)
-    completion_s = max(SHORTEST_S, *(end for _, end in spans))
-    slices = np.array(spans) * (SLICES / completion_s)
-    sizes = np.array([wire_bytes(transfer.size_bytes) for transfer in transfers])
-    size_bytes = {
-        key: _spread(sizes[numbers], slices[numbers])
-        for key, numbers in _crossing(transfers, paths, topology).items()
-    }
+    end_s = np.array(arrival_s) if exact else ends_s(transfers, _alone_s(transfers, pair, net))
+    completion_s = max(SHORTEST_S, float(end_s.max()))
+    spans = np.stack([begins_s(transfers, end_s), end_s], axis=1)
+    slices = spans * (SLICES / completion_s)
+    sizes = transfers.size_bytes.astype(np.float64) * wire_bytes(1)
+    size_bytes = {}
+    for key, times in _crossing(net, topology).items():
+        amounts = sizes * times[pair]
+        numbers = np.flatnonzero(amounts)
+        if len(numbers):
+            size_bytes[key] = _spread(amounts[numbers], slices[numbers])
     count = _spread(np.ones(len(transfers)), slices)
     return Profile(completion_s, size_bytes, count, longest_chain(transfers), exact)
 
 
-def _crossing(
-    transfers: Sequence[Transfer], paths: Sequence[Path], topology: Topology
-) -> dict[tuple[HopKind, float], list[int]]:
-    """The transfers that cross each kind of hop at each rate in bit/s, each as often as it does."""
-    by_path: dict[int, tuple[Path, list[int]]] = {}
-    for number, (transfer, hops) in enumerate(zip(transfers, paths, strict=True)):
-        if not transfer.is_compute:
-            by_path.setdefault(id(hops), (hops, []))[1].append(number)
-    found: dict[tuple[HopKind, float], list[int]] = {}
-    for hops, numbers in by_path.values():
-        rate_bps = _rate_bps(hops)
-        for kind in crossed(hops or (), topology):
-            found.setdefault((kind, rate_bps), []).extend(numbers)
-    return found
+def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
+    """Seconds of each transfer that shares no link, and of each step of compute."""
+    seconds = transfers.compute_ns / 1e9
+    sent = ~transfers.is_compute
+    rates = net.rate[net.paths].min(axis=1)[pair[sent]]
+    seconds[sent] = wire_bytes(1) * transfers.size_bytes[sent] / rates
+    return seconds
+
+
+def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, float], Ints]:
+    """How often each pair's path crosses each kind of hop at each rate of the flow in bit/s.
+
+    The ends of a path are one hop of their kind, besides the nodes between them.
+    """
+    kinds = [None, None, *(_kind_of(hop.receiver, topology) for hop in net.hops)]
+    reached = {kind: np.array([one is kind for one in kinds]) for kind in HopKind}
+    times = {kind: of_kind[net.paths].sum(axis=1) for kind, of_kind in reached.items()}
+    # The last node of a path is a GPU that forwards nothing.
+    times[HopKind.ENDS] = (times[HopKind.TRANSIT] > 0).astype(np.int64)
+    times[HopKind.TRANSIT] -= times[HopKind.ENDS]
+    rates_bps = net.rate[net.paths].min(axis=1) * 8
+    return {
+        (kind, rate_bps): np.where(rates_bps == rate_bps, some, 0)
+        for rate_bps in np.unique(rates_bps).tolist()
+        for kind, some in times.items()
+    }
+
+
+def _kind_of(node: str, topology: Topology) -> HopKind:
+    if node in topology.gpu_by_name:
+        return HopKind.TRANSIT
+    return HopKind.SWITCH if node in topology.switch_by_name else HopKind.HB_SWITCH
 
 
 def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
@@ -157,60 +182,6 @@ def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
     found = np.maximum(0.0, found + np.cumsum(changes))
     found[SLICES - 1] += found[SLICES]
     return tuple(found[:SLICES].tolist())
-
-
-def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
-    """Kinds of hops that handle a flow's packets: its two ends, and the nodes between them."""
-    between = [hop.receiver for hop in hops][:-1]
-    return [HopKind.ENDS, *(_kind_of(node, topology) for node in between)]
-
-
-def _kind_of(node: str, topology: Topology) -> HopKind:
-    if node in topology.gpu_by_name:
-        return HopKind.TRANSIT
-    return HopKind.SWITCH if node in topology.switch_by_name else HopKind.HB_SWITCH
-
-
-def free_spans(transfers: Sequence[Transfer], paths: Sequence[Path]) -> list[Span]:
-    """Begin and end of each transfer in seconds, if no links are shared."""
-    arrival_s: list[float] = []
-    spans = []
-    for transfer, hops in zip(transfers, paths, strict=True):
-        begin_s = _begin_s(transfer, arrival_s)
-        end_s = begin_s + _alone_s(transfer, hops)
-        arrival_s.append(end_s)
-        spans.append((begin_s, end_s))
-    return spans
-
-
-def _alone_s(transfer: Transfer, hops: Path) -> float:
-    """Seconds of a transfer that shares no link, or of a step of compute."""
-    if transfer.is_compute:
-        return transfer.compute_ns / 1e9
-    return wire_bytes(transfer.size_bytes) * 8 / _rate_bps(hops)
-
-
-def _spans(transfers: Sequence[Transfer], arrival_s: Sequence[float]) -> list[Span]:
-    return [(_begin_s(transfer, arrival_s), arrival_s[transfer.id]) for transfer in transfers]
-
-
-def _begin_s(transfer: Transfer, arrival_s: Sequence[float]) -> float:
-    """Time in seconds at which all dependencies of a transfer have arrived."""
-    waits = transfer.after if transfer.ready is None else (*transfer.after, transfer.ready)
-    return max((arrival_s[other] for other in waits), default=0.0)
-
-
-def _rate_bps(hops: Path) -> float:
-    return min(hop.link.rate_bps for hop in hops or ())
-
-
-def longest_chain(transfers: Sequence[Transfer]) -> int:
-    """Length of the longest chain of dependent transfers."""
-    depth: list[int] = []
-    for transfer in transfers:
-        waits = transfer.after if transfer.ready is None else (*transfer.after, transfer.ready)
-        depth.append(1 + max((depth[other] for other in waits), default=0))
-    return max(depth)
 
 
 def packet_bytes(rate_bps: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.topology import Gpu, Hop, LinkKind
+from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
 from model.workload.transfers import Transfers
@@ -28,7 +28,8 @@ class Network:
 
     `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
     the class of a pair without a path is empty. `delay_s` has the delay added by each link, in
-    seconds, and `probes` is the rate of the controller's probes on each, in bytes/s.
+    seconds, and `probes` is the rate of the controller's probes on each, in bytes/s. `hops` are the
+    link directions of the fabric, from `FIRST_LINK` on.
     """
 
     begin_s: float
@@ -39,6 +40,7 @@ class Network:
     burst: Floats
     delay_s: Floats
     probes: float
+    hops: tuple[Hop, ...]
 
     @property
     def links(self) -> int:
@@ -70,6 +72,7 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
         delay_s=np.array([0.0, 0.0, *(hop.link.impairment.delay_s for hop in directions.hops)]),
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),
+        hops=tuple(directions.hops),
     )
 
 
@@ -82,6 +85,13 @@ def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, .
     _, examples, class_of = np.unique(codes, return_index=True, return_inverse=True)
     found = (tuple(KINDS[kind - 1] for kind in kinds[row] if kind) for row in paths[examples])
     return class_of, tuple(found)
+
+
+def healthy_network(transfers: Transfers, topology: Topology) -> tuple[Ints, Network]:
+    """Return the pair of each transfer, and a fabric without faults for the pairs of its job."""
+    gpus = topology.job_gpus
+    pairs, pair = pairs_of(transfers, len(gpus))
+    return pair, networks([Epoch(topology)], gpus, pairs)[0]
 
 
 def pairs_of(transfers: Transfers, ranks: int) -> tuple[tuple[Ints, Ints], Ints]:

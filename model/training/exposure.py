@@ -12,6 +12,7 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension
+from model.workload import critical_path
 
 # Where data of several dimensions arrive at once, the first of these has the time: ranks wait for
 # collectives inside of a pass, and not for what another stage sends.
@@ -38,11 +39,7 @@ def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
     A step of compute begins as long before its end as it takes.
     """
     transfers = steps.transfers
-    found = np.zeros(len(transfers))
-    np.maximum.at(found, transfers.after.row, end_s[transfers.after.values])
-    waits = transfers.ready >= 0
-    found[waits] = np.maximum(found[waits], end_s[transfers.ready[waits]])
-    computes = transfers.is_compute
+    found, computes = critical_path.begins_s(transfers, end_s), transfers.is_compute
     found[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
     return found
 

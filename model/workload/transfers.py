@@ -205,6 +205,15 @@ class Transfers(Sequence[Transfer]):
         """Whether each is a step of compute."""
         return np.equal(self.source, self.destination)
 
+    @cached_property
+    def waits(self) -> Rows:
+        """All that each waits for: those of `after`, and its rendezvous."""
+        meets = np.flatnonzero(self.ready != NONE)
+        if not len(meets):
+            return self.after
+        values = np.concatenate([self.after.values, self.ready[meets]])
+        return Rows.grouped(values, np.concatenate([self.after.row, meets]), len(self))
+
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers."""
         yield from (self.source, self.destination, self.size_bytes, self.ready, self.reduce)

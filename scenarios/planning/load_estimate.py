@@ -11,10 +11,10 @@ from model.fabric.topology import build_topology
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators
 from model.prediction.budget import Need, need
 from model.prediction.closed_forms import ClosedForm, Grid
-from model.prediction.fluid import lower_bound_s, transfer_paths
+from model.prediction.fluid import lower_bound_s
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
-from model.prediction.network import networks, pairs_of
+from model.prediction.network import healthy_network, networks, pairs_of
 from model.workload.collective import Collective
 from scenarios.planning.schedules import REGULAR, stand_in
 from scenarios.spec.scenario import Case, TimedTask
@@ -141,8 +141,7 @@ def estimate(job: AnyWork) -> Profile:
         job.matrix,
         job.communicator,
     )
-    paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
-    found = profile(sent, paths, topology)
+    found = profile(sent, *healthy_network(sent, topology), topology)
     return found if small == job else _enlarged(found, small, job)
 
 
@@ -162,12 +161,11 @@ class Followed:
 def followed(job: TimedWork) -> Followed:
     """Follow each step of a timed task at the real platform's rates."""
     topology = build_topology(job.spec)
-    sent, epoch = job.task.steps().transfers, Epoch(topology)
-    paths = transfer_paths(sent, epoch, topology.job_gpus)
-    found = profile(sent, paths, topology)
-    pairs, pair = pairs_of(sent, len(topology.job_gpus))
-    (network,) = networks([epoch], topology.job_gpus, pairs)
-    least_s = max(found.completion_s, lower_bound_s(sent, pair, network))
+    sent, gpus = job.task.steps().transfers, topology.job_gpus
+    pairs, pair = pairs_of(sent, len(gpus))
+    (net,) = networks([Epoch(topology)], gpus, pairs)
+    found = profile(sent, pair, net, topology)
+    least_s = max(found.completion_s, lower_bound_s(sent, pair, net))
     return Followed(found, least_s, pairs)
 
 

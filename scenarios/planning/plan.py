@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from model.fabric.health import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.budget import Need, switch_ports
-from model.prediction.fluid import path_class, predict, transfer_paths
+from model.prediction.fluid import predict
 from model.prediction.load import Load, Profile, profile
 from model.prediction.machine import Machine
+from model.prediction.network import healthy_network
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.planning.schedules import EXACT_UP_TO_GPUS, case_schedule
 from scenarios.spec.scenario import Case, Scenario
@@ -65,8 +65,8 @@ def _followed(
     """Return the profile, and the time of each of several jobs."""
     topology = build_topology(spec)
     schedule = case_schedule(case, spec)
-    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
-    latency_s = {path_class(hops): path_s for hops in paths if hops}
+    pair, net = healthy_network(schedule.transfers, topology)
+    latency_s = dict.fromkeys(net.classes, path_s)
     arrival_s = predict(schedule, topology, latency_s).arrival_s
     jobs_s = schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {}
-    return profile(schedule.transfers, paths, topology, arrival_s), jobs_s
+    return profile(schedule.transfers, pair, net, topology, arrival_s), jobs_s

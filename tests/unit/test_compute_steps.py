@@ -12,8 +12,8 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, transfer_paths
-from model.prediction.load import free_spans
-from model.prediction.network import networks, pairs_of
+from model.prediction.load import profile
+from model.prediction.network import healthy_network, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import spec
@@ -57,7 +57,9 @@ def test_a_transfer_and_a_step_of_compute_wait_for_each_other() -> None:
 
 def test_an_estimate_has_the_time_of_compute() -> None:
     steps = [compute(0, 0, 30 * MS), compute(1, 0, 5 * MS, 0)]
-    assert [end for _, end in free_spans(steps, [(), ()])] == pytest.approx([0.030, 0.035])
+    transfers = Transfers.of(steps)
+    found = profile(transfers, *healthy_network(transfers, TOPOLOGY), TOPOLOGY)
+    assert found.completion_s == pytest.approx(0.035)
 
 
 def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:

@@ -66,6 +66,7 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         burst=np.append([UNLIMITED, 0.0], np.zeros(NPUS)),
         delay_s=np.zeros(FIRST_LINK + NPUS),
         probes=0.0,
+        hops=(),
     )
     pair = np.where(steps.source == steps.destination, NPUS, steps.source)
     latencies: dict[PathClass, float] = {(LinkKind.NIC,): LATENCY_S}

@@ -1,5 +1,7 @@
 """The load of an execution over time: all bytes of all transfers are accounted for."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,19 +9,15 @@ from hypothesis import strategies as st
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import build_topology
+from model.fabric.topology import Hop, Topology, build_topology
 from model.prediction.budget import Need, switch_ports
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.load import (
-    Profile,
-    crossed,
-    longest_chain,
-    packet_bytes,
-    profile,
-)
+from model.prediction.load import Profile, packet_bytes, profile
 from model.prediction.machine import HopKind
+from model.prediction.network import healthy_network
 from model.workload.collective import Collective
+from model.workload.critical_path import longest_chain
 from scenarios.planning.load_estimate import estimate, heaviest, work
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
@@ -50,13 +48,26 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     if exact:
         latency_s = {path_class(hops): 0.0 for hops in paths if hops}
         arrival_s = predict(schedule, topology, latency_s).arrival_s
-    found = profile(schedule.transfers, paths, topology, arrival_s)
+    fabric = healthy_network(schedule.transfers, topology)
+    found = profile(schedule.transfers, *fabric, topology, arrival_s)
     wanted = dict.fromkeys(HopKind, 0.0)
     for transfer, hops in zip(schedule.transfers, paths, strict=True):
         for hop_kind in crossed(hops or (), topology):
             wanted[hop_kind] += wire_bytes(transfer.size_bytes)
     assert totals(found) == pytest.approx(wanted)
     assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
+
+
+def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
+    """Kinds of hops that handle a flow's packets: its two ends, and the nodes between them."""
+    between = [hop.receiver for hop in hops][:-1]
+    return [HopKind.ENDS, *(_kind_of(node, topology) for node in between)]
+
+
+def _kind_of(node: str, topology: Topology) -> HopKind:
+    if node in topology.gpu_by_name:
+        return HopKind.TRANSIT
+    return HopKind.SWITCH if node in topology.switch_by_name else HopKind.HB_SWITCH
 
 
 def totals(found: Profile) -> dict[HopKind, float]:
@@ -74,11 +85,11 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
     assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
     schedule = build_schedule(*algorithm, *shape, 40_000_000)
-    paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
-    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    latency_s = dict.fromkeys(healthy_network(schedule.transfers, topology)[1].classes, 0.0)
     modeled_s = predict(schedule, topology, latency_s).completion_s
     # Only the model has the token buckets' bursts at each step.
-    assert profile(schedule.transfers, paths, topology).completion_s <= modeled_s * 1.05
+    fabric = healthy_network(schedule.transfers, topology)
+    assert profile(schedule.transfers, *fabric, topology).completion_s <= modeled_s * 1.05
 
 
 @given(ALGORITHM, SHAPE)
@@ -146,8 +157,7 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
     job = work(emulated, *algorithm, 1e8)
     topology = build_topology(job.spec)
     sent = build_transfers(*algorithm, 16, 4, 100_000_000)
-    paths = transfer_paths(sent, Epoch(topology), topology.job_gpus)
-    followed = profile(sent, paths, topology)
+    followed = profile(sent, *healthy_network(sent, topology), topology)
     estimated = estimate(job)
     assert estimated.steps == followed.steps
     assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)

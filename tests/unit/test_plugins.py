@@ -14,8 +14,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.load import longest_chain
 from model.workload.collective import Collective
+from model.workload.critical_path import longest_chain
 from scenarios.cli.commands import main
 from scenarios.cli.plugins import enter_plugins, plugins_first, require_built_in
 from scenarios.library import LIBRARY

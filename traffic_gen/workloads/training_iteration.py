@@ -5,25 +5,22 @@ expert-parallel group are between two steps of compute; a transfer to another st
 its sender computes. After the last backward pass the gradients are summed.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import ceil, gcd
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Bools, Ints
 from model.fabric.spec import FabricKind
 from model.training.pipeline import Pass, stage_order
 from model.training.reduction import ReducedIteration
-from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
+from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension, RankGrid
 from model.workload.collective import Collective
-from model.workload.schedule import Schedule
-from model.workload.transfers import Transfer, Transfers
+from model.workload.transfers import NONE, Rows, Transfers
 from traffic_gen.workloads.collectives import build_schedule
-
-Numbers = tuple[int, ...]
+from traffic_gen.workloads.step_columns import StepColumns
 
 
 @dataclass(frozen=True)
@@ -84,40 +81,28 @@ def build_iteration(
         algorithm=name,
         gpus=iteration.gpus,
         size_bytes=emulated.size(iteration.size_bytes),
-        transfers=Transfers.of(build.steps),
-        dimensions=np.array(build.dimensions),
-        uses=_columns(build.uses),
+        transfers=build.steps.transfers,
+        dimensions=build.steps.dimensions,
+        uses=build.steps.uses,
         reduction=iteration,
     )
 
 
-def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[Ints, Ints]:
-    table = np.array(sorted(set(pairs)), np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
-
-
-@dataclass
 class _Build:
-    """Steps so far, and what each rank's next step must wait for: `front`, by rank."""
+    """An iteration under way: its steps so far, and what other stages wait for."""
 
-    iteration: ReducedIteration
-    emulated: Emulated
-    steps: list[Transfer] = field(default_factory=list)
-    dimensions: list[int] = field(default_factory=list)
-    uses: list[tuple[int, int]] = field(default_factory=list)
-    front: dict[int, Numbers] = field(default_factory=dict)
-    # The last transfer of each pair of ranks between stages, which go one after the other.
-    sent: dict[tuple[int, int], int] = field(default_factory=dict)
-    # Transfers between stages that a pass begins with: by direction, microbatch, position, rank.
-    handed: dict[tuple[bool, int, int], dict[int, int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, iteration: ReducedIteration, emulated: Emulated) -> None:
         """Place the ranks: `stages` has a GPU for each stage, data and tensor rank."""
-        strategy = self.iteration.strategy
+        self.iteration, self.emulated = iteration, emulated
+        self.steps = StepColumns(iteration.gpus)
+        strategy = iteration.strategy
         self.stages = RankGrid(strategy).stages()
         self.inside = strategy.tensor_inside, strategy.data_inside
-        self.front = dict.fromkeys(range(self.iteration.gpus), ())
         self.last = strategy.pipeline * strategy.interleave - 1
+        # The last transfers from one stage to another, which go one after the other.
+        self.sent: dict[tuple[int, int], Ints] = {}
+        # Transfers that a pass begins with: by direction, microbatch and position.
+        self.handed: dict[tuple[bool, int, int], Ints] = {}
 
     # The passes of all microbatches
 
@@ -148,8 +133,8 @@ class _Build:
     def one_pass(self, stage: int, one: Pass) -> None:
         """Add a pass: what it begins with arrives, all layers, the transfer to the next stage."""
         position = self.position(stage, one)
-        for rank, number in self.handed.get((one.forward, one.microbatch, position), {}).items():
-            self.front[rank] = (*self.front[rank], number)
+        if (begin := (one.forward, one.microbatch, position)) in self.handed:
+            self.steps.extend(self.stages[stage].ravel(), self.handed[begin][:, np.newaxis])
         if position == self.last and not one.forward:
             self.logits(2 / 3)
         for _ in range(self.iteration.layers):
@@ -193,41 +178,30 @@ class _Build:
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
         """Send every rank's part to the same rank of the stage that computes next."""
-        there = self.stages[following % len(self.stages)].ravel().tolist()
-        size, handed = self.emulated.size(self.iteration.hop_bytes), {}
-        for source, destination in zip(self.stages[stage].ravel().tolist(), there, strict=True):
-            pair = source, destination
-            before = (self.sent[pair],) if pair in self.sent else ()
-            handed[destination] = self.sent[pair] = self.add(
-                Dimension.PIPELINE, *pair, size, (*self.front[source], *before)
-            )
-            self.uses += [(handed[destination], used) for used in self.front[source]]
-        self.handed[one.forward, one.microbatch, following] = handed
+        next_stage = following % len(self.stages)
+        here, there = self.stages[stage].ravel(), self.stages[next_stage].ravel()
+        size = self.emulated.size(self.iteration.hop_bytes)
+        numbers = self.steps.add(here, there, size, DIMENSIONS.index(Dimension.PIPELINE))
+        self.steps.follow(numbers, here)
+        if (stage, next_stage) in self.sent:
+            self.steps.wait(numbers, self.sent[stage, next_stage])
+        self.handed[one.forward, one.microbatch, following] = numbers
+        self.sent[stage, next_stage] = numbers
 
     # Groups of ranks
 
     def tensor(self, stage: int, collective: Collective) -> None:
         """Add a collective of every tensor-parallel group of a stage."""
-        for group in self.stages[stage]:
-            self.collective(
-                Dimension.TENSOR,
-                group,
-                self.inside[0],
-                (collective, "hierarchical"),
-                self.iteration.tensor_bytes,
-            )
+        groups, how = self.stages[stage], (collective, "hierarchical")
+        size = self.iteration.tensor_bytes
+        self.collective(Dimension.TENSOR, groups, self.inside[0], how, size)
 
     def experts(self, stage: int) -> None:
         """Add an all-to-all of every group of ranks that share experts."""
         ranks = self.iteration.experts
-        for group in self.stages[stage].T.reshape(-1, ranks):
-            self.collective(
-                Dimension.EXPERT,
-                group,
-                gcd(self.inside[1], ranks),
-                (Collective.ALL_TO_ALL, self.emulated.all_to_all),
-                self.iteration.expert_bytes,
-            )
+        groups = self.stages[stage].T.reshape(-1, ranks)
+        inside, how = gcd(self.inside[1], ranks), (Collective.ALL_TO_ALL, self.emulated.all_to_all)
+        self.collective(Dimension.EXPERT, groups, inside, how, self.iteration.expert_bytes)
 
     def gradients(self, *, zero: bool) -> None:
         """Sum the gradients over data-parallel ranks, and step the optimizer."""
@@ -245,80 +219,83 @@ class _Build:
         experts, how = self.iteration.experts, (collective, "hierarchical")
         inside = self.inside[1]
         across = max(1, inside // experts)
+        size, expert_size = self.iteration.gradient_bytes, self.iteration.expert_gradient_bytes
         for stage in self.stages:
             for group in stage.T:
-                size = self.iteration.gradient_bytes
-                self.collective(Dimension.DATA, group, inside, how, size)
-                copies, size = group.reshape(-1, experts).T, self.iteration.expert_gradient_bytes
-                for copy in copies:
-                    self.collective(Dimension.DATA, copy, across, how, size)
+                copies = group.reshape(-1, experts).T
+                self.collective(Dimension.DATA, group[np.newaxis], inside, how, size)
+                self.collective(Dimension.DATA, copies, across, how, expert_size)
 
     def collective(
         self,
         dimension: Dimension,
-        group: Ints,
+        groups: Ints,
         inside: int,
         how: tuple[Collective, str],
         real_bytes: float,
     ) -> None:
-        """Add a collective of a group, of which `inside` ranks share a domain.
+        """Add a collective of each group, a row of ranks of which `inside` share a domain.
 
         Each rank begins when it is past its steps so far, and goes on when all has arrived.
         """
-        if len(group) == 1 or not real_bytes:
+        count, ranks = groups.shape
+        if ranks == 1 or not real_bytes:
             return
-        size = self.emulated.size(real_bytes)
-        schedule = _proved(*how, len(group) // inside, inside, size)
-        first, ranks = len(self.steps), group.tolist()
-        arrived: dict[int, list[int]] = {rank: [] for rank in ranks}
-        for transfer in schedule.transfers:
-            source, destination = ranks[transfer.source], ranks[transfer.destination]
-            after = tuple(first + earlier for earlier in transfer.after)
-            starts = all(self.steps[earlier].source != source for earlier in after)
-            number = self.add(
-                dimension,
-                source,
-                destination,
-                transfer.size_bytes,
-                (*after, *(self.front[source] if starts else ())),
-                None if transfer.ready is None else first + transfer.ready,
-            )
-            self.uses += [(number, used) for used in self.front[source]]
-            arrived[destination].append(number)
-        for rank, numbers in arrived.items():
-            self.front[rank] = (*self.front[rank], *numbers)
-
-    # Single steps
+        proved = _proved(*how, ranks // inside, inside, self.emulated.size(real_bytes))
+        sent = proved.transfers
+        first = self.steps.count + len(sent) * np.arange(count)
+        source, destination = groups[:, sent.source].ravel(), groups[:, sent.destination].ravel()
+        sizes, ready = np.tile(sent.size_bytes, count), _numbered(sent.ready, first).ravel()
+        number = DIMENSIONS.index(dimension)
+        numbers = self.steps.add(source, destination, sizes, number, ready)
+        self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in proved.waits))
+        self.steps.follow(numbers, source, np.tile(proved.starts, count))
+        arriving = _numbered(proved.arriving, first).reshape(groups.size, -1)
+        self.steps.extend(groups.ravel(), arriving)
 
     def compute(self, ranks: Ints, seconds: float) -> None:
-        """Add a step of compute at each rank, after all that it has done and received."""
-        for rank in ranks.tolist():
-            before = self.front[rank]
-            number = self.add(None, rank, rank, 0, before, seconds=seconds)
-            self.uses += [(number, used) for used in before]
-            self.front[rank] = (number,)
+        """Add a step of compute at each rank."""
+        self.steps.compute(ranks, self.emulated.compute_ns(seconds))
 
-    def add(
-        self,
-        dimension: Dimension | None,
-        source: int,
-        destination: int,
-        size_bytes: int,
-        after: Sequence[int],
-        ready: int | None = None,
-        seconds: float = 0.0,
-    ) -> int:
-        """Add a transfer of a dimension, or a step of compute; return its number."""
-        number = len(self.steps)
-        compute_ns = self.emulated.compute_ns(seconds) if dimension is None else 0
-        ends, waits = (source, destination, size_bytes), tuple(set(after))
-        self.steps.append(Transfer(number, *ends, (), waits, ready, compute_ns=compute_ns))
-        self.dimensions.append(COMPUTE if dimension is None else DIMENSIONS.index(dimension))
-        return number
+
+def _numbered(numbers: Ints, first: Ints) -> Ints:
+    """Return numbers of a schedule's transfers once for each `first`, from which on they count."""
+    more = first.reshape(-1, *[1] * numbers.ndim)
+    return np.where(numbers == NONE, NONE, numbers + more)
+
+
+@dataclass(frozen=True)
+class _Proved:
+    """The transfers of a schedule that is proved."""
+
+    transfers: Transfers
+    ranks: int
+
+    @property
+    def waits(self) -> tuple[Ints, Ints]:
+        """Transfers, and for each an earlier one that it waits for."""
+        return self.transfers.after.row, self.transfers.after.values
+
+    @cached_property
+    def starts(self) -> Bools:
+        """Whether each transfer waits for none of its own sender."""
+        later, earlier = self.waits
+        own = self.transfers.source[later] == self.transfers.source[earlier]
+        return np.equal(np.bincount(later[own], minlength=len(self.transfers)), 0)
+
+    @cached_property
+    def arriving(self) -> Ints:
+        """The transfers that arrive at each rank, as a row padded with `NONE`."""
+        numbers = np.arange(len(self.transfers))
+        rows = Rows.grouped(numbers, self.transfers.destination, self.ranks)
+        table = np.full((self.ranks, rows.lengths.max()), NONE)
+        table[rows.row, np.arange(len(rows.values)) - rows.starts[rows.row]] = rows.values
+        return table
 
 
 @lru_cache(maxsize=256)
 def _proved(
     collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
-) -> Schedule:
-    return build_schedule(collective, algorithm, domains, domain_size, size_bytes)
+) -> _Proved:
+    schedule = build_schedule(collective, algorithm, domains, domain_size, size_bytes)
+    return _Proved(schedule.transfers, schedule.gpus)

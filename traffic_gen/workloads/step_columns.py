@@ -1,0 +1,104 @@
+"""Steps that are added in bulk, and the front of each rank: what its next step must wait for."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.training.steps import COMPUTE
+from model.workload.transfers import NONE, Rows, Transfers, starts_of
+
+Pairs = tuple[Ints, Ints]
+
+
+class StepColumns:
+    """The steps so far of `ranks` ranks, as columns; a step has its place as its number."""
+
+    def __init__(self, ranks: int) -> None:
+        self.count = 0
+        self._columns: list[tuple[Ints, ...]] = []
+        # A row for each rank, padded with `NONE`.
+        self._front = np.full((ranks, 1), NONE)
+        self._waits: list[Pairs] = []
+        self._uses: list[Pairs] = []
+
+    def add(
+        self,
+        source: Ints,
+        destination: Ints,
+        size_bytes: Ints | int,
+        dimension: int,
+        ready: Ints | int = NONE,
+    ) -> Ints:
+        """Add transfers of a dimension; return their numbers."""
+        return self._add(source, destination, size_bytes, ready, 0, dimension)
+
+    def compute(self, ranks: Ints, compute_ns: int) -> None:
+        """Add a step of compute at each rank, after all that it has done and received."""
+        numbers = self._add(ranks, ranks, 0, NONE, compute_ns, COMPUTE)
+        self.follow(numbers, ranks)
+        self._set_front(ranks, numbers[:, np.newaxis])
+
+    def _add(self, source: Ints, *columns: Ints | int) -> Ints:
+        numbers = np.arange(self.count, self.count + len(source))
+        whole = (c if isinstance(c, np.ndarray) else np.full(len(source), c) for c in columns)
+        self._columns.append((source, *whole))
+        self.count += len(source)
+        return numbers
+
+    def wait(self, later: Ints, earlier: Ints) -> None:
+        """Let each of these steps wait for an earlier one."""
+        self._waits.append((later, earlier))
+
+    def follow(self, numbers: Ints, ranks: Ints, waiting: Bools | None = None) -> None:
+        """Let each step use the front of its rank, and wait for it; only `waiting` ones do so."""
+        front = self._front[ranks]
+        row, column = np.nonzero(front != NONE)
+        later, earlier = numbers[row], front[row, column]
+        self._uses.append((later, earlier))
+        waits = slice(None) if waiting is None else waiting[row]
+        self.wait(later[waits], earlier[waits])
+
+    def extend(self, ranks: Ints, table: Ints) -> None:
+        """Add a row of steps to the front of each rank; `NONE` stands for none."""
+        self._set_front(ranks, np.hstack([self._front[ranks], table]))
+
+    def _set_front(self, ranks: Ints, table: Ints) -> None:
+        table = table[:, (table != NONE).any(axis=0)]
+        if (more := table.shape[1] - self._front.shape[1]) > 0:
+            self._front = np.pad(self._front, ((0, 0), (0, more)), constant_values=NONE)
+        self._front[ranks] = NONE
+        self._front[ranks, : table.shape[1]] = table
+
+    @property
+    def transfers(self) -> Transfers:
+        """All steps."""
+        source, destination, size_bytes, ready, compute_ns, _ = self._whole_columns()
+        later, earlier = self._in_order(self._waits)
+        return Transfers(
+            source=source,
+            destination=destination,
+            size_bytes=size_bytes,
+            chunks=Rows.of([()] * self.count),
+            after=Rows(earlier, starts_of(np.bincount(later, minlength=self.count))),
+            ready=ready,
+            reduce=np.zeros(self.count, bool),
+            compute_ns=compute_ns,
+        )
+
+    @property
+    def dimensions(self) -> Ints:
+        """The number of the dimension of each step, `COMPUTE` for steps of compute."""
+        return self._whole_columns()[-1]
+
+    @property
+    def uses(self) -> Pairs:
+        """Steps, and for each an earlier one whose result it uses."""
+        return self._in_order(self._uses)
+
+    def _whole_columns(self) -> list[Ints]:
+        return [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
+
+    def _in_order(self, pairs: Sequence[Pairs]) -> Pairs:
+        later, earlier = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        return np.divmod(np.sort(later * self.count + earlier), self.count)
