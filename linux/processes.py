@@ -62,6 +62,7 @@ def output_of(
         try:
             while (said := _said(process)) is None:
                 check()
+                _require_not_stopped(process.pid, command[0])
                 if time.monotonic() > end_s:
                     raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
         finally:
@@ -117,6 +118,38 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> Non
         if time.monotonic() > end_s:
             raise EmulationError(f"{what}: not within {deadline_s:g} s")
         time.sleep(0.005)
+
+
+def wait_until_begun(
+    process: "subprocess.Popen[bytes]",
+    has_begun: Callable[[], bool],
+    what: str,
+    log: Path,
+    deadline_s: float,
+) -> None:
+    """Wait until a child has begun its work; raise `EmulationError` if it ends or is stopped."""
+
+    def begun() -> bool:
+        if process.poll() is not None:
+            raise EmulationError(f"{what} did not start; last words:\n{last_words(log)}")
+        _require_not_stopped(process.pid, what)
+        return has_begun()
+
+    wait_for(begun, f"start of {what}", deadline_s)
+
+
+def wait_until_ended(
+    process: "subprocess.Popen[bytes]", what: str, log: Path, deadline_s: float
+) -> None:
+    """Wait until a child has ended well; raise `EmulationError` if it does not, or is stopped."""
+
+    def ended() -> bool:
+        _require_not_stopped(process.pid, what)
+        return process.poll() is not None
+
+    wait_for(ended, f"end of {what}", deadline_s)
+    if process.returncode != 0:
+        raise EmulationError(f"{what} did not end well:\n{last_words(log)}")
 
 
 def last_words(log: Path) -> str:
@@ -184,8 +217,7 @@ class Watch:
         if dead:
             raise EmulationError("\n".join(_obituary(watched) for watched in dead))
         for watched in self._next():
-            if is_stopped(watched.process_id):
-                raise EmulationError(_stopped(watched))
+            _require_not_stopped(watched.process_id, watched.what)
 
     def _next(self) -> list[_Watched]:
         """Some watched processes, in turn: to look at hundreds at once would disturb them."""
@@ -213,8 +245,9 @@ def is_stopped(process_id: int) -> bool:
     return status.rpartition(") ")[2].startswith("T")
 
 
-def _stopped(watched: _Watched) -> str:
-    return f"{watched.what} (process {watched.process_id}) is stopped by a signal (SIGSTOP)"
+def _require_not_stopped(process_id: int, what: str) -> None:
+    if is_stopped(process_id):
+        raise EmulationError(f"{what} (process {process_id}) is stopped by a signal (SIGSTOP)")
 
 
 def _obituary(dead: _Watched) -> str:

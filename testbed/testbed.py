@@ -137,8 +137,9 @@ def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> Non
         probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with probe:
         probe.sendto(b"", (str(addressing.nic_address(receiver)), DISCARD_PORT))
-        wait_for(
-            lambda: switch.widen_send_buffers() > before,
-            "Open vSwitch: its sending socket appears",
-            10,
-        )
+
+        def appeared() -> bool:
+            switch.watch.check()
+            return switch.widen_send_buffers() > before
+
+        wait_for(appeared, "Open vSwitch: its sending socket appears", 10)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from linux.files import make_folder
-from linux.processes import Watch, last_words, running, wait_for
+from linux.processes import Watch, running, wait_until_begun, wait_until_ended
 from linux.program_files import ROOT
 from model.errors import EmulationError
 from model.fabric.topology import Link
@@ -33,26 +33,23 @@ def capturing(
     named = [f"{link.name}={link.upper.interface}" for link in links]
     command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(most_bytes), *named]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
-        wait_for(lambda: _has_begun(process, log), f"{NAME} begins", DEADLINE_S)
+        wait_until_begun(process, lambda: _has_begun(log), NAME, log, DEADLINE_S)
         watch.add(NAME, process.pid, log)
         try:
             yield
-        finally:
-            watch.forget(NAME)
-            exit_code = _ended(process)
-        if exit_code != 0:
-            raise EmulationError(f"{NAME} did not end well:\n{last_words(log)}")
+        except BaseException:
+            with suppress(EmulationError):  # what ended the run is the cause to tell
+                _end(process, log, watch)
+            raise
+        _end(process, log, watch)
 
 
-def _has_begun(process: "subprocess.Popen[bytes]", log: Path) -> bool:
-    if process.poll() is not None:
-        raise EmulationError(f"{NAME} ended at its start:\n{last_words(log)}")
+def _has_begun(log: Path) -> bool:
     return "capturing" in log.read_text(errors="replace")
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> int | None:
-    """Let the program write the rest; return its exit code, `None` if it does not end."""
+def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
+    """Let the program write the rest."""
+    watch.forget(NAME)
     process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(DEADLINE_S)
-    return None
+    wait_until_ended(process, NAME, log, DEADLINE_S)

@@ -19,7 +19,7 @@ from pathlib import Path
 import docker
 
 from linux import namespaces as namespace
-from linux.processes import Watch, is_stopped, last_words, running, wait_for
+from linux.processes import Watch, is_stopped, last_words, running, wait_for, wait_until_begun
 from linux.run_lock import RUN_LABEL, RunLock
 from linux.threads import in_threads
 from model.errors import EmulationError
@@ -34,7 +34,7 @@ from testbed.nodes.docker_engine import (
 
 START_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000
-AGENTS = "the agents"
+LAUNCHER = "the launcher of the agents"
 SYSTEM_PYTHON = "/usr/bin/python3"
 # Files in the folder that each GPU has for itself.
 SOCKET, LOG = "agent.sock", "agent.log"
@@ -134,9 +134,7 @@ def _processes(
         ExitStack() as ends,
         running([*command, *sockets.values()], log, lock.environment) as launcher,
     ):
-        wait_for(lambda: said.exists() or launcher.poll() is not None, AGENTS, START_DEADLINE_S)
-        if not said.exists():
-            raise EmulationError(f"{AGENTS}: died; last words:\n{last_words(log)}")
+        wait_until_begun(launcher, said.exists, LAUNCHER, log, START_DEADLINE_S)
         by_socket = json.loads(said.read_text())
         process_ids = {gpu: by_socket[place] for gpu, place in sockets.items()}
         try:

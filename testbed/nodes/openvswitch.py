@@ -22,13 +22,14 @@ from linux.processes import (
     output_of,
     running,
     start,
-    wait_for,
+    wait_until_begun,
 )
 from linux.run_lock import RunLock
 from model.errors import EmulationError, InputError, NotReady, Problem
 from model.fabric.spec import Datapath, FabricSpec
 
-NAME = "Open vSwitch"
+NAME, DATABASE = "Open vSwitch", "Open vSwitch's database"
+DATABASE_DEADLINE_S = 10
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER = "tcp:127.0.0.1:6653"
 # Longest wait of a bridge between attempts to reconnect to its controller: least 1 s, default 8 s.
@@ -173,8 +174,9 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
     output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
     with running(server, folder / "ovsdb-server.log", environment) as database_server:
-        watch.add("Open vSwitch's database", database_server.pid, folder / "ovsdb-server.log")
-        wait_for(remote.exists, "Open vSwitch's database opens its socket", 10)
+        log = folder / "ovsdb-server.log"
+        watch.add(DATABASE, database_server.pid, log)
+        wait_until_begun(database_server, remote.exists, DATABASE, log, DATABASE_DEADLINE_S)
         settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
         # The socket file exists before the server listens on it.
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
@@ -187,6 +189,7 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
             ".",
             "external_ids:system-id=railbed",
             *settings,
+            check=watch.check,
         )
         switch = OpenVSwitch(folder, datapath, environment, watch)
         try:

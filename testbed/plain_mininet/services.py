@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.listening import connections, listens
-from linux.processes import last_words, output_of, running, wait_for
+from linux.processes import output_of, running, wait_until_begun
 from linux.run_lock import RunLock
-from model.errors import EmulationError
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 LOOPBACK = "127.0.0.1"
@@ -51,8 +50,9 @@ def plain_open_vswitch(lock: RunLock) -> Iterator[dict[str, str]]:
     database, remote = folder / "conf.db", folder / "db.sock"
     output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
-    with running(server, folder / "ovsdb-server.log", variables):
-        wait_for(remote.exists, "plain Open vSwitch's database opens its socket", DEADLINE_S)
+    log = folder / "ovsdb-server.log"
+    with running(server, log, variables) as process:
+        wait_until_begun(process, remote.exists, "plain Open vSwitch's database", log, DEADLINE_S)
         output_of(
             "ovs-vsctl", "--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"
         )
@@ -70,9 +70,7 @@ def learning_controller(lock: RunLock) -> Iterator[LearningController]:
     with running([*command, LEARNING_SWITCH], log, lock.environment) as ryu:
 
         def listening() -> bool:
-            if ryu.poll() is not None:
-                raise EmulationError(f"ryu-manager died; its last words:\n{last_words(log)}")
             return listens(ryu.pid, OPENFLOW_PORT)
 
-        wait_for(listening, "ryu-manager listens", DEADLINE_S)
+        wait_until_begun(ryu, listening, "ryu-manager", log, DEADLINE_S)
         yield LearningController(ryu.pid, log)

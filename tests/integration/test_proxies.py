@@ -74,7 +74,10 @@ def test_all_end_with_the_one_that_forked_them() -> None:
 def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with (
         run_lock(run_id("none")) as lock,
-        pytest.raises(EmulationError, match=r"the agents: died; last words:\n.*No such file"),
+        pytest.raises(
+            EmulationError,
+            match=r"the launcher of the agents did not start; last words:\n.*No such file",
+        ),
         proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock, Watch()),
     ):
         pytest.fail("there is no such program")

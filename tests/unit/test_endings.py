@@ -17,7 +17,14 @@ from pathlib import Path
 import pytest
 
 from linux import processes, resources
-from linux.processes import Watch, dies_with_us, output_of
+from linux.processes import (
+    Watch,
+    dies_with_us,
+    output_of,
+    running,
+    wait_until_begun,
+    wait_until_ended,
+)
 from linux.threads import THREADS, in_threads
 from model.errors import EmulationError, NotReady
 from scenarios.benchmarks.soak import SOUGHT, summary
@@ -101,6 +108,32 @@ def test_the_cause_why_a_command_does_not_end_is_told(monkeypatch: pytest.Monkey
 
     with pytest.raises(EmulationError, match="Open vSwitch is stopped"):
         output_of(*SLEEP, check=check)
+
+
+def test_a_command_that_is_stopped_is_not_waited_for() -> None:
+    with pytest.raises(EmulationError, match=r"sh \(process \d+\) is stopped by a signal"):
+        output_of("sh", "-c", "kill -STOP $$")
+
+
+def test_a_child_that_is_stopped_is_not_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running(SLEEP, log, {}) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        with pytest.raises(EmulationError, match=r"the part \(process \d+\) is stopped"):
+            wait_until_begun(child, lambda: False, "the part", log, 60)
+        with pytest.raises(EmulationError, match=r"the part \(process \d+\) is stopped"):
+            wait_until_ended(child, "the part", log, 60)
+
+
+def test_a_child_that_does_not_start_or_end_well_is_told_with_its_last_words(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    with running(["sh", "-c", "echo no room; exit 3"], log, {}) as child:
+        with pytest.raises(EmulationError, match="the part did not start; last words:\nno room"):
+            wait_until_begun(child, lambda: False, "the part", log, 60)
+        with pytest.raises(EmulationError, match="the part did not end well:\nno room"):
+            wait_until_ended(child, "the part", log, 60)
 
 
 KILLED = """

@@ -5,15 +5,14 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from linux.files import make_folder
-from linux.processes import is_stopped, last_words, running, wait_for
+from linux.processes import running, wait_until_begun, wait_until_ended
 from linux.program_files import ROOT
-from model.errors import EmulationError
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, Ticks, read_records
@@ -51,13 +50,8 @@ class Probes:
         From then on, `ticks` says how many ticks the prober skipped.
         """
         if self._read is None:
-            if is_stopped(self.process.pid):
-                raise EmulationError(f"{NAME} is stopped by a signal (SIGSTOP)")
             self.end()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(STOP_DEADLINE_S)
-            if self.process.returncode != 0:
-                raise EmulationError(f"{NAME} did not end well:\n{last_words(self.log)}")
+            wait_until_ended(self.process, NAME, self.log, STOP_DEADLINE_S)
             self._read, self.ticks = read_records(self._records.read_text())
         return self._read
 
@@ -109,7 +103,7 @@ def probing(
     plan.write_text(json.dumps(_plan(process_ids, pairs, cadence)))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
-        wait_for(lambda: _has_begun(process, log), f"{NAME} starts", START_DEADLINE_S)
+        wait_until_begun(process, lambda: _has_begun(log), NAME, log, START_DEADLINE_S)
         probes = Probes(process, records, log)
         yield probes
         probes.stop()
@@ -142,7 +136,5 @@ def pair_name(source: Gpu, destination: Gpu) -> str:
     return f"{source.name}>{destination.name}"
 
 
-def _has_begun(process: subprocess.Popen[bytes], log: Path) -> bool:
-    if process.poll() is not None:
-        raise EmulationError(f"{NAME} did not start:\n{last_words(log)}")
+def _has_begun(log: Path) -> bool:
     return "probing\n" in log.read_text()
