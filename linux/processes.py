@@ -18,6 +18,7 @@ LAST_WORDS_LINES = 12
 BEFORE_PROXIES = -10
 CHECK_EVERY_S = 0.2
 END_DEADLINE_S = 10
+ANSWER_S = 10
 # Of so many watched processes, one check looks whether they are stopped.
 LOOKED_AT_ONCE = 8
 
@@ -81,11 +82,13 @@ def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
 
 
 def first_line(*command: str) -> str:
-    """The first line that a command prints, or "not installed"."""
+    """The first line that a command prints, or why there is none."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
     except FileNotFoundError:
         return "not installed"
+    except subprocess.TimeoutExpired:
+        return f"no answer within {ANSWER_S} s"
     return done.stdout.partition("\n")[0]
 
 

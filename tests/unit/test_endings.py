@@ -100,6 +100,11 @@ def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         output_of(*SLEEP, timeout_s=0.05)
 
 
+def test_a_program_that_does_not_tell_its_version_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ANSWER_S", 0.05)
+    assert processes.first_line(*SLEEP) == "no answer within 0.05 s"
+
+
 def test_the_cause_why_a_command_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "CHECK_EVERY_S", 0.01)
 
