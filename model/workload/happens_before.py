@@ -39,15 +39,17 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
     """
     chain, place = _chains(transfers)
     number = _numbers_at_sender(transfers, chain)
-    after = transfers.after
+    after, count = transfers.after, len(transfers)
     received = transfers.destination[after.values] == transfers.source[after.row]
     waiting, delivery = after.row[received], after.values[received]
-    known = np.zeros(len(later), bool)
-    for which in range(number[later].max() + 1):
-        here, asked = number[waiting] == which, number[later] == which
-        first = np.full(len(transfers), len(transfers))
-        np.minimum.at(first, delivery[here], place[waiting[here]])
-        known[asked] = first[earlier[asked]] <= place[later[asked]]
+    if not len(waiting):
+        return np.zeros(len(later), bool)
+    # Of all that wait for a delivery on a chain, searched is the first.
+    keys, places = number[waiting] * count + delivery, place[waiting]
+    order = np.lexsort((places, keys))
+    wanted = number[later] * count + earlier
+    first = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+    known: Bools = (keys[first] == wanted) & (places[first] <= place[later])
     return known
 
 
