@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.errors import EmulationError
+
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -39,14 +41,25 @@ def private_namespace() -> Iterator[None]:
 
 @contextmanager
 def namespace_of(process_id: int) -> Iterator[None]:
-    """Put this thread into the network namespace of a process; leave it afterwards."""
+    """Put this thread into the network namespace of a process; leave it afterwards.
+
+    Raises `EmulationError` if the process has ended.
+    """
     with _returning():
-        there = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        there = _opened(process_id)
         try:
             _check(_libc.setns(there, CLONE_NEWNET), "setns")
         finally:
             os.close(there)
         yield
+
+
+def _opened(process_id: int) -> int:
+    try:
+        return os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        what = f"process {process_id} has ended, and its network namespace with it"
+        raise EmulationError(what) from None
 
 
 def processes_beside(process_ids: Collection[int]) -> dict[int, list[int]]:

@@ -4,7 +4,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,20 +81,24 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
         proxies(kind, names, agent, lock, watch) as hosts,
         private_namespace(),
-        open_links(hosts) as links,
-        controller_process.controller(topology, links.process_ids, lock, watch) as controller,
-        open_vswitch(lock, watch, datapath) as switch,
+        ExitStack() as parts,
     ):
-        watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
-        for proxy in hosts.values():
-            watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-        with deaths_told(watch), explained_by(switch):
-            network = build_network(topology, hosts, links, switch)
-            controller.wait_for_event("listening")
-            start_network(network, topology, links)
-            controller.wait_for_event("ready")
-            if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
-                widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
+        with deaths_told(watch):
+            watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
+            for proxy in hosts.values():
+                watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
+            links = parts.enter_context(open_links(hosts))
+            controller = parts.enter_context(
+                controller_process.controller(topology, links.process_ids, lock, watch)
+            )
+            switch = parts.enter_context(open_vswitch(lock, watch, datapath))
+            with explained_by(switch):
+                network = build_network(topology, hosts, links, switch)
+                controller.wait_for_event("listening")
+                start_network(network, topology, links)
+                controller.wait_for_event("ready")
+                if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
+                    widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:

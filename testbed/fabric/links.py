@@ -119,7 +119,7 @@ class Links:
         try:
             with namespace_of(self.process_ids[port.node]):
                 netlink = IPRoute()
-        except (KeyError, FileNotFoundError):
+        except (KeyError, EmulationError):
             what = f"this GPU proxy is dead, and {port.interface} with it"
             raise Gone(f"{port.node}: {what}") from None
         with netlink:

@@ -107,7 +107,7 @@ def _set_up(proxy: Proxy) -> None:
             for name, value in SYSCTLS.items():
                 with suppress(FileNotFoundError):  # Linux before 5.18 has no tcp_tso_rtt_log
                     namespace.set_sysctl(name, value)
-    except OSError as error:
+    except (OSError, EmulationError) as error:
         what = f"its network cannot be set up ({error}); its last words:"
         raise EmulationError(f"{proxy.gpu}: {what}\n{last_words(proxy.log)}") from error
 

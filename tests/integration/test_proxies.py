@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +15,21 @@ import pytest
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
+from linux.namespaces import namespace_of
 from linux.processes import Watch, kill, output_of
 from linux.run_lock import run_lock
 from model.errors import EmulationError
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
 from scenarios.execution.emulation import AGENT
+from testbed import testbed
+from testbed.fabric.links import Links, open_links
 from testbed.host.cleanup import clean
 from testbed.nodes import docker_engine, gpu_proxies
 from testbed.nodes.docker_engine import answering, remove_container
-from testbed.nodes.gpu_proxies import ProxyKind, proxies
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
 from tests.machine import wait_until
+from tests.unit.fabrics import spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -58,6 +65,25 @@ def test_the_death_of_one_is_no_matter_to_the_others() -> None:
         kill(first)
         wait_until(lambda: not is_alive(first), "it is gone, and nobody had to bury it")
         assert all(map(is_alive, others))
+        with pytest.raises(EmulationError, match="has ended, and its network"), namespace_of(first):
+            pytest.fail("its network is gone")
+
+
+def test_one_that_dies_before_its_links_are_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_dead(hosts: Mapping[str, Proxy]) -> AbstractContextManager[Links]:
+        first = next(iter(hosts.values()))
+        kill(first.process_id)
+        wait_until(lambda: not is_alive(first.process_id), "it is gone")
+        return open_links(hosts)
+
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    monkeypatch.setattr(testbed, "open_links", one_dead)
+    with (
+        run_lock(run_id("early")) as lock,
+        pytest.raises(EmulationError, match=r"d0g0 \(GPU proxy\) .*died"),
+        testbed.testbed(topology, ProxyKind.PROCESS, AGENT, lock),
+    ):
+        pytest.fail("a GPU is dead")
 
 
 def test_all_end_with_the_one_that_forked_them() -> None:
