@@ -14,6 +14,8 @@ from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Each transfer and each arrival at a GPU is a step, of about half a kilobyte.
 MOST_TRANSFERS = 100_000
+# A prompt is computed in one HB domain, and its answer in another one.
+LEAST_DOMAINS = 2
 
 
 def inference_case(workload: InferenceWorkload, spec: FabricSpec) -> Case:
@@ -58,6 +60,10 @@ def inference_issues(file: ScenarioFile) -> Iterator[Issue]:
         if file.check_data:
             what = "is not possible with inference, which has no result to check"
             yield Issue(("check_data",), what, "leave it out")
+        if file.fabric.domains < LEAST_DOMAINS:
+            what = f"must be at least {LEAST_DOMAINS} for inference, got {file.fabric.domains}"
+            yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
+            continue
         load = _load(workload, file.fabric.domains, file.fabric.domain_size)
         for key, what, hint in _problems(load, workload.time_dilation):
             yield Issue(("workloads", number, key), what, hint)

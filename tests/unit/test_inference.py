@@ -211,6 +211,16 @@ def test_mistakes_of_a_request_load_are_named(
     assert [str(problem) for problem in caught.value.problems] == [message]
 
 
+def test_one_hb_domain_has_no_other_that_answers(file: Path) -> None:
+    file.write_text(f"{HEAD.replace('domains: 2', 'domains: 1')}workloads:\n  - {ENTRY}}}\n")
+    with pytest.raises(InputError) as caught:
+        load(file)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "x.yaml:1 fabric.domains: must be at least 2 for inference, got 1 (answers come from "
+        "another HB domain)"
+    ]
+
+
 def test_a_token_has_keys_and_values_of_all_layers_unless_its_size_is_given(file: Path) -> None:
     given = f"{ENTRY}, token_size: 320 kB, kinds: rail-only}}"
     file.write_text(f"{HEAD}workloads:\n  - {ENTRY}, seed: 1, kinds: rail-only}}\n  - {given}\n")
