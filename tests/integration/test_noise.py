@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 
 TAKEN = 0.2
 # Limits of the guarantee; if a hypervisor takes more CPU time, the verdict must say so.
+# They hold for the median of the scenario's own five executions: beside noise, one of two that
+# takes 4 % longer would decide.
 MOST_LOST, WITHIN = 0.2, 0.02
 SHORT = (
     # The fabric with more switches, and so with less CPU time for each.
@@ -27,7 +29,6 @@ SHORT = (
     "workloads.0.size_scale=1000",
     "workloads.1.size_scale=8",
     "workloads.2.size_scale=8",
-    "repeats=2",
 )
 
 
@@ -42,5 +43,5 @@ def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
         assert seen["unobserved"] == 0
         assert is_judged_right(error, seen["verdict"]), (case["case"], error, seen)
         if seen["lost"] <= MOST_LOST:
-            assert error <= WITHIN, (case["case"], error, seen)
+            assert error <= WITHIN, (case["case"], error, case["measured_s"]["values"], seen)
             assert seen["verdict"] != "fail", (case["case"], seen)
