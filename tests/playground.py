@@ -6,6 +6,7 @@ import os
 import reprlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -24,8 +25,7 @@ from tests.unit.run_folders import begun_run
 
 # What the commands of this file may end with: all as expected, a point failed, bad input.
 DOCUMENTED = (0, 1, 2)
-MOST_S = 2.0
-# What may be used on a machine of any speed, beside anything: more is a hang.
+# Seconds of processor time that may be used on a machine of any speed: more is a hang.
 HANGS_S = 20.0
 MOST_BYTES = 500_000_000
 # Seconds of processor time that a process of Railbed has used when a command begins.
@@ -72,10 +72,11 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 @dataclass(frozen=True)
 class End:
-    """How a command ended: exit code and output."""
+    """How a command ended: exit code, output, and the seconds of processor time that it used."""
 
     exit_code: int | None
     output: str
+    took_s: float
 
     @property
     def is_right(self) -> bool:
@@ -84,26 +85,35 @@ class End:
         return ended and (self.exit_code != 2 or "railbed: " in self.output)
 
 
-def execute(arguments: tuple[str, ...], most_s: float) -> End:
-    """Execute a command of Railbed in this process, with so many seconds of processor time."""
+def execute(arguments: tuple[str, ...]) -> End:
+    """Execute a command of Railbed in this process, until it hangs."""
     output = io.StringIO()
     before = {number: signal.getsignal(number) for number in HANDLED}
     for number in (signal.SIGVTALRM, signal.SIGALRM):
         signal.signal(number, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, most_s - START_S)
+    signal.setitimer(signal.ITIMER_VIRTUAL, HANGS_S - START_S)
     signal.setitimer(signal.ITIMER_REAL, STANDSTILL_S)
+    begun_s = time.process_time()
     try:
-        with redirect_stdout(output), redirect_stderr(output), patch("sys.argv", ["", *arguments]):
-            commands.main()
-    except SystemExit as ended:
-        return End(ended.code if isinstance(ended.code, int) else None, output.getvalue())
+        code = _exit_code(arguments, output)
     except TooSlow:
-        return End(None, "too slow")
+        code = None
+        output.write("railbed hangs")
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
+    return End(code, output.getvalue(), START_S + time.process_time() - begun_s)
+
+
+def _exit_code(arguments: tuple[str, ...], output: io.StringIO) -> int | None:
+    with redirect_stdout(output), redirect_stderr(output), patch("sys.argv", ["", *arguments]):
+        try:
+            commands.main()
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else None
+    return None
 
 
 @contextmanager
@@ -180,7 +190,7 @@ def _put(place: Path, content: Content) -> None:
         content(place)
 
 
-def end_of(folder: Path, tried: Input, most_s: float = MOST_S) -> End:
+def end_of(folder: Path, tried: Input) -> End:
     """Execute the command of an input in a playground."""
     with changed(folder, tried):
-        return execute(tried.arguments, most_s)
+        return execute(tried.arguments)

@@ -1,9 +1,11 @@
 """When steps begin and end by their dependencies alone."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from model.arrays import Floats
-from model.workload.transfers import Transfers
+from model.workload.transfers import NONE, Transfers
 
 
 def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
@@ -11,12 +13,25 @@ def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
 
     Seconds since the start. A step waits for a rendezvous as for what it depends on.
     """
-    waits = transfers.waits
-    values, starts = waits.values.tolist(), waits.starts.tolist()
-    found: list[float] = []
-    for begin, end, own_s in zip(starts, starts[1:], lasts_s.tolist(), strict=False):
-        found.append(own_s + max([found[earlier] for earlier in values[begin:end]], default=0.0))
-    return np.array(found)
+    waits, found = transfers.waits, lasts_s.astype(np.float64)
+    starts, row = waits.starts.tolist(), waits.row
+    for first, end in pairwise(_rounds(transfers)):
+        values = slice(starts[first], starts[end])
+        begins = np.zeros(end - first)
+        np.maximum.at(begins, row[values] - first, found[waits.values[values]])
+        found[first:end] += begins
+    return found
+
+
+def _rounds(transfers: Transfers) -> list[int]:
+    """Return where the steps divide into rounds: none waits for another one of its round."""
+    latest = np.full(len(transfers), NONE)
+    np.maximum.at(latest, transfers.waits.row, transfers.waits.values)
+    found = [0]
+    for number, earlier in enumerate(latest.tolist()):
+        if earlier >= found[-1]:
+            found.append(number)
+    return [*found, len(transfers)]
 
 
 def begins_s(transfers: Transfers, end_s: Floats) -> Floats:

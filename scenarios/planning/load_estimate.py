@@ -16,10 +16,12 @@ from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, networks, pairs_of
 from model.workload.collective import Collective
+from model.workload.transfers import Transfers
 from scenarios.planning.schedules import REGULAR, stand_in
 from scenarios.spec.scenario import Case, TimedTask
-from traffic_gen.workloads.collectives import ALGORITHMS, build_transfers, slices_of
+from traffic_gen.workloads.collectives import ALGORITHMS, slices_of
 from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0
@@ -131,18 +133,22 @@ def estimate(job: AnyWork) -> Profile:
         return followed(job).profile
     small = _stand_in(job) if job.is_regular else job
     topology = build_topology(small.spec)
-    sent = build_transfers(
-        job.collective,
-        job.algorithm,
-        small.spec.domains,
-        small.spec.domain_size,
-        small.size_bytes,
-        job.slices,
-        job.matrix,
-        job.communicator,
-    )
+    sent = transfers_of(small)
     found = profile(sent, *healthy_network(sent, topology), topology)
     return found if small == job else _enlarged(found, small, job)
+
+
+def transfers_of(job: Work) -> Transfers:
+    """Return the transfers of a collective in its real size, without proof."""
+    among = job.slices, job.matrix, job.communicator
+    shape = job.spec.domains, job.spec.domain_size
+    return _transfers(SizedCollective(job.collective, job.algorithm, shape, job.size_bytes, *among))
+
+
+# A case is asked about on each fabric, and again for the rails that it crosses.
+@lru_cache(maxsize=8)
+def _transfers(sized: SizedCollective) -> Transfers:
+    return sized.transfers()
 
 
 @dataclass(frozen=True, eq=False)

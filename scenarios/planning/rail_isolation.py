@@ -6,8 +6,8 @@ import numpy as np
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import communicators, label
-from scenarios.planning.load_estimate import TimedWork, followed, work_of
-from scenarios.planning.schedules import MOST_IRREGULAR_GPUS, case_transfers
+from scenarios.planning.load_estimate import TimedWork, followed, transfers_of, work_of
+from scenarios.planning.schedules import MOST_IRREGULAR_GPUS
 from scenarios.spec.scenario import Case, Scenario
 
 
@@ -48,7 +48,7 @@ def _pairs(case: Case, spec: FabricSpec) -> tuple[int, int]:
         ends = np.stack(followed(job).pairs)
         ends = ends[:, ends[0] != ends[1]]
     else:
-        sent = case_transfers(case, spec)
+        sent = transfers_of(job)
         ends = np.unique(np.stack([sent.source, sent.destination]), axis=1)
     (domains, others), (rails, other_rails) = np.divmod(ends, spec.job_size)
     return int(((domains != others) & (rails != other_rails)).sum()), ends.shape[1]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz import inputs
-from tests.playground import HANGS_S, Input, end_of, playground
+from tests.playground import Input, end_of, playground
 
 
 @pytest.fixture(scope="module")
@@ -28,5 +28,5 @@ def folder() -> Iterator[Path]:
 )
 @given(tried=inputs())
 def test_no_input_ends_otherwise_than_documented(folder: Path, tried: Input) -> None:
-    end = end_of(folder, tried, HANGS_S)
+    end = end_of(folder, tried)
     assert end.is_right, end.output[-2000:]

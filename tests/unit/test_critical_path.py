@@ -1,0 +1,40 @@
+"""When steps begin and end by their dependencies alone."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.workload.critical_path import begins_s, ends_s, longest_chain
+from model.workload.transfers import Transfer, Transfers
+
+
+@st.composite
+def any_steps(draw: st.DrawFn) -> list[Transfer]:
+    """Steps that wait for any earlier ones, some of them by a rendezvous."""
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        earlier = st.sampled_from(range(number)) if number else st.nothing()
+        after = tuple(draw(st.sets(earlier, max_size=3))) if number else ()
+        ready = draw(st.none() | earlier) if number else None
+        found.append(Transfer(number, 0, 1, 8, (0,), after, ready))
+    return found
+
+
+@given(any_steps(), st.data())
+def test_a_step_begins_when_all_that_it_waits_for_have_ended(
+    steps: list[Transfer], data: st.DataObject
+) -> None:
+    transfers = Transfers.of(steps)
+    lasts_s = [data.draw(st.integers(0, 5)) for _ in steps]
+    end_s = ends_s(transfers, np.array(lasts_s, np.float64)).tolist()
+    begin_s = begins_s(transfers, np.array(end_s)).tolist()
+    for step, own_s, begins, ends in zip(steps, lasts_s, begin_s, end_s, strict=True):
+        waits = (*step.after, *(() if step.ready is None else (step.ready,)))
+        assert begins == max((end_s[earlier] for earlier in waits), default=0)
+        assert ends == begins + own_s
+
+
+def test_the_longest_chain_is_counted_in_steps() -> None:
+    after = ((), (0,), (0,), (2,), ())
+    steps = [Transfer(number, 0, 1, 8, (0,), waits) for number, waits in enumerate(after)]
+    assert longest_chain(Transfers.of(steps)) == 3
