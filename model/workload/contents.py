@@ -3,15 +3,17 @@
 Equal sets that come about in the same way are stored once. Bit r of a set is set for rank r.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Bools, Ints
 from model.workload.transfers import NONE
 from model.workload.versions import History
 
-WORD_BITS = 64
+# Ranks of sets that are told apart at once.
+BLOCK = 1 << 22
 
 
 class Contents:
@@ -23,30 +25,38 @@ class Contents:
     """
 
     def __init__(self, gpus: int, history: History, holder: Ints) -> None:
-        self._history = history
+        self._gpus, self._history = gpus, history
         most = gpus + int(history.added.sum())
-        self._bits = np.zeros((most, -(-gpus // WORD_BITS)), np.uint64)
-        ranks = np.arange(gpus)
-        self._bits[ranks, ranks // WORD_BITS] = np.uint64(1) << (ranks % WORD_BITS).astype("u8")
-        self.size = np.ones(most, np.int64)
-        self.count = gpus
+        # Of each union, the two sets, and the first move that makes it.
+        self._parts, self._move = np.empty((2, most), np.int64), np.empty(most, np.int64)
+        self.size = np.empty(most, np.int64)
+        self.size[:gpus] = 1
         self.set_of = np.concatenate([holder, np.empty(len(history.reads), np.int64)])
         self._set_made = self.set_of[len(holder) :]
-        self.twice = NONE
+        # Where the unions of independent moves end.
+        self._ends = [gpus]
         self._follow()
+        self.twice = self._first_overlap()
 
     def bits(self, number: int) -> int:
         """Return a set as an integer."""
-        return int.from_bytes(self._bits[number].astype("<u8").tobytes(), "little")
+        found, waiting = 0, [number]
+        while waiting:
+            number = waiting.pop()
+            if number < self._gpus:
+                found |= 1 << number
+            else:
+                waiting.extend(self._parts[:, number].tolist())
+        return found
 
     def _follow(self) -> None:
-        """Compute the contents of all versions, many independent moves at a time."""
+        """Compute the sets of all versions, many independent moves at a time."""
         history = self._history
         for begin, end in self._batches():
             self._set_made[begin:end] = self.set_of[history.reads[begin:end]]
             moves = begin + np.flatnonzero(history.added[begin:end])
-            if len(moves) and not self._add(moves):
-                return
+            if len(moves):
+                self._add(moves)
 
     def _batches(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of moves, none of which needs what another one of the same range makes."""
@@ -62,20 +72,50 @@ class Contents:
             yield int(moves.starts[begin]), int(moves.starts[end])
             begin = end
 
-    def _add(self, moves: Ints) -> bool:
-        """Add what these moves bring to the versions before; return whether that is possible."""
+    def _add(self, moves: Ints) -> None:
+        """Add what these moves bring to the versions before."""
         before = self.set_of[self._history.before[moves]]
-        pairs = self._set_made[moves] * len(self._bits) + before
-        distinct, which = np.unique(pairs, return_inverse=True)
-        one, other = np.divmod(distinct, len(self._bits))
-        ones, others = self._bits.take(one, axis=0), self._bits.take(other, axis=0)
-        common = np.any(ones & others, axis=1)
-        if common.any():
-            self.twice = int(moves[common[which]].min())
-            return False
-        new = slice(self.count, self.count + len(distinct))
-        self._bits[new] = ones | others
-        self.size[new] = self.size[one] + self.size[other]
-        self._set_made[moves] = self.count + which
-        self.count += len(distinct)
-        return True
+        pairs = self._set_made[moves] * len(self.size) + before
+        distinct, first, which = np.unique(pairs, return_index=True, return_inverse=True)
+        one, other = np.divmod(distinct, len(self.size))
+        begin = self._ends[-1]
+        new = slice(begin, begin + len(distinct))
+        self._parts[:, new] = one, other
+        self._move[new] = moves[first]
+        self.size[new] = np.minimum(self.size[one] + self.size[other], self._gpus + 1)
+        self._set_made[moves] = begin + which
+        self._ends.append(new.stop)
+
+    def _first_overlap(self) -> int:
+        """Return the first move that unites sets with a rank in common, `NONE` if none does."""
+        if not self._has_overlap(self._ends[-1]):
+            return NONE
+        last = bisect_left(self._ends, True, key=self._has_overlap)
+        unions = np.arange(self._ends[last - 1], self._ends[last])
+        return int(self._move[unions[self._overlap(unions)]].min())
+
+    def _has_overlap(self, end: int) -> bool:
+        """Whether a set below this number has a rank twice: one that is part of no other has."""
+        whole = np.ones(end, bool)
+        whole[self._parts[:, self._gpus : end]] = False
+        return bool(self._overlap(np.flatnonzero(whole)).any())
+
+    def _overlap(self, numbers: Ints) -> Bools:
+        """Whether each of these sets has a rank twice, itself or in its parts."""
+        found = self.size[numbers] > self._gpus
+        possible = np.flatnonzero(~found)
+        for places in np.array_split(possible, len(possible) * self._gpus // BLOCK + 1):
+            sets = numbers[places]
+            found[places] = self._ranks_of(sets) < self.size[sets]
+        return found
+
+    def _ranks_of(self, sets: Ints) -> Ints:
+        """Return the number of different ranks in each set."""
+        has = np.zeros((len(sets), self._gpus), bool)
+        row = np.arange(len(sets))
+        while len(sets):
+            alone = sets < self._gpus
+            has[row[alone], sets[alone]] = True
+            row, sets = np.tile(row[~alone], 2), self._parts[:, sets[~alone]].ravel()
+        found: Ints = has.sum(axis=1)
+        return found

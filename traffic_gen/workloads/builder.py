@@ -7,6 +7,7 @@ import numpy as np
 
 from model.arrays import Bools, Ints
 from model.workload.transfers import NONE, Rows, Transfers
+from traffic_gen.workloads.transfer_columns import TransferColumns
 
 # (sources, destinations) -> the chunks to send, a row for each transfer
 Chunks = Callable[[Ints, Ints], Ints]
@@ -28,8 +29,7 @@ class Builder:
     chunk_bytes: Ints
     slices: int = 1
     phases: int = 1
-    _parts: list[Transfers] = field(default_factory=list)
-    _count: int = 0
+    _columns: TransferColumns = field(default_factory=TransferColumns)
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
     _received: dict[str, Ints] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Builder:
 
     @property
     def transfers(self) -> Transfers:
-        """All transfers so far; none is an empty table."""
-        return Transfers.joined(self._parts) if self._parts else Transfers.of(())
+        """All transfers so far."""
+        return self._columns.transfers
 
     @property
     def rails(self) -> Ints:
@@ -99,23 +99,17 @@ class Builder:
         if not sent.all():
             sources, destinations, chunks = sources[sent], destinations[sent], chunks[sent]
             sizes, ready, adds = sizes[sent], ready[sent], adds[sent]
-            count = len(sources)
         last, received = self._last(self._sent, channel), self._last(self._received, channel)
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
-        numbers = self._count + np.arange(count)
-        self._parts.append(
-            Transfers(
-                source=sources,
-                destination=destinations,
-                size_bytes=sizes.sum(axis=1),
-                chunks=Rows.of_table(chunks, sizes > 0),
-                after=_distinct(np.hstack(waits)),
-                ready=ready,
-                reduce=adds,
-                compute_ns=np.broadcast_to(np.int64(0), count),
-            )
+        numbers = self._columns.add(
+            sources,
+            destinations,
+            size_bytes=sizes.sum(axis=1),
+            chunks=Rows.of_table(chunks, sizes > 0),
+            after=_distinct(np.hstack(waits)),
+            ready=ready,
+            reduce=adds,
         )
-        self._count += count
         last[sources], received[destinations] = numbers, numbers
         arrived = np.full((self.gpus, 1), NONE)
         arrived[destinations, 0] = numbers
@@ -189,7 +183,9 @@ class Builder:
         )
 
     def _last(self, known: dict[str, Ints], channel: str) -> Ints:
-        return known.setdefault(channel, np.full(self.gpus, NONE))
+        if channel not in known:
+            known[channel] = np.full(self.gpus, NONE)
+        return known[channel]
 
 
 def joined(*arrivals: Arrivals) -> Arrivals:
