@@ -58,15 +58,11 @@ class Releases:
     """
 
     def __init__(self, transfers: Transfers) -> None:
-        after, numbers = transfers.after, np.arange(len(transfers))
-        waits = transfers.ready != NONE
-        earlier = np.concatenate([after.values, transfers.ready[waits]])
-        later = np.concatenate([after.row, numbers[waits]])
+        earlier, later, readies = _dependencies(transfers)
+        here = transfers.source[later] == transfers.destination[earlier]
+        travels = np.where(readies, later, np.where(here, NONE, earlier))
         order = np.argsort(earlier, kind="stable")
-        self.earlier, self.later = earlier[order], later[order]
-        readies = order >= len(after.values)
-        here = transfers.source[self.later] == transfers.destination[self.earlier]
-        self._travels = np.where(readies, self.later, np.where(here, NONE, self.earlier))
+        self.later, self._travels = later[order], travels[order]
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
         self.missing = np.bincount(later, minlength=len(transfers))
         self._latency_s = np.zeros(len(transfers))
@@ -80,13 +76,23 @@ class Releases:
         travels = self._travels[places]
         return np.where(travels == NONE, 0.0, self._latency_s[travels])
 
-    def of(self, ended: Ints) -> Ints:
-        """Return the places of what the end of these transfers releases."""
+    def of(self, ended: Ints) -> tuple[Ints, Ints]:
+        """Return the places of what the end of these transfers releases, and whose end that is."""
         begins = self._starts[ended]
         counts = self._starts[ended + 1] - begins
         ends = np.cumsum(counts)
-        places: Ints = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
-        return places
+        places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
+        return places, np.repeat(ended, counts)
+
+
+def _dependencies(transfers: Transfers) -> tuple[Ints, Ints, Bools]:
+    """Return each earlier transfer that a later one waits for, and whether it is a rendezvous."""
+    after, meets = transfers.after, np.flatnonzero(transfers.ready != NONE)
+    readies = np.arange(len(after.values) + len(meets)) >= len(after.values)
+    if not len(meets):
+        return after.values, after.row, readies
+    earlier = np.concatenate([after.values, transfers.ready[meets]])
+    return earlier, np.concatenate([after.row, meets]), readies
 
 
 class Simulation:
@@ -186,8 +192,8 @@ class Simulation:
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
         """Let transfers or steps of compute end at these moments, and release others."""
         self._moment_s[numbers] = moments_s
-        places = self._releases.of(numbers)
-        self._release(places, self._moment_s[self._releases.earlier[places]])
+        places, earlier = self._releases.of(numbers)
+        self._release(places, self._moment_s[earlier])
 
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; the last one lets it begin."""

@@ -52,9 +52,9 @@ def unshared_arrivals_s(
 
 def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats) -> Ints:
     """Let others begin no sooner than these allow; return those that wait for no more."""
-    places = releases.of(done)
+    places, earlier = releases.of(done)
     later = releases.later[places]
-    np.maximum.at(begin_s, later, arrival_s[releases.earlier[places]] + releases.later_s(places))
+    np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places))
     np.subtract.at(releases.missing, later, 1)
     due: Ints = np.sort(later[releases.missing[later] == 0])
     return due[np.diff(due, prepend=NONE) > 0]

@@ -79,7 +79,7 @@ class Rows:
         ends += np.repeat(firsts, [len(part.starts) - 1 for part in parts])
         return cls(values, np.append(0, ends))
 
-    @cached_property
+    @property
     def lengths(self) -> Ints:
         """The length of every row."""
         return np.diff(self.starts)

@@ -73,30 +73,30 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
     An event reads or writes a version of a cell. What is held initially is written before all
     moves, what is wanted is read behind them.
     """
-    moves, known = transfers.chunks, len(initial)
-    made = known + len(moves.values)
+    known, made = len(initial), len(initial) + len(transfers.chunks.values)
     count = made + len(wanted)
     # A cell, a version, and whether it is read, in one number: numpy sorts plain numbers fastest.
     bits = (2 * count).bit_length()
-    events = np.empty(made + count - known, np.int64)
+    events = _events(transfers, chunks, initial, wanted) << bits
     writes, reads = np.split(events, [made])
-    writes[:known], reads[made - known :] = initial, wanted
-    for ranks, cells in (
-        (transfers.destination, writes[known:]),
-        (transfers.source, reads[: made - known]),
-    ):
-        np.multiply(ranks[moves.row], chunks, out=cells)
-        cells += moves.values
-    events <<= bits
-    numbers = 2 * np.arange(count)
-    writes += numbers[:made]
-    reads += numbers[known:] + 1
+    writes += np.arange(0, 2 * made, 2)
+    reads += np.arange(2 * known + 1, 2 * count, 2)
     events.sort()
     found = _versions_before(events, bits, 2 * count)
-    moved, asked = slice(2 * known, 2 * made), slice(2 * made, None)
+    moved, asked = found[2 * known : 2 * made], found[2 * made :]
     return History(
-        transfers, initial, found[moved][::2].copy(), found[moved][1::2].copy(), found[asked][1::2]
+        transfers, initial, moved[::2].copy(), moved[1::2].copy(), last=asked[1::2].copy()
     )
+
+
+def _events(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> Ints:
+    """Return the cells that are written, by the number of the version, and those that are read."""
+    moves = transfers.chunks
+    written, read = (
+        ranks[moves.row] * chunks + moves.values
+        for ranks in (transfers.destination, transfers.source)
+    )
+    return np.concatenate([initial, written, read, wanted])
 
 
 def _versions_before(events: Ints, bits: int, count: int) -> Ints:
