@@ -1,6 +1,6 @@
 """Contents of versions: sets of ranks, whose contributions a version sums up.
 
-Equal sets that come about in the same way are stored once. Bit r of a set is set for rank r.
+A set is known by the two sets that it unites; equal ones of the same two are stored once.
 """
 
 from bisect import bisect_left
@@ -39,7 +39,7 @@ class Contents:
         self.twice = self._first_overlap()
 
     def bits(self, number: int) -> int:
-        """Return a set as an integer."""
+        """Return a set as an integer, whose bit r is set for rank r."""
         found, waiting = 0, [number]
         while waiting:
             number = waiting.pop()
@@ -60,8 +60,8 @@ class Contents:
 
     def _batches(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of moves, none of which needs what another one of the same range makes."""
-        history, moves = self._history, self._history.transfers.chunks
-        needs = np.full(len(moves.lengths), NONE)
+        history, transfers = self._history, self._history.transfers
+        moves, needs = transfers.chunks, np.full(len(transfers), NONE)
         np.maximum.at(needs, moves.row, history.maker[history.reads])
         added = history.added
         np.maximum.at(needs, moves.row[added], history.maker[history.before[added]])
