@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from linux.interruptions import interrupt
 from linux.program_files import ROOT, program_version, release
 from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
@@ -402,4 +403,4 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     """Take everything down, which further signals do not disturb."""
     for number in ENDINGS:
         signal.signal(number, lambda *_: None)
-    raise KeyboardInterrupt
+    interrupt(KeyboardInterrupt())

@@ -19,6 +19,7 @@ from mininet.log import lg, output
 from mininet.net import Mininet
 from mininet.node import Node
 
+from linux.interruptions import interrupt
 from model.errors import RailbedError
 from model.fabric.addressing import address_of, nic_address
 from testbed.fabric.mininet_network import GpuProxyNode
@@ -208,7 +209,7 @@ def _own_signals() -> Iterator[None]:
 
     What nohup(1) ignores is left so.
     """
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _end}
+    handlers = {signal.SIGINT: _leave_command, signal.SIGTERM: _end}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         handlers[signal.SIGHUP] = _end
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -223,5 +224,9 @@ def _own_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _leave_command(_number: int, _frame: FrameType | None) -> None:
+    interrupt(KeyboardInterrupt())
+
+
 def _end(number: int, _frame: FrameType | None) -> None:
-    raise Ended(number)
+    interrupt(Ended(number))

@@ -5,9 +5,9 @@ HFSC follows a service curve: a backlogged link makes up afterwards for a pause 
 
 from collections.abc import Sequence
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from linux.route_socket import RouteSocket
 from model.errors import NotReady
 from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
 from model.fabric.topology import Link
@@ -29,7 +29,7 @@ def shape_by_hfsc(links: Links, shaped: Sequence[Link]) -> None:
                 _replace(netlink, links.index_of(end), link.shaper)
 
 
-def _replace(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+def _replace(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
     rate = shaper.rate_bps
     acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
     whole, data, short = (

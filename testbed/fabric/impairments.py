@@ -3,9 +3,9 @@
 A packet is held for its delay first, then waits for tokens.
 """
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from linux.route_socket import RouteSocket
 from model.errors import EmulationError, RailbedError
 from model.fabric.shaping import Impairment
 from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS, trial_link
@@ -15,7 +15,7 @@ NETEM = "netem"
 HELD_UP_PACKETS = 10_000
 
 
-def impair(netlink: IPRoute, interface: int, impairment: Impairment) -> None:
+def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None:
     """Add delay and loss to a shaped interface; raise `EmulationError` if netem is not in place."""
     for leaf in LEAVES:
         netlink.tc(

@@ -7,13 +7,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.rtnl import ndmsg
 
 from linux.namespaces import namespace_of, set_sysctl
 from linux.netlink import NetlinkSocket, Request, split
 from linux.processes import wait_for
 from linux.qdisc_stats import read_queues
+from linux.route_socket import RouteBatch, RouteSocket
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import MTU_BYTES, Impairment
@@ -54,10 +54,10 @@ class Links:
     Requests are encoded by `compiler` and collected until `flush` sends them.
     """
 
-    switches: IPRoute
+    switches: RouteSocket
     process_ids: dict[str, int]
     sockets: dict[str, NetlinkSocket]
-    compiler: IPBatch
+    compiler: RouteBatch
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
@@ -91,7 +91,7 @@ class Links:
                 netlink.link("set", index=self.index_of(port), state="up")
 
     @contextmanager
-    def _asking(self, place: str, what: str) -> Iterator[IPBatch]:
+    def _asking(self, place: str, what: str) -> Iterator[RouteBatch]:
         """Collect requests for the namespace `place`; `what` names them in errors."""
         yield self.compiler
         self._asked.setdefault(place, []).extend(split(what, bytes(self.compiler.batch)))
@@ -107,7 +107,7 @@ class Links:
         return FIRST_INDEX + self._made
 
     @contextmanager
-    def netlink_of(self, port: Port) -> Iterator[IPRoute]:
+    def netlink_of(self, port: Port) -> Iterator[RouteSocket]:
         """A netlink socket in the namespace of a port's interface; raises `Gone` if it is gone.
 
         A socket of pyroute2 takes four descriptors, and belongs to one thread: one for each proxy,
@@ -118,7 +118,7 @@ class Links:
             return
         try:
             with namespace_of(self.process_ids[port.node]):
-                netlink = IPRoute()
+                netlink = RouteSocket()
         except (KeyError, EmulationError):
             what = f"this GPU proxy is dead, and {port.interface} with it"
             raise Gone(f"{port.node}: {what}") from None
@@ -280,11 +280,11 @@ def _counters(statistics: Any, dropped_packets: int) -> Counters:
     )
 
 
-def _add_address(netlink: IPBatch, interface: int, address: IPv4Address, prefix: int) -> None:
+def _add_address(netlink: RouteBatch, interface: int, address: IPv4Address, prefix: int) -> None:
     netlink.addr("add", index=interface, address=str(address), prefixlen=prefix)
 
 
-def _add_neighbour(netlink: IPBatch, interface: int, address: IPv4Address, mac: str) -> None:
+def _add_neighbour(netlink: RouteBatch, interface: int, address: IPv4Address, mac: str) -> None:
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
@@ -309,7 +309,7 @@ def disable_ipv6() -> None:
 def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
     """Open the netlink sockets; call this in the switches' namespace."""
     with ExitStack() as stack:
-        switches = stack.enter_context(IPRoute())
+        switches = stack.enter_context(RouteSocket())
         switches.link("set", index=1, state="up")
         keep_bridges_from_netfilter()
         disable_ipv6()
@@ -318,5 +318,5 @@ def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
             with namespace_of(proxy.process_id):
                 sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
-        compiler = stack.enter_context(IPBatch())
+        compiler = stack.enter_context(RouteBatch())
         yield Links(switches, process_ids, sockets, compiler)

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from pyroute2 import IPBatch, IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
 from linux.namespaces import private_namespace
 from linux.netlink import HEADER, Request, split
+from linux.route_socket import RouteBatch, RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import (
     ACKNOWLEDGEMENT_BELOW_BYTES,
@@ -44,7 +44,7 @@ TRIAL_NAME = "trial"
 TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
 
 
-def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+def shape(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
     """Shape the egress of the interface with this index, in the namespace of `netlink`."""
     netlink.tc("add", "htb", interface, ROOT, default=DATA_CLASS & 0xFFFF)
     for handle, options in _classes(shaper).items():
@@ -52,7 +52,7 @@ def shape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
     add_acknowledgement_filter(netlink, interface)
 
 
-def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
+def add_acknowledgement_filter(netlink: RouteSocket, interface: int) -> None:
     """Classify packets too short for data into the acknowledgement class of an interface."""
     netlink.tc(
         "add-filter",
@@ -69,7 +69,7 @@ def add_acknowledgement_filter(netlink: IPRoute, interface: int) -> None:
 @cache
 def _requests(shaper: Shaper) -> bytes:
     """The encoded requests of `shape`, for interface index 0."""
-    with IPBatch() as compiler:
+    with RouteBatch() as compiler:
         shape(compiler, 0, shaper)
         return bytes(compiler.batch)
 
@@ -81,7 +81,7 @@ def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Reques
         yield about, begin + INTERFACE.pack(interface) + end
 
 
-def reshape(netlink: IPRoute, interface: int, shaper: Shaper) -> None:
+def reshape(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
     """Change the rate of a shaped interface; queued packets stay."""
     for handle, options in _classes(shaper).items():
         netlink.tc("change-class", "htb", interface, handle, **options)
@@ -109,7 +109,7 @@ def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
     }
 
 
-def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) -> None:
+def check_shaped(netlink: RouteSocket, interface: int, name: str, shaper: Shaper) -> None:
     """Read the shaper back; raise `EmulationError` if it is not there as asked."""
     try:
         found = _read_classes(netlink, interface)
@@ -132,7 +132,7 @@ def check_shaped(netlink: IPRoute, interface: int, name: str, shaper: Shaper) ->
         )
 
 
-def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int, int]]:
+def _read_classes(netlink: RouteSocket, interface: int) -> dict[int, tuple[int, int, int]]:
     """Rate and ceiling in bytes/s and bucket depth in scheduler ticks, by class handle."""
     classes = {}
     for message in netlink.get_classes(index=interface):
@@ -145,12 +145,12 @@ def _read_classes(netlink: IPRoute, interface: int) -> dict[int, tuple[int, int,
 
 
 @contextmanager
-def trial_link() -> Iterator[tuple[IPRoute, int]]:
+def trial_link() -> Iterator[tuple[RouteSocket, int]]:
     """Shape a link in a temporary namespace; yield its netlink socket and the shaped end's index.
 
     Raises `NetlinkError` or `OSError` if the kernel cannot make it.
     """
-    with private_namespace(), IPRoute() as netlink:
+    with private_namespace(), RouteSocket() as netlink:
         netlink.link("add", ifname=TRIAL_NAME, kind="veth", peer=f"{TRIAL_NAME}-peer")
         index = netlink.link_lookup(ifname=TRIAL_NAME)[0]
         shape(netlink, index, TRIAL_SHAPER)

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import permutations
 from typing import assert_never
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.namespaces import namespace_of
 from linux.processes import kill
+from linux.route_socket import RouteSocket
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode
@@ -214,7 +214,7 @@ def missing_for(mode: FaultMode) -> str | None:
     return None
 
 
-def _attempt(mode: FaultMode, netlink: IPRoute, index: int) -> None:
+def _attempt(mode: FaultMode, netlink: RouteSocket, index: int) -> None:
     match mode:
         case FaultMode.BLACKHOLE | FaultMode.BLACKHOLE_ONE_WAY:
             drop_all(netlink, index)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
+from linux.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import BETWEEN_SWITCHES, Link, Port
@@ -40,7 +40,7 @@ def carrier_end(link: Link) -> Port:
     return link.lower if link.kind in BETWEEN_SWITCHES else link.upper
 
 
-def drop_all(netlink: IPRoute, interface: int) -> None:
+def drop_all(netlink: RouteSocket, interface: int) -> None:
     """Make a shaped interface silently drop all packets, queued ones included.
 
     The kernel's blackhole queue reports success, so neither a sender nor a switch notices.
@@ -49,7 +49,7 @@ def drop_all(netlink: IPRoute, interface: int) -> None:
         netlink.tc("replace", BLACKHOLE, interface, parent=leaf)
 
 
-def drop_no_more(netlink: IPRoute, interface: int) -> None:
+def drop_no_more(netlink: RouteSocket, interface: int) -> None:
     """Remove the blackhole queues of a shaped interface; HTB makes its default ones again."""
     for leaf in LEAVES:
         try:
@@ -59,7 +59,7 @@ def drop_no_more(netlink: IPRoute, interface: int) -> None:
                 raise
 
 
-def check_dropping(netlink: IPRoute, interface: int) -> None:
+def check_dropping(netlink: RouteSocket, interface: int) -> None:
     """Read back the blackhole queues of a shaped interface; raise `EmulationError` if not all."""
     queues = netlink.get_qdiscs(index=interface)
     found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
@@ -153,7 +153,7 @@ class LinkFaults:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
 
     @contextmanager
-    def _place(self, end: Port) -> Iterator[tuple[IPRoute, int]]:
+    def _place(self, end: Port) -> Iterator[tuple[RouteSocket, int]]:
         with self._links.netlink_of(end) as netlink:
             yield netlink, self._links.index_of(end)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.modules import load_module
 from linux.namespaces import private_namespace
+from linux.route_socket import RouteSocket
 from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
@@ -94,11 +94,11 @@ def _attempt(name: str, attempt: Callable[[], str | None], mend: str) -> Check:
     return Check(name, True, said or "works", mend)
 
 
-def _feature(name: str, module: str, attempt: Callable[[IPRoute], object]) -> Check:
+def _feature(name: str, module: str, attempt: Callable[[RouteSocket], object]) -> Check:
     """Check a kernel feature in a temporary namespace; the attempt loads its module if it can."""
 
     def alone() -> None:
-        with private_namespace(), IPRoute() as netlink:
+        with private_namespace(), RouteSocket() as netlink:
             attempt(netlink)
 
     return _attempt(f"kernel's {name}", alone, _load(module))
@@ -114,17 +114,17 @@ def _open_tun() -> None:
     os.close(os.open(TUN, os.O_RDWR))
 
 
-def _add_buckets(netlink: IPRoute) -> None:
+def _add_buckets(netlink: RouteSocket) -> None:
     netlink.tc("add", "htb", LOOPBACK, ROOT)
 
 
-def _add_classifier(netlink: IPRoute) -> None:
+def _add_classifier(netlink: RouteSocket) -> None:
     _add_buckets(netlink)
     match = {"protocol": ETH_P_ALL, "target": ROOT | 1, "keys": ["0x0000/0xff80+2"]}
     netlink.tc("add-filter", "u32", LOOPBACK, parent=ROOT, prio=1, **match)
 
 
-FEATURES: tuple[tuple[str, str, Callable[[IPRoute], object]], ...] = (
+FEATURES: tuple[tuple[str, str, Callable[[RouteSocket], object]], ...] = (
     ("veth pairs", "veth", lambda to: to.link("add", ifname="a", kind="veth", peer="b")),
     ("bridges", "bridge", lambda to: to.link("add", ifname="a", kind="bridge")),
     ("token buckets (HTB)", "sch_htb", _add_buckets),

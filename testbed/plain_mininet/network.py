@@ -20,10 +20,10 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch, RemoteController
 from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
-from pyroute2 import IPRoute
 
 from linux.namespaces import private_namespace
 from linux.processes import last_words, wait_for
+from linux.route_socket import RouteSocket
 from linux.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
@@ -216,7 +216,7 @@ def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    with IPRoute() as netlink:
+    with RouteSocket() as netlink:
         netlink.link("set", index=1, state="up")
     yield
 

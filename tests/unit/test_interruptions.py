@@ -1,0 +1,61 @@
+"""Interruptions by signals wait until a library that they would break has done its work."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from linux.interruptions import interrupt, uninterrupted
+from linux.route_socket import RouteSocket
+
+INTERRUPTIONS = 50
+
+
+@pytest.fixture
+def timer() -> Iterator[None]:
+    """Let the timer's signal interrupt."""
+    before = signal.signal(signal.SIGALRM, lambda *_: interrupt(KeyboardInterrupt()))
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interruption_comes_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(KeyboardInterrupt())
+
+
+def interrupted_twice(done: list[str]) -> None:
+    """Interrupt within two contexts."""
+    with uninterrupted():
+        with uninterrupted():
+            interrupt(KeyboardInterrupt())
+            done.append("inner")
+        done.append("outer")
+
+
+def test_a_postponed_interruption_comes_once_when_the_outermost_context_ends() -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_twice(done)
+    assert done == ["inner", "outer"]
+    with uninterrupted():
+        done.append("later")
+
+
+def ask_on(netlink: RouteSocket) -> None:
+    """Send request after request, until an interruption or a deadline."""
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s:
+        assert netlink.get_links()
+
+
+@pytest.mark.usefixtures("timer")
+def test_interrupted_requests_of_netlink_leave_the_socket_usable() -> None:
+    with RouteSocket() as netlink:
+        for number in range(INTERRUPTIONS):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number))
+            with pytest.raises(KeyboardInterrupt):
+                ask_on(netlink)
+            assert netlink.link_lookup(ifname="lo") == [1]
