@@ -44,8 +44,9 @@ def test_a_postponed_interruption_comes_once_when_the_outermost_context_ends() -
         done.append("later")
 
 
-def ask_on(netlink: RouteSocket) -> None:
-    """Send request after request, until an interruption or a deadline."""
+def ask_on(netlink: RouteSocket, timer_s: float) -> None:
+    """Send request after request, until the timer interrupts, or a deadline."""
+    signal.setitimer(signal.ITIMER_REAL, timer_s)
     deadline_s = time.monotonic() + 10
     while time.monotonic() < deadline_s:
         assert netlink.get_links()
@@ -55,7 +56,6 @@ def ask_on(netlink: RouteSocket) -> None:
 def test_interrupted_requests_of_netlink_leave_the_socket_usable() -> None:
     with RouteSocket() as netlink:
         for number in range(INTERRUPTIONS):
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number))
             with pytest.raises(KeyboardInterrupt):
-                ask_on(netlink)
+                ask_on(netlink, 1e-4 * (1 + number))
             assert netlink.link_lookup(ifname="lo") == [1]
