@@ -1,8 +1,9 @@
-"""Interruptions by signals, postponed while a library works that an exception would break."""
+"""Interruptions by signals, some of which libraries would swallow, or answer with other errors."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 
 class _Postponed(threading.local):
@@ -15,7 +16,28 @@ class _Postponed(threading.local):
     came: BaseException | None = None
 
 
-_postponed = _Postponed()
+@dataclass
+class _Program:
+    """Whether a signal has asked the program to end."""
+
+    is_ending: bool = False
+
+
+_postponed, _program = _Postponed(), _Program()
+
+
+def end_program() -> None:
+    """Raise `KeyboardInterrupt` as `interrupt` does, and remember it; for handlers of signals."""
+    _program.is_ending = True
+    interrupt(KeyboardInterrupt())
+
+
+def is_ending() -> bool:
+    """Whether a signal has asked the program to end: errors since then may be of libraries.
+
+    What a handler raises in their code, some of them answer with exceptions of their own.
+    """
+    return _program.is_ending
 
 
 def interrupt(how: BaseException) -> None:

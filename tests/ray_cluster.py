@@ -32,10 +32,11 @@ COMMAND = (sys.executable, "-P", "-m", "scenarios", "sweep")
 def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
     """A cluster with a head and some nodes of one core, which keep their files in a folder."""
     sys.path.append(str(RAY))
-    os.environ["PYTHONPATH"] = str(RAY)  # for Ray's own processes
+    # For Ray's own processes, and for its files, one of which goes to the default place always.
+    os.environ |= {"PYTHONPATH": str(RAY), "RAY_TMPDIR": str(folder)}
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": str(folder)}
+    head = {"num_cpus": 0, "include_dashboard": False}
     found = Cluster(initialize_head=True, head_node_args=head)
     try:
         yield found, [found.add_node(num_cpus=1) for _ in range(nodes)]
@@ -77,7 +78,7 @@ def main() -> None:
     clock = parser.parse_args().clock
     with (
         TemporaryDirectory() as name,
-        cluster(NODES, Path(name, "ray")) as (found, nodes),
+        cluster(NODES, Path(name)) as (found, nodes),
     ):
         with sweep(Path(name), found.address, clock) as process:
             wait_until(lambda: runs_under_way() == NODES, "each node has a run", 300)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from linux.interruptions import interrupt
+from linux.interruptions import end_program, is_ending
 from linux.program_files import ROOT, program_version, release
 from linux.resources import OF_THE_MACHINE
 from model.errors import InputError, NotReady, Problem, RailbedError
@@ -378,7 +378,9 @@ def main() -> NoReturn:
     except RailbedError as error:
         _end(str(error), error.exit_code)
     except Exception as error:
-        _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
+        if not is_ending():
+            _end(_usage_or_bug(error), getattr(error, "exit_code", EXIT_EMULATION_FAILED))
+        exit_code = EXIT_INTERRUPTED
     if exit_code == EXIT_INTERRUPTED:
         _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     sys.exit(exit_code)
@@ -403,4 +405,4 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     """Take everything down, which further signals do not disturb."""
     for number in ENDINGS:
         signal.signal(number, lambda *_: None)
-    interrupt(KeyboardInterrupt())
+    end_program()

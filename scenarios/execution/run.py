@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from linux.interruptions import is_ending
 from linux.resources import OF_THE_MACHINE, full
 from linux.run_lock import RUNS, live_run_ids
 from model.errors import EmulationError, RailbedError
@@ -40,6 +41,9 @@ from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import datapath_of
+
+# The cause of a run's early end that its user asked for.
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -201,12 +205,18 @@ def ending_recorded(folder: RunFolder) -> Iterator[None]:
         _record(folder, cause)
         message = f"{cause}\nWhat was recorded until then is in {folder.path}."
         raise EmulationError(message) from error
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        _record(folder, "interrupted" if interrupted else f"{type(error).__name__}: {error}")
-        if isinstance(error, Exception) and not isinstance(error, RailbedError):
-            raise reported(error, folder.path) from error
+    except KeyboardInterrupt:
+        _record(folder, INTERRUPTED)
         raise
+    except BaseException as error:
+        if isinstance(error, RailbedError) or not isinstance(error, Exception):
+            _record(folder, f"{type(error).__name__}: {error}")
+            raise
+        if is_ending():
+            _record(folder, INTERRUPTED)
+            raise KeyboardInterrupt from error
+        _record(folder, f"{type(error).__name__}: {error}")
+        raise reported(error, folder.path) from error
 
 
 def _record(folder: RunFolder, cause: str) -> None:

@@ -28,6 +28,7 @@ from linux.processes import (
 from linux.threads import THREADS, in_threads
 from model.errors import EmulationError, NotReady
 from scenarios.benchmarks.soak import SOUGHT, summary
+from scenarios.cli.commands import EXIT_INTERRUPTED
 from scenarios.sweep import executor
 from scenarios.sweep.executor import LocalExecutor, Order
 from testbed.nodes import docker_engine
@@ -291,3 +292,31 @@ def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+# A command in which a library answers to an interruption with an error of its own.
+ENDED_IN_A_LIBRARY = """
+import os, signal, sys
+from scenarios.cli import commands
+
+def command(*_, **__):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise RuntimeError("of a library")
+
+commands.app = command
+commands.main()
+"""
+
+
+def test_an_error_of_a_library_that_was_interrupted_is_no_bug() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ENDED_IN_A_LIBRARY],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == EXIT_INTERRUPTED
+    assert done.stderr == "railbed: interrupted; everything was taken down\n"

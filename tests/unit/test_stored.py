@@ -77,6 +77,17 @@ def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
         read_result(folder.path)
 
 
+def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenarios.execution.run.is_ending", lambda: True)
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    with pytest.raises(KeyboardInterrupt), ending_recorded(folder):
+        raise RuntimeError("of a library")
+    assert read_state(folder.path)["cause"] == "interrupted"
+    assert not (folder.path / REPORT).exists()
+
+
 DAMAGE: list[tuple[str, bytes | None]] = [
     ("state.json", None),
     ("state.json", b""),
