@@ -1,9 +1,14 @@
 """Interruptions by signals, some of which libraries would swallow, or answer with other errors."""
 
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+# A swallowed interruption comes again so much later, in seconds: outside of what swallowed it.
+AGAIN_S = 0.01
 
 
 class _Postponed(threading.local):
@@ -30,6 +35,23 @@ def end_program() -> None:
     """Raise `KeyboardInterrupt` as `interrupt` does, and remember it; for handlers of signals."""
     _program.is_ending = True
     interrupt(KeyboardInterrupt())
+
+
+def repeat_swallowed() -> None:
+    """From now on, let an interruption come again that Python swallows.
+
+    It swallows what is raised in `__del__`, or in a callback of a weak reference.
+    """
+    before = sys.unraisablehook
+
+    def swallowed(what: "sys.UnraisableHookArgs") -> None:
+        if isinstance(what.exc_value, KeyboardInterrupt):
+            signal.signal(signal.SIGALRM, lambda *_: end_program())
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            before(what)
+
+    sys.unraisablehook = swallowed
 
 
 def is_ending() -> bool:

@@ -1,12 +1,16 @@
 """Interruptions by signals wait until a library that they would break has done its work."""
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from linux.interruptions import interrupt, uninterrupted
+from linux.program_files import ROOT
 from linux.route_socket import RouteSocket
 
 INTERRUPTIONS = 50
@@ -59,3 +63,32 @@ def test_interrupted_requests_of_netlink_leave_the_socket_usable() -> None:
             with pytest.raises(KeyboardInterrupt):
                 ask_on(netlink, 1e-4 * (1 + number))
             assert netlink.link_lookup(ifname="lo") == [1]
+
+
+SWALLOWED = """
+import os, signal, time, weakref
+from linux.interruptions import end_program, repeat_swallowed
+
+class Thing: pass
+
+repeat_swallowed()
+signal.signal(signal.SIGTERM, lambda *_: end_program())
+thing = Thing()
+reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+try:
+    del thing
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interruption_that_python_swallows_comes_again() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SWALLOWED],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
