@@ -1,6 +1,8 @@
 """The command `sweep`."""
 
 import shlex
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,12 +118,15 @@ def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Execut
 
 
 def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
-    """Run the points that have no result yet; if interrupted, print how to resume the sweep."""
+    """Run the points that have no result yet; if interrupted, print how to resume the sweep.
+
+    Ray prints what becomes of its machines to standard output, which is for the result alone.
+    """
     from scenarios.sweep.progress import sweep_listener
     from scenarios.sweep.runner import Sweeping
 
     try:
-        with sweep_listener(err, folder) as listener:
+        with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
             Sweeping(folder, executor, listener, _options(folder, fresh=fresh)).run()
     except KeyboardInterrupt:
         where = [] if store == DEFAULT_STORE else ["--store", str(store)]

@@ -281,6 +281,29 @@ def test_a_sweep_that_was_killed_while_it_was_made_is_made_again(
     assert again(folder).sweep == a_sweep()
 
 
+class Chatty(Fake):
+    """A fake executor that prints, as Ray does when a machine is lost."""
+
+    def _outcome(self, order: Order) -> Outcome:
+        print("(raylet) Raylet is terminated.")
+        return super()._outcome(order)
+
+
+def test_what_ray_prints_is_not_in_the_result(
+    folder: SweepFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("scenarios.cli.sweep._on_ray", lambda *_: Chatty())
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    with pytest.raises(typer.Exit):
+        sweep(resume="night", store=tmp_path, as_json=True, executor="ray")
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["points"]) == 3
+    assert said.err.count("Raylet is terminated") == 3
+
+
 def test_only_one_process_runs_a_sweep(folder: SweepFolder) -> None:
     with (
         folder.locked(),
