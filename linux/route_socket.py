@@ -5,7 +5,6 @@ may be swallowed, or leave the loop in a state in which the next request fails.
 """
 
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any, Self
 
 from pyroute2 import IPBatch, IPRoute
@@ -33,7 +32,10 @@ class RouteSocket:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._socket, name)
-        return _whole(found) if callable(found) else found
+        if callable(found):
+            found = _whole(found)
+            setattr(self, name, found)  # thousands of requests come, and this is asked once
+        return found
 
 
 class RouteBatch(RouteSocket):
@@ -43,7 +45,6 @@ class RouteBatch(RouteSocket):
 
 
 def _whole(request: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(request)
     def answered(*args: Any, **named: Any) -> Any:
         with uninterrupted():
             found = request(*args, **named)
