@@ -34,6 +34,11 @@ class Image:
         """The root file system, as a cpio archive that the kernel unpacks into memory."""
         return self.folder / "system.cpio"
 
+    @property
+    def engine(self) -> Path:
+        """The programs of a Docker Engine, as another such archive."""
+        return self.folder / "docker.cpio"
+
 
 def digest() -> str:
     """Return a digest, 12 hexadecimal digits, of all sources of the image."""

@@ -3,7 +3,7 @@
 # nothing; all output goes to the log of provisioning.
 #
 #   image.sh system FOLDER    stock Debian 12, its own kernel, and what Railbed runs on: makes
-#                             FOLDER/kernel and FOLDER/system.cpio
+#                             FOLDER/kernel, FOLDER/system.cpio and FOLDER/docker.cpio
 #   image.sh proxies FOLDER   the root of the GPU proxies' image: makes FOLDER/root.tar
 set -euo pipefail
 
@@ -15,9 +15,17 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 host_packages=(cpio libarchive-tools mmdebstrap qemu-system-x86 uidmap)
 # What provisioning in the guest would ask for, and the kernel.
 guest_packages=(apparmor docker.io kmod linux-image-amd64)
-# The whole system is in the guest's memory: drivers that it has no use for stay outside.
-unused=(boot "usr/lib/modules/*/kernel/drivers/gpu" "usr/lib/modules/*/kernel/drivers/media"
-  "usr/lib/modules/*/kernel/drivers/scsi" "usr/lib/modules/*/kernel/drivers/infiniband")
+# The whole system is in the guest's memory, and is copied there at each start: drivers, file systems
+# and programs that it has no use for stay outside.
+modules="usr/lib/modules/*/kernel"
+unused=(boot usr/lib/udev/hwdb.bin usr/lib/udev/hwdb.d
+  "$modules"/drivers/{ata,comedi,gpu,hid,hwmon,iio,infiniband,input,md,media,mmc,mtd,nvme,platform}
+  "$modules"/drivers/{scsi,staging,target,usb,video} "$modules"/drivers/net/{ethernet,phy,usb,wireless}
+  "$modules"/fs/{btrfs,ext4,f2fs,nfs,nfsd,ocfs2,smb,xfs} "$modules"/{sound,arch/x86/kvm,lib/test_bpf.ko}
+  "$modules"/net/{bluetooth,mac80211,sunrpc,wireless}
+  usr/bin/{ctr,dnet,containerd-shim,containerd-shim-runc-v1} usr/sbin/ovrouter)
+# What a Docker Engine runs has an archive of its own, for machines that shall have one.
+engine=(usr/sbin/{dockerd,docker-proxy,runc} usr/bin/{docker,containerd,containerd-shim-runc-v2})
 # Files get this date, so that the same packages make the same system.
 export SOURCE_DATE_EPOCH=0
 
@@ -32,9 +40,10 @@ build_root() {
 
 # A RAM disk (the kernel's driver-api/early-userspace): no disk is waited for while time is counted.
 pack() {
-  local without=() name
-  for name in "${unused[@]}"; do without+=(--exclude "./$name"); done
-  bsdtar --format=newc "${without[@]}" -cf "$2" "@$1"
+  local tar=$1 cpio=$2 choice=$3 names=()
+  shift 3
+  for name in "$@"; do names+=("$choice" "./$name"); done
+  bsdtar --format=newc "${names[@]}" -cf "$cpio" "@$tar"
 }
 
 take_kernel() { tar --extract --to-stdout --wildcards --file "$1" './boot/vmlinuz-*' >"$2"; }
@@ -42,7 +51,8 @@ take_kernel() { tar --extract --to-stdout --wildcards --file "$1" './boot/vmlinu
 build_system() {
   local folder=$1 status=0
   { build_root "$folder/system.tar" && take_kernel "$folder/system.tar" "$folder/kernel" &&
-    pack "$folder/system.tar" "$folder/system.cpio"; } || status=$?
+    pack "$folder/system.tar" "$folder/system.cpio" --exclude "${unused[@]}" "${engine[@]}" &&
+    pack "$folder/system.tar" "$folder/docker.cpio" --include "${engine[@]}"; } || status=$?
   rm -f "$folder/system.tar"
   return "$status"
 }

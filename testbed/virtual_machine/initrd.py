@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -9,11 +10,12 @@ from typing import IO
 NOT_PACKED = (".git", ".tools", "runs", ".*_cache", ".hypothesis")
 
 
-def write_initrd(target: Path, system: Path, *trees: Path) -> None:
-    """Write an initrd of a system's archive and trees, each at its own path."""
+def write_initrd(target: Path, system: Sequence[Path], trees: Sequence[Path]) -> None:
+    """Write an initrd of a system's archives and of trees, each at its own path."""
     with target.open("wb") as initrd:
-        with system.open("rb") as archive:
-            shutil.copyfileobj(archive, initrd, 2**24)
+        for part in system:
+            with part.open("rb") as archive:
+                shutil.copyfileobj(archive, initrd, 2**24)
         for tree in trees:
             append(initrd, Path("/"), tree)
 

@@ -22,8 +22,10 @@ def execute_in_copy(
     proxies = proxy_root() if docker else None
     with work_folder() as folder:
         initrd = folder / "initrd"
-        trees = [tree] if proxies is None else [tree, proxies.parent]
-        write_initrd(initrd, system.archive, *trees)
+        if proxies is None:
+            write_initrd(initrd, [system.archive], [tree])
+        else:
+            write_initrd(initrd, [system.archive, system.engine], [tree, proxies.parent])
         guest = Guest(system.kernel, initrd, tree, memory_mib)
         exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
         return exit_code
