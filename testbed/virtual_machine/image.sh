@@ -25,7 +25,7 @@ unused=(boot usr/lib/udev/hwdb.bin usr/lib/udev/hwdb.d
   "$modules"/net/{bluetooth,mac80211,sunrpc,wireless}
   usr/bin/{ctr,dnet,containerd-shim,containerd-shim-runc-v1} usr/sbin/ovrouter)
 # What a Docker Engine runs has an archive of its own, for machines that shall have one.
-engine=(usr/sbin/{dockerd,docker-proxy,runc} usr/bin/{docker,containerd,containerd-shim-runc-v2})
+engine=(usr/sbin/{dockerd,docker-proxy,runc} usr/bin/{containerd,containerd-shim-runc-v2})
 # Files get this date, so that the same packages make the same system.
 export SOURCE_DATE_EPOCH=0
 
