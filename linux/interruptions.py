@@ -23,9 +23,10 @@ class _Postponed(threading.local):
 
 @dataclass
 class _Program:
-    """Whether a signal has asked the program to end."""
+    """Whether a signal has asked the program to end, and the last exception for a signal."""
 
     is_ending: bool = False
+    raised: BaseException | None = None
 
 
 _postponed, _program = _Postponed(), _Program()
@@ -45,8 +46,9 @@ def repeat_swallowed() -> None:
     before = sys.unraisablehook
 
     def swallowed(what: "sys.UnraisableHookArgs") -> None:
-        if isinstance(what.exc_value, KeyboardInterrupt):
-            signal.signal(signal.SIGALRM, lambda *_: end_program())
+        how = what.exc_value
+        if how is not None and how is _program.raised:
+            signal.signal(signal.SIGALRM, lambda *_: interrupt(how))
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:
             before(what)
@@ -64,6 +66,7 @@ def is_ending() -> bool:
 
 def interrupt(how: BaseException) -> None:
     """Raise an exception, now or when it disturbs no library; for handlers of signals."""
+    _program.raised = how
     if not _postponed.contexts:
         raise how
     _postponed.came = how

@@ -58,7 +58,7 @@ class Releases:
     """
 
     def __init__(self, transfers: Transfers) -> None:
-        earlier, later, readies = _dependencies(transfers)
+        earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
         order = np.argsort(earlier, kind="stable")
@@ -83,16 +83,6 @@ class Releases:
         ends = np.cumsum(counts)
         places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
         return places, np.repeat(ended, counts)
-
-
-def _dependencies(transfers: Transfers) -> tuple[Ints, Ints, Bools]:
-    """Return each earlier transfer that a later one waits for, and whether it is a rendezvous."""
-    after, meets = transfers.after, np.flatnonzero(transfers.ready != NONE)
-    readies = np.arange(len(after.values) + len(meets)) >= len(after.values)
-    if not len(meets):
-        return after.values, after.row, readies
-    earlier = np.concatenate([after.values, transfers.ready[meets]])
-    return earlier, np.concatenate([after.row, meets]), readies
 
 
 class Simulation:

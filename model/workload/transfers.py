@@ -205,14 +205,20 @@ class Transfers(Sequence[Transfer]):
         """Whether each is a step of compute."""
         return np.equal(self.source, self.destination)
 
+    def dependencies(self) -> tuple[Ints, Ints, Bools]:
+        """Return each earlier transfer that a later one waits for, and whether as a rendezvous."""
+        after, meets = self.after, np.flatnonzero(self.ready != NONE)
+        meeting = np.arange(len(after.values) + len(meets)) >= len(after.values)
+        if not len(meets):
+            return after.values, after.row, meeting
+        earlier = np.concatenate([after.values, self.ready[meets]])
+        return earlier, np.concatenate([after.row, meets]), meeting
+
     @cached_property
     def waits(self) -> Rows:
         """All that each waits for: those of `after`, and its rendezvous."""
-        meets = np.flatnonzero(self.ready != NONE)
-        if not len(meets):
-            return self.after
-        values = np.concatenate([self.after.values, self.ready[meets]])
-        return Rows.grouped(values, np.concatenate([self.after.row, meets]), len(self))
+        earlier, later, meeting = self.dependencies()
+        return Rows.grouped(earlier, later, len(self)) if meeting.any() else self.after
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers."""

@@ -34,6 +34,7 @@ from scenarios.sweep.executor import LocalExecutor, Order
 from testbed.nodes import docker_engine
 from testbed.nodes.docker_engine import EngineWatch, engine_watched
 from tests.machine import wait_until
+from tests.unit.programs import executed
 
 ROOT = Path(__file__).parents[2]
 SLEEP = ["sleep", "60"]
@@ -284,13 +285,7 @@ def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
     program = (
         "import os, signal, scenarios.__main__; os.kill(os.getpid(), signal.SIGINT); print('late')"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = executed(program)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
@@ -311,12 +306,6 @@ commands.main()
 
 
 def test_an_error_of_a_library_that_was_interrupted_is_no_bug() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", ENDED_IN_A_LIBRARY],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = executed(ENDED_IN_A_LIBRARY)
     assert done.returncode == EXIT_INTERRUPTED
     assert done.stderr == "railbed: interrupted; everything was taken down\n"

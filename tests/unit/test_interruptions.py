@@ -1,17 +1,14 @@
 """Interruptions by signals wait until a library that they would break has done its work."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from linux.interruptions import interrupt, uninterrupted
-from linux.program_files import ROOT
 from linux.route_socket import RouteSocket
+from tests.unit.programs import executed
 
 INTERRUPTIONS = 50
 
@@ -66,7 +63,7 @@ def test_interrupted_requests_of_netlink_leave_the_socket_usable() -> None:
 
 
 SWALLOWED = """
-import os, signal, time, weakref
+import os, signal, threading, weakref
 from linux.interruptions import end_program, repeat_swallowed
 
 class Thing: pass
@@ -77,18 +74,12 @@ thing = Thing()
 reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
 try:
     del thing
-    time.sleep(30)
+    threading.Event().wait(30)
 except KeyboardInterrupt:
     print("interrupted")
 """
 
 
 def test_an_interruption_that_python_swallows_comes_again() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", SWALLOWED],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = executed(SWALLOWED)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")

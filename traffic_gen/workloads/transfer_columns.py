@@ -99,14 +99,11 @@ class TransferColumns:
     ) -> Ints:
         """Add transfers; return their numbers."""
         numbers = np.arange(self.count, self.count + len(source))
-        for column, values in (
-            (self._source, source),
-            (self._destination, destination),
-            (self._size_bytes, size_bytes),
-            (self._ready, ready),
-        ):
-            column.extend(values)
-        self._reduce.extend(reduce)
+        self._source.extend(source)
+        self._destination.extend(destination)
+        self._size_bytes.extend(size_bytes)
         self._chunks.extend(chunks)
         self._after.extend(after)
+        self._ready.extend(ready)
+        self._reduce.extend(reduce)
         return numbers
