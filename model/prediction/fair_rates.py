@@ -8,24 +8,26 @@ from model.arrays import Floats, Ints
 SAME_SHARE = 1e-12
 
 
-def fair_rates(paths: Ints, rate: Floats) -> Floats:
-    """Return the max-min fair rate of each flow.
+def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
+    """Return the weighted max-min fair rate of each flow.
 
-    `paths` has a row of links for each flow, `rate` the rate of each link. All flows are raised
-    evenly; a link that is the tightest of all its flows freezes them at its fair share.
+    `paths` has a row of links for each flow, `rate` the rate of each link, `weight` the weight of
+    each flow. All flows are raised evenly, in proportion to their weights; a link that is the
+    tightest of all its flows freezes them at its fair share.
     """
     rates = np.zeros(len(paths))
     spare, left = rate.copy(), np.arange(len(paths))
     while len(left):
         links = paths[left]
-        share = spare / np.maximum(1, np.bincount(links.ravel(), minlength=len(rate)))
+        weights = sums(links, weight[left], len(rate))
+        share = np.divide(spare, weights, out=np.full(len(rate), np.inf), where=weights > 0)
         tightest = share[links].min(axis=1)
         least = np.full(len(rate), np.inf)
         np.minimum.at(least, links, tightest[:, None])
         saturated = share <= least * (1 + SAME_SHARE)
         frozen = saturated[links].any(axis=1)
-        rates[left[frozen]] = tightest[frozen]
-        spare -= sums(links[frozen], tightest[frozen], len(rate))
+        rates[left[frozen]] = tightest[frozen] * weight[left[frozen]]
+        spare -= sums(links[frozen], rates[left[frozen]], len(rate))
         left = left[~frozen]
     return rates
 

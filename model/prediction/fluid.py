@@ -1,10 +1,10 @@
 """Fluid model of the completion time of one schedule on one fabric.
 
 Transfers are fluids. Each flows along the path that the routing gives it, flows on one link share
-it fairly (max-min), and each begins when its dependencies are done. A shaped link is a token
-bucket: after idleness the first bytes pass at once, and a last segment leaves on credit
-(`model.prediction.terms`). Latencies are measured on single idle paths and passed in; no constant
-is fitted to a collective.
+it fairly (max-min; in proportion to weights, if there are any), and each begins when its
+dependencies are done. A shaped link is a token bucket: after idleness the first bytes pass at once,
+and a last segment leaves on credit (`model.prediction.terms`). Latencies are measured on single
+idle paths and passed in; no constant is fitted to a collective.
 """
 
 from array import array
@@ -54,12 +54,14 @@ def predict(
     health: Health = HEALTHY,
     gpus: RankGpus | None = None,
     terms: Terms = ALL,
+    weight: Floats | None = None,
 ) -> Prediction:
     """Simulate the schedule. `latency_s` is one-way, for a packet without payload.
 
+    Transfers that share a link have rates in proportion to their `weight`, equal ones without it.
     Raises `Unreachable` if a transfer has no path.
     """
-    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus, terms)
+    return predict_through(schedule, [Epoch(topology, health)], latency_s, gpus, terms, weight)
 
 
 def predict_through(
@@ -68,6 +70,7 @@ def predict_through(
     latency_s: Mapping[PathClass, float],
     gpus: RankGpus | None = None,
     terms: Terms = ALL,
+    weight: Floats | None = None,
 ) -> Prediction:
     """Predict on a fabric that changes during the execution. Packets take new paths at once.
 
@@ -77,7 +80,7 @@ def predict_through(
     transfers = schedule.transfers
     pairs, pair = pairs_of(transfers, len(gpus))
     fabric = networks(epochs, gpus, pairs)
-    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s, terms)
+    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s, terms, weight)
     return Prediction(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
@@ -93,12 +96,13 @@ def _arrivals_s(
     fabric: Sequence[Network],
     latency_s: Mapping[PathClass, float],
     terms: Terms,
+    weight: Floats | None,
 ) -> Floats:
     """Return the arrival times of all transfers, without simulation if that gives the same."""
     if len(fabric) == 1:
         with suppress(SharedLink):
             return unshared_arrivals_s(transfers, pair, fabric[0], latency_s, terms)
-    return Simulation(transfers, pair, fabric, latency_s, terms).run()
+    return Simulation(transfers, pair, fabric, latency_s, terms, weight).run()
 
 
 def transfer_paths(

@@ -95,8 +95,10 @@ class Simulation:
         epochs: Sequence[Network],
         latency_s: Mapping[PathClass, float],
         terms: Terms = ALL,
+        weight: Floats | None = None,
     ) -> None:
         self._pair, self._latencies, self._terms = pair, latency_s, terms
+        self._weight = np.ones(len(transfers)) if weight is None else weight
         self._epochs = [terms.applied(epoch) for epoch in epochs]
         self._payload, self._size = transfers.size_bytes, terms.size(transfers.size_bytes)
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
@@ -229,7 +231,7 @@ class Simulation:
 
     def _share(self) -> None:
         flows, net = self._flows, self._net
-        flows.rate = fair_rates(flows.path, net.rate)
+        flows.rate = fair_rates(flows.path, net.rate, self._weight[flows.number])
         flows.credit = self._credit()
 
     def _credit(self) -> Floats:

@@ -21,6 +21,7 @@ from scenarios.benchmarks.noise import noisy
 from scenarios.benchmarks.routing import routing
 from scenarios.benchmarks.schedules import schedules
 from scenarios.benchmarks.shapers import shapers
+from scenarios.benchmarks.sharing import sharing
 from scenarios.benchmarks.soak import soak
 from scenarios.benchmarks.startup import startup
 from scenarios.benchmarks.terms import terms
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "routing": routing,
     "schedules": schedules,
     "blackout": blackout,
+    "sharing": sharing,
     "live": live,
     "mininet": mininet,
     "terms": terms,

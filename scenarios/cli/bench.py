@@ -23,7 +23,7 @@ def bench(
         typer.Argument(
             help="fidelity, startup, growth, capacity, matrix, gate, noise, buckets, calibration, "
             "datapaths, shapers, live, mininet, agents, routing, schedules, terms, traces, "
-            "training, blackout or soak"
+            "training, blackout, sharing or soak"
         ),
     ],
     as_json: AsJson = False,

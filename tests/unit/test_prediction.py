@@ -337,17 +337,20 @@ def shared_links(draw: st.DrawFn) -> Shared:
     return table.reshape(-1, 4), np.array([1e300, *rates])
 
 
-@given(shared_links())
-def test_rates_are_fair(shared: Shared) -> None:
-    """Max-min: every flow has a saturated link on which no other flow has a higher rate."""
+@given(shared_links(), st.data())
+def test_rates_are_fair_by_weight(shared: Shared, data: st.DataObject) -> None:
+    """Max-min: every flow has a saturated link on which no other has a higher rate by weight."""
     paths, capacity = shared
-    rates = fair_rates(paths, capacity)
+    drawn = data.draw(st.lists(st.floats(0.1, 10), min_size=len(paths), max_size=len(paths)))
+    weight = np.array(drawn)
+    rates = fair_rates(paths, capacity, weight)
     used = sums(paths, rates, len(capacity))
     assert (used <= capacity * (1 + 1e-9)).all()
-    for path, rate in zip(paths, rates, strict=True):
+    each = rates / weight
+    for path, rate in zip(paths, each, strict=True):
         assert any(
             used[link] >= capacity[link] * (1 - 1e-9)
-            and rate >= rates[(paths == link).any(axis=1)].max() * (1 - 1e-9)
+            and rate >= each[(paths == link).any(axis=1)].max() * (1 - 1e-9)
             for link in path
         )
 
