@@ -77,6 +77,8 @@ def test_a_shell_in_a_container_works_wherever_its_user_is(
         node = fabric.bed.network["d0g0"]
         assert "1 received" in node.cmd("ping -c 1 10.0.0.2")
         node.sendCmd("ping 10.0.0.2")
+        # A shell that has not begun its command yet takes the Ctrl-C for itself.
+        wait_until(lambda: "bytes from" in node.monitor(timeoutms=100), "the command runs")
         node.sendInt()
 
         def has_ended() -> bool:
