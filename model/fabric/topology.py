@@ -4,10 +4,11 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
 from model.fabric.spec import FabricKind, FabricSpec
@@ -279,8 +280,12 @@ class Topology:
     @cached_property
     def digest(self) -> str:
         """Fingerprint: predictions and measurements are only compared for the same topology."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps(self, default=_fields_of, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _fields_of(part: Any) -> dict[str, object]:
+    return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
 def straight_cross_connects(spec: FabricSpec) -> CrossConnects:
