@@ -4,11 +4,18 @@ Source: InfiniBand Architecture Specification, volume 1: sections 9.2 (BTH), 9.3
 (RDMA WRITE), annex A17 (RoCEv2).
 """
 
+from model.arrays import Ints
+
 IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES, RETH_BYTES, ICRC_BYTES = 20, 8, 12, 16, 4
 # The path MTU of InfiniBand that fits into Ethernet's 1500 bytes (section 10.5.1: 256 to 4096).
 PATH_MTU_BYTES = 1024
 # Payloads are padded to whole words (section 9.2.6).
 WORD_BYTES = 4
+
+
+def packets_of(size_bytes: Ints) -> Ints:
+    """How many packets messages of these sizes have."""
+    return -(-size_bytes // PATH_MTU_BYTES)
 
 
 def payload_bytes(size_bytes: int) -> list[int]:

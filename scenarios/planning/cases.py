@@ -10,7 +10,6 @@ from scenarios.planning.inference import inference_case
 from scenarios.planning.iterations import iteration_case
 from scenarios.planning.schedules import collective_of
 from scenarios.planning.traces import trace_case
-from scenarios.spec.field_types import size_in_bytes
 from scenarios.spec.scenario import Case
 from scenarios.spec.workload_entries import (
     AnyJob,
@@ -24,7 +23,6 @@ from scenarios.spec.workload_entries import (
 )
 from traffic_gen.workloads.collectives import slices_of, variant
 from traffic_gen.workloads.jobs import Job, Jobs, Task
-from traffic_gen.workloads.matrices import Given
 
 
 def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
@@ -43,15 +41,14 @@ def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
 
 def _collective(workload: Workload | CollectiveJob, spec: FabricSpec) -> Case:
     named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
-    size = matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(workload.size or "")
     names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
     return Case(
         name="/".join((spec.kind, *filter(None, names))),
         kind=spec.kind,
         task=workload.collective,
         algorithm=workload.algorithm,
-        size_name=workload.size or f"{size:g} B",
-        size_bytes=size,
+        size_name=workload.size or f"{workload.size_bytes:g} B",
+        size_bytes=workload.size_bytes,
         size_scale=1.0,
         slices=slices_of(*named, workload.slices),
         matrix=matrix,

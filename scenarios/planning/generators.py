@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.workload.generator import Generator
-from model.workload.rdma_write import payload_bytes
+from model.workload.rdma_write import packets_of
 from model.workload.transfers import Transfers
 from scenarios.planning.schedules import case_transfers
 from scenarios.spec.issues import Issue
@@ -54,6 +54,6 @@ def _too_much(generator: Generator, transfers: Transfers) -> str:
     if generator is Generator.IPERF3:
         pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
         return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
-    packets = sum(len(payload_bytes(size)) for size in transfers.size_bytes.tolist())
+    packets = int(packets_of(transfers.size_bytes).sum())
     too_many = packets > MOST_PACKETS
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many

@@ -21,6 +21,7 @@ from scenarios.planning.fault_times import late_faults
 from scenarios.planning.generators import generator_issues, generator_load_issues
 from scenarios.planning.jobs import job_issues
 from scenarios.planning.schedules import schedule_issues
+from scenarios.planning.sizes import given_size_issues, size_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
 from scenarios.spec.issues import Issue
 from scenarios.spec.repeats import AUTO, Repeats
@@ -33,8 +34,6 @@ MAX_SWITCH_PORTS = 0xFF00
 LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
-# The agents' header has 32 bits for the length of a transfer.
-MAX_TRANSFER_BYTES = 2**32 - 1
 
 
 def resolve(
@@ -47,10 +46,10 @@ def resolve(
     """
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
-    issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
-    issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
-    issues += job_issues(file)
-    if not issues:
+    issues = _issues_of_keys(file)
+    # A scale is chosen by schedules, which are proved last where it is given: that takes longest.
+    is_given = file.fabric.bandwidth_scale != "auto"
+    if not issues and not is_given:
         issues = list(schedule_issues(file))
     if issues:
         return None, issues
@@ -61,6 +60,12 @@ def resolve(
     issues = [issue for spec in fabrics for issue in _rate_issues(spec)][:1]
     if issues:
         return None, issues
+    broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
+    issues = [issue for _, found in broken.values() for issue in found]
+    if not issues and is_given:
+        issues = list(schedule_issues(file))
+    if issues:
+        return None, issues
     sized = [
         (number, found)
         for spec in fabrics
@@ -69,9 +74,7 @@ def resolve(
         for found in sized_cases(workload, spec, machine)
     ]
     cases = _distinct(tuple(replace(case, workload=number) for number, (case, _) in sized))
-    broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    issues = [*_case_issues(file, fabrics, cases, machine)]
-    issues += [issue for _, found in broken.values() for issue in found]
+    issues = list(_case_issues(file, fabrics, cases, machine))
     if not issues:
         issues = list(late_faults(file, fabrics, cases))
     scenario = Scenario(
@@ -94,6 +97,14 @@ def resolve(
     return (None if issues else scenario), issues
 
 
+def _issues_of_keys(file: ScenarioFile) -> list[Issue]:
+    """Issues that are found without building a fabric or a schedule."""
+    issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
+    issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
+    issues += job_issues(file)
+    return issues or list(given_size_issues(file))
+
+
 def _case_issues(
     file: ScenarioFile,
     fabrics: tuple[FabricSpec, ...],
@@ -102,8 +113,8 @@ def _case_issues(
 ) -> Iterator[Issue]:
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
-    yield from _size_issues(cases)
-    yield from generator_load_issues(fabrics, cases)
+    too_large = list(size_issues(cases))
+    yield from too_large or generator_load_issues(fabrics, cases)
     if machine is not None and not file.allow_overload:
         yield from admission_issues(file, fabrics, cases, machine)
 
@@ -246,13 +257,3 @@ def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
             yield Issue(("workloads",), f"the case {name} is there {count} times")
-
-
-def _size_issues(cases: tuple[Case, ...]) -> Iterator[Issue]:
-    for case in cases:
-        if case.size_scale < 1:
-            what = f"{case.name}: would send {1 / case.size_scale:.3g} times the real size"
-            yield Issue(("workloads",), what, "use a time_dilation of at most bandwidth_scale")
-        if case.largest_bytes > MAX_TRANSFER_BYTES:
-            what = f"{case.name}: {case.largest_bytes:.0f} bytes are more than a transfer can have"
-            yield Issue(("workloads",), what, "use a larger size_scale")

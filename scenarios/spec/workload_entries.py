@@ -27,6 +27,7 @@ from scenarios.spec.field_types import (
     ShortName,
     Size,
     Span,
+    size_in_bytes,
     words,
 )
 from scenarios.spec.issues import TAGGED, Place, nearest
@@ -112,6 +113,12 @@ class CollectiveWork(Strict):
         if isinstance(self.matrix, Preset):
             return Skew(self.matrix, self.matrix_seed)
         return Given(self.matrix)
+
+    @property
+    def size_bytes(self) -> float:
+        """The real size, which a matrix of bytes brings with it."""
+        matrix = self.pair_sizes
+        return matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(self.size or "")
 
 
 class TraceWork(Strict):

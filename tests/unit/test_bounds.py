@@ -9,6 +9,7 @@ import pytest
 from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
 from scenarios.cli.commands import main
 from scenarios.loader import load
+from scenarios.planning import schedules
 from scenarios.spec.yaml_files import MOST_BYTES
 from scenarios.sweep.points import REFUSED_POINTS, planned
 from tests.unit.test_scenario_issues import GOOD, problems
@@ -115,6 +116,35 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
 def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -> None:
     found = problems(file, text)
     assert any(message in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("12 MB", "9 GB"), "4500000000 bytes are more than a transfer can have"),
+        (GOOD.replace("size_scale: 2", "time_dilation: 1e12"), "would send 5e+07 times the real"),
+        (GOOD.replace("20000", "1e-3"), "above the 10000 Gbit/s that can be shaped"),
+        (FAULT + "    where: [x]\n", "the rail-only fabric has no nic-link 'x'"),
+    ],
+)
+def test_what_needs_no_schedule_is_refused_before_one_is_built(
+    file: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "build_schedule", lambda *_: pytest.fail("a schedule is built"))
+    schedules._issue.cache_clear()
+    assert message in problems(file, text)[0]
+
+
+@pytest.mark.parametrize(
+    ("dilation", "message"), [(1, "bytes are more than"), (1e12, "times the real size")]
+)
+def test_packets_are_not_counted_of_sizes_that_are_refused(
+    file: Path, dilation: float, message: str
+) -> None:
+    text = GOOD.replace("20000", "auto").replace("12 MB", "900000 GB")
+    crafted = f"generator: scapy\n    time_dilation: {dilation:g}"
+    found = problems(file, text.replace("size_scale: 2", crafted))
+    assert all(message in one for one in found), found
 
 
 def test_an_override_that_leads_too_deep_is_refused(file: Path) -> None:

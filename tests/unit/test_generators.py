@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.workload.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
-from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes
+from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes, packets_of
 from model.workload.transfers import Transfer
 from results.documents.run import run_object
 from results.tables.run import print_run
@@ -83,6 +84,7 @@ def test_an_execution_without_all_arrivals_is_incomplete() -> None:
 def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
     packets = list(queue_pair().message(message))
     assert [len(packet) for packet in packets] == packet_bytes(len(message))
+    assert packets_of(np.array([len(message)])) == [len(packets)]
     found = [read_packet(packet) for packet in packets]
     assert b"".join(one.payload for one in found if one) == message
     assert [(one.queue_pair, one.psn) for one in found if one] == [
