@@ -179,7 +179,7 @@ uv() { (cd "$root" && UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=1 .tools/bin/uv 
 
 install_uv() {
   [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && return
-  logged "$python" -m venv --clear "$root/.tools" &&
+  logged "$python" -I -m venv --clear "$root/.tools" &&
     logged pip install --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
 }
 
@@ -360,23 +360,25 @@ provision() {
   provision_docker
 }
 
+die_of_lock() { die "another provisioning has held $1 for $lock_timeout_s s. See $log, end it, then run this again."; }
+
 # Two first runs at once would install twice; --close keeps the lock from daemons.
 provision_alone() {
   local status=0
   flock --close --timeout "$lock_timeout_s" --conflict-exit-code 75 "$lock_file" "$0" --locked || status=$?
-  ((status != 75)) ||
-    die "another provisioning has held $lock_file for $lock_timeout_s s. See $log, end it, then run this again."
+  ((status != 75)) || die_of_lock "$lock_file"
   return "$status"
 }
 
 provision_environment_alone() {
   [[ -w $root ]] ||
     die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $root/railbed doctor'."
-  "$python" -c 'import ensurepip' 2>/dev/null ||
+  "$python" -I -c 'import ensurepip' 2>/dev/null ||
     die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
   mkdir -p "${log%/*}"
-  exec 9>"${log%.log}.lock"
-  flock 9
+  local own_lock=${log%.log}.lock
+  exec 9>"$own_lock"
+  flock --timeout "$lock_timeout_s" 9 || die_of_lock "$own_lock"
   provision_environment
 }
 

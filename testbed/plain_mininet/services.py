@@ -65,7 +65,7 @@ def plain_open_vswitch(lock: RunLock) -> Iterator[dict[str, str]]:
 def learning_controller(lock: RunLock) -> Iterator[LearningController]:
     """Start Ryu with its learning switch, on the loopback."""
     log = lock.folder / "ryu-manager.log"
-    command = [sys.executable, "-c", RYU_MANAGER]
+    command = [sys.executable, "-P", "-c", RYU_MANAGER]
     command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]
     with running([*command, LEARNING_SWITCH], log, lock.environment) as ryu:
 

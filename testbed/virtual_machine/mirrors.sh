@@ -22,7 +22,7 @@ apt_settings() {
 
 pip_settings() {
   local index
-  index=${PIP_INDEX_URL:-$(python3 -m pip config get global.index-url 2>/dev/null || true)}
+  index=${PIP_INDEX_URL:-$(python3 -I -m pip config get global.index-url 2>/dev/null || true)}
   [[ -z $index ]] || printf '[global]\nindex-url = %s\n' "$index"
 }
 

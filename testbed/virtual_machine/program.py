@@ -118,7 +118,7 @@ def _compile(stage: Path) -> None:
     """Compile all modules, for good: their files' dates are not asked."""
     for_good = ["--invalidation-mode", "unchecked-hash"]
     places = ["-s", str(stage), "-p", "/", str(stage)]
-    compiler = [sys.executable, "-W", "ignore", "-m", "compileall", "-q"]
+    compiler = [sys.executable, "-P", "-W", "ignore", "-m", "compileall", "-q"]
     subprocess.run([*compiler, *for_good, *places], check=False)
 
 

@@ -53,6 +53,14 @@ def imported(path: Path) -> Iterator[str]:
     yield from (found.partition(".")[0] for found in imported_names(path))
 
 
+def python_commands(path: Path) -> Iterator[list[ast.expr]]:
+    """Yield the words of every command that begins with a Python interpreter."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.List | ast.Tuple) and node.elts:
+            if ast.unparse(node.elts[0]).strip("'\"").endswith(("sys.executable", "/python")):
+                yield node.elts
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -114,3 +122,10 @@ def test_tests_never_sleep(path: Path) -> None:
         node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
     ]
     assert not [call for call in calls if isinstance(call, ast.Attribute) and call.attr == "sleep"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_no_python_imports_from_the_current_folder(path: Path) -> None:
+    """Root would execute what anybody has left there (`-P`, or `-I`, which implies it)."""
+    for command in python_commands(path):
+        assert ast.unparse(command[1]) in ("'-P'", "'-I'", "'-IS'"), ast.unparse(command[0])

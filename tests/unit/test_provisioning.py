@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "testbed" / "provision.sh"
 # Every command but these says its words and does nothing.
@@ -63,3 +65,19 @@ def test_everything_that_builds_source_packages_has_a_hash() -> None:
     pinned = re.findall(r"^([a-z]+)==[\w.]+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
     assert pinned == ["packaging", "pbr", "setuptools", "wheel"]
     assert len(re.findall(r"^[a-z]", text, re.MULTILINE)) == len(pinned)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "testbed").rglob("*.sh")), ids=lambda at: at.name)
+def test_no_python_imports_from_the_current_folder(script: Path) -> None:
+    """Root would execute what anybody has left there."""
+    called = re.findall(r"""python3?["']? -[mc] .*""", script.read_text())
+    assert called == []
+
+
+def test_a_lock_that_another_holds_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    log = tmp_path / "provision.log"
+    said = said_by(
+        f'log={log}; lock_timeout_s=0; root={tmp_path}; die() {{ echo "$*"; exit 3; }}\n'
+        f"exec 8>{tmp_path}/provision.lock; flock 8; provision_environment_alone"
+    )
+    assert said[0].startswith(f"another provisioning has held {tmp_path}/provision.lock for 0 s.")
