@@ -57,7 +57,8 @@ def python_commands(path: Path) -> Iterator[list[ast.expr]]:
     """Yield the words of every command that begins with a Python interpreter."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.List | ast.Tuple) and node.elts:
-            if ast.unparse(node.elts[0]).strip("'\"").endswith(("sys.executable", "/python")):
+            program = ast.unparse(node.elts[0]).strip("'\"")
+            if program.endswith(("sys.executable", "/python")):
                 yield node.elts
 
 
