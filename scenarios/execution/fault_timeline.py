@@ -16,6 +16,8 @@ from testbed.faults.injector import FaultInjector, Undo
 from traffic_gen.agents.client import Aborted
 
 WATCH_EVERY_S = 0.002
+# While nothing is executed, the parts of the testbed are looked at so often.
+LOOK_EVERY_S = 0.1
 
 
 def never(_started_ns: int) -> bool:
@@ -95,11 +97,19 @@ class FaultTimeline:
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
 
     def finish(self) -> None:
-        """After the execution, wait for all later begins and ends, each at its time."""
+        """After the execution, wait for all later begins and ends, each at its time.
+
+        Raises `EmulationError` if a part of the testbed dies or is stopped meanwhile.
+        """
         while self._due:
             due_s, _, action = heapq.heappop(self._due)
-            time.sleep(max(0.0, self.started_ns / 1e9 + due_s - time.monotonic()))
+            self._wait_until(self.started_ns / 1e9 + due_s)
             action()
+
+    def _wait_until(self, moment_s: float) -> None:
+        while (left_s := moment_s - time.monotonic()) > 0:
+            self._fabric.bed.watch.check()
+            time.sleep(min(left_s, LOOK_EVERY_S))
 
     def undo(self) -> None:
         """End all faults that still last."""

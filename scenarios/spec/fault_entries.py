@@ -7,6 +7,7 @@ from model.fabric.topology import Topology, build_topology
 from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, components, health_under
 from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
+from scenarios.spec.field_types import MOST_S
 from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
 
@@ -51,6 +52,9 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         yield "rate", "is required to degrade a link, and for nothing else"
     if entry.how is FaultMode.FLAP and entry.for_ is not None:
         yield "for", "is not for a link that flaps: period and count say how long"
+    if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
+        flapping_s = entry.period * entry.count
+        yield "count", f"periods of {entry.period:g} s take {flapping_s:g} s, of at most {MOST_S:g}"
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:

@@ -15,11 +15,13 @@ from typing import Protocol
 
 from linux.processes import end, last_words, start
 from linux.program_files import ROOT
+from model.fabric.spec import FabricKind
 from model.sweep import VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate_of
+from scenarios.spec.scenario import Scenario
 
 INTERRUPTED = 130
 # The exit code of a point that was ended as it took too long: as timeout(1) has it.
@@ -27,6 +29,8 @@ HANGING = 124
 END_DEADLINE_S = 60
 # Of a point, beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800
+# poll(2) waits for at most 2^31 milliseconds at once.
+LONGEST_POLL_S = 2e6
 # Of a point under the virtual clock, whose seconds are many of ours.
 VIRTUAL_S = 8 * 3600.0
 
@@ -112,13 +116,21 @@ class _Started:
 
 
 def at_most_s(order: Order) -> float:
-    """Seconds after which a run hangs: ten times as many as modeled, and more."""
+    """Seconds after which a run hangs: ten times as many as modeled, its faults' and more."""
     if VIRTUAL in order.options:
         return VIRTUAL_S
     loaded = load(order.scenario)
     specs = {spec.kind: spec for spec in loaded.fabrics}
     longest_s = max(estimate_of(case, specs[case.kind]).completion_s for case in loaded.cases)
-    return PATIENCE_S + PATIENCE * loaded.executions * longest_s
+    faulted_s = sum(_faulted_s(loaded, case.kind) for case in loaded.cases)
+    return PATIENCE_S + PATIENCE * loaded.executions * longest_s + faulted_s
+
+
+def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
+    """Seconds that a case waits for the ends of its faults, and until its job is back."""
+    ends_s = [fault.at_s + (fault.for_s or 0.0) for fault in scenario.faults[kind]]
+    job = scenario.job
+    return max(ends_s) + job.restart_time + job.reconfiguration_time if ends_s else 0.0
 
 
 def _command(order: Order) -> list[str]:
@@ -137,10 +149,11 @@ def _first_ended(under_way: Sequence[_Started]) -> _Started:
             poll.register(descriptor, select.POLLIN)
             by_descriptor[descriptor] = started
         first = min(under_way, key=lambda started: started.left_s)
-        for descriptor, _ in poll.poll(first.left_s * 1000):
-            return by_descriptor[descriptor]
-        first.give_up()
-        return first
+        while not (ended := poll.poll(min(first.left_s, LONGEST_POLL_S) * 1000)):
+            if not first.left_s:
+                first.give_up()
+                return first
+        return by_descriptor[ended[0][0]]
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:

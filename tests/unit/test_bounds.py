@@ -83,6 +83,7 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (FAULT + "    how: flap\n    count: 1000000000000\n", "must be at most 10000"),
         (FAULT + "    how: flap\n    period: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: flap\n    period: 1e-300\n", "must be at least 0.01"),
+        (FAULT + "    how: flap\n    period: 86400\n", "take 345600 s, of at most 86400"),
         (FAULT + "    for: 1e300\n", "must be at most 86400"),
         (FAULT + "    at: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: degrade\n    rate: 1 kbit/s\n", "leaves 0.05 bit/s, of at least 10000"),

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from linux.program_files import program_version
 from model.errors import EmulationError, NotReady
+from scenarios.library import LIBRARY
+from scenarios.loader import load
 from scenarios.sweep import executor, ray_executor, ray_worker
 from scenarios.sweep.executor import LocalExecutor, Order
 from scenarios.sweep.ray_executor import ATTEMPTS, RayExecutor
@@ -52,6 +54,27 @@ def test_runs_at_once_meet(tmp_path: Path, command: Commands) -> None:
     ended = dict(LocalExecutor(2).execute(orders(tmp_path, 2)))
     assert {outcome.exit_code for outcome in ended.values()} == {0}
     assert (tmp_path / "001" / "log.txt").read_text() == "met\n"
+
+
+def test_a_run_may_take_longer_than_the_kernel_waits_at_once(
+    tmp_path: Path, command: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("exit 0")
+    monkeypatch.setattr(executor, "at_most_s", lambda _: 1e9)
+    ((_, outcome),) = LocalExecutor().execute(orders(tmp_path, 1))
+    assert outcome.exit_code == 0
+
+
+def test_a_run_may_take_as_long_as_its_faults(tmp_path: Path) -> None:
+    plain = (LIBRARY / "abort-and-restart.yaml").read_text()
+    long = plain.replace("strategy:", "restart_time: 3600\n  strategy:")
+    at_most_s = []
+    for name, text in (("plain", plain), ("long", long)):
+        place = tmp_path / f"{name}.yaml"
+        place.write_text(text)
+        at_most_s.append(executor.at_most_s(Order(place, tmp_path, ())))
+    cases = len(load(tmp_path / "long.yaml").cases)
+    assert at_most_s[1] - at_most_s[0] == pytest.approx(cases * 3599.5)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5])

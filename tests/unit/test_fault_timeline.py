@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.processes import Watch
+from model.errors import EmulationError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
@@ -51,7 +53,7 @@ class Agents:
 
 def timeline_of(*faults: Fault, gives_up: bool = False) -> tuple[FaultTimeline, Breaker, Agents]:
     breaker, agents = Breaker(), Agents()
-    fabric = SimpleNamespace(topology=TOPOLOGY, agents=agents)
+    fabric = SimpleNamespace(topology=TOPOLOGY, agents=agents, bed=SimpleNamespace(watch=Watch()))
     moments_s = [fault.at_s for fault in faults]
     timeline = FaultTimeline(
         cast(Any, fabric), cast(Any, breaker), moments_s, faults, lambda _: gives_up
@@ -96,6 +98,19 @@ def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> No
     timeline.finish()
     assert time.monotonic() - begun_s > 0.03
     assert breaker.done == ["controller broken", "controller mended"]
+
+
+def test_the_end_of_a_fault_is_not_waited_for_when_a_part_dies() -> None:
+    fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0", at_s=0, for_s=3600)
+    timeline, _, _ = timeline_of(fault)
+    timeline(0.0)
+
+    def dead() -> None:
+        raise EmulationError("d0g1 (GPU proxy) died")
+
+    timeline._fabric.bed.watch.add_check(dead)
+    with pytest.raises(EmulationError, match="d0g1"):
+        timeline.finish()
 
 
 @given(st.integers(1, 6), st.floats(0.01, 2))
