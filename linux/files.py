@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+# chown(2) takes this for "as it is"; ids are below it.
+NOBODY = 2**32 - 1
+
 
 class Unreadable(Exception):
     """A file that is not there, not a file, too large, or not text; says what is wrong."""
@@ -82,14 +85,20 @@ def require_replaceable(place: Path) -> None:
 
 
 def write_text(place: Path, text: str) -> None:
-    """Write a text file atomically: a draft reaches the disk before it gets its name.
+    """Write a text file as `write_bytes` does."""
+    write_bytes(place, text.encode())
 
-    A link in the draft's place is not followed; what is no regular file is not replaced.
+
+def write_bytes(place: Path, content: bytes) -> None:
+    """Write a file atomically: a draft reaches the disk before it gets its name.
+
+    A link in the place, or in the draft's, is not followed; what is no regular file is not
+    replaced.
     """
     require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")
-    with open(draft, "w", encoding="utf-8", opener=_not_through_a_link) as file:
-        file.write(text)
+    with open(draft, "wb", opener=_not_through_a_link) as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
@@ -135,8 +144,9 @@ def make_folder(folder: Path) -> None:
 def user() -> tuple[int, int] | None:
     """User and group that called `sudo` (sudo(8), SUDO_UID, SUDO_GID); None without `sudo`."""
     with suppress(KeyError, ValueError):
-        if os.geteuid() == 0:
-            return int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+        owner = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+        if os.geteuid() == 0 and all(0 <= number < NOBODY for number in owner):
+            return owner
     return None
 
 

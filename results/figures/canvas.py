@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linux.files import give, make_folder, require_replaceable
+from linux.files import give, make_folder, require_replaceable, write_bytes
 
 # A column of a two-column paper, in inches.
 COLUMN, HEIGHT = 3.5, 2.7
@@ -61,11 +62,12 @@ def _save(figure: Figure, path: Path) -> None:
     make_folder(path.parent)
     for file in files(path):
         require_replaceable(file)
-    for kind in FORMATS:
+    for kind, file in zip(FORMATS, files(path), strict=True):
         # Without a date, the same figure is the same file.
         metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(f"{path}.{kind}", metadata=metadata)
-    for file in files(path):
+        content = BytesIO()
+        figure.savefig(content, format=kind, metadata=metadata)
+        write_bytes(file, content.getvalue())
         give(file)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from linux.files import give, make_folder, require_replaceable
+from linux.files import give, make_folder, write_bytes
 
 FORMATS = ("svg", "png", "pdf")
 # In inches: of a picture beside others, and from when on one has a row to itself.
@@ -67,16 +67,17 @@ class Picture:
         make_folder(folder)
         files = [folder / f"{self.name}.{form}" for form in formats]
         for file in files:
-            require_replaceable(file)
-            metadata = {} if file.suffix == ".png" else {_DATE[file.suffix]: None}
+            form, content = file.suffix.removeprefix("."), io.BytesIO()
+            metadata = {} if form == "png" else {_DATE[form]: None}
             with _style(self.name):
-                self.figure.savefig(file, dpi=200, metadata=metadata)
+                self.figure.savefig(content, format=form, dpi=200, metadata=metadata)
+            write_bytes(file, content.getvalue())
             give(file)
         return files
 
 
 # Without a date, the same picture is the same file.
-_DATE = {".svg": "Date", ".pdf": "CreationDate"}
+_DATE = {"svg": "Date", "pdf": "CreationDate"}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from linux.files import give, make_folder, require_replaceable
@@ -48,9 +49,20 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
 
 
 def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
+    require_replaceable(target)
+    # A link that anybody put into the target's place is replaced, not followed.
+    with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
+        draft = Path(own, target.name)
+        _write(memory, name, draft, form)
+        give(draft)
+        draft.rename(target)
+    return target
+
+
+def _write(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> None:
+    """Let the database write a table; raise `OSError` if it cannot."""
     from duckdb import Error
 
-    require_replaceable(target)
     columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
     try:
         memory.execute(
@@ -58,8 +70,6 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
         )
     except Error as error:
         raise OSError(errno.EIO, first_line(error)) from None
-    give(target)
-    return target
 
 
 def _with_json_lists(columns: Mapping[str, str]) -> str:

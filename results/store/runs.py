@@ -38,6 +38,8 @@ SWEEPS = "sweeps"
 SCHEMA = "railbed.run/1"
 # Folders of version 1, which do not say so, keep raw records in the files of their cases.
 FOLDER_VERSION = 2
+# A larger number is damage: the next one must be readable too.
+MOST_RUNS = 2**53
 # The phases of a case with faults; each has a folder.
 PHASES = ("healthy", "struck", "faulty", "after")
 # The ids that `new_run_id` gives.
@@ -231,7 +233,7 @@ def number_of(run: Path) -> int:
         number = read_json(run / "state.json").get("number")
     except InputError:
         return 0
-    return number if isinstance(number, int) else 0
+    return number if isinstance(number, int) and 0 <= number < MOST_RUNS else 0
 
 
 def next_number(folder: Path) -> int:

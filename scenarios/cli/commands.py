@@ -45,6 +45,7 @@ from scenarios.cli.options import (
     for_this_machine,
     on,
     require_alone,
+    require_folder,
 )
 from scenarios.cli.paper import paper
 from scenarios.cli.plugins import Plugins, enter_plugins, plugins_first, require_built_in
@@ -372,6 +373,7 @@ def main() -> NoReturn:
             signal.signal(number, _interrupted)
     try:
         # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
+        require_folder()
         require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:])
         exit_code = app(arguments, prog_name="railbed", standalone_mode=False) or 0

@@ -70,6 +70,16 @@ def require_alone(arguments: Sequence[str]) -> None:
         raise InputError(Problem(arguments[0], f"goes alone, without {arguments[1]!r}", hint))
 
 
+def require_folder() -> None:
+    """Raise `InputError` if the current folder was deleted: no path would lead anywhere."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError(
+            Problem("the current folder", "was deleted", "change to another")
+        ) from None
+
+
 def on(datapath: str | None) -> list[str]:
     """The override that `--datapath` stands for."""
     return [] if datapath is None else [f"fabric.datapath={datapath}"]

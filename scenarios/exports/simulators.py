@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from linux.files import give, make_folder, require_replaceable
+from linux.files import give, make_folder, write_bytes
 from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
@@ -90,8 +90,7 @@ def _matrix(ran: Ran) -> Iterator[str]:
 
 def _written(place: Path, content: bytes) -> Path:
     make_folder(place.parent)
-    require_replaceable(place)
-    place.write_bytes(content)
+    write_bytes(place, content)
     give(place)
     return place
 

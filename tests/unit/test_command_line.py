@@ -227,6 +227,21 @@ def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) ->
     assert set(done.stdout.split()) == expected
 
 
+def test_in_a_deleted_folder_nothing_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$0" -P -m scenarios list', sys.executable],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = "railbed: the current folder: was deleted (change to another)\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def test_a_narrow_terminal_loses_no_column(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

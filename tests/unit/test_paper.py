@@ -90,11 +90,17 @@ def test_every_part_has_a_figure_or_a_table() -> None:
 def test_a_figure_is_drawn_in_both_formats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # In a folder of everybody, anybody may put links in the place of files that root writes.
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    for kind in ("svg", "png"):
+        (tmp_path / f"fig2b.{kind}").symlink_to(other)
     paper("fig2b", to=tmp_path, as_json=True)
     drawn = json.loads(capsys.readouterr().out)["files"]
     assert drawn == [str(tmp_path / f"fig2b.{kind}") for kind in ("svg", "png")]
     assert Path(drawn[1]).read_bytes().startswith(PNG)
     assert Path(drawn[0]).read_text().startswith("<?xml")
+    assert other.read_text() == "of somebody else"
 
 
 @pytest.mark.parametrize("part", TABLES)

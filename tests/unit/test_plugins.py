@@ -149,6 +149,7 @@ def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:
     [
         ("1 +", "its code fails: SyntaxError: "),
         ("import nothing_of_the_kind", "its code fails: ModuleNotFoundError: "),
+        ("import sys; sys.exit(7)", "its code fails: SystemExit: 7"),
         ("x = 1", "has no table ALGORITHMS"),
         ("ALGORITHMS = [1]", "ALGORITHMS must be a table, got list"),
         ("ALGORITHMS = {'ring': 1}", "the key 'ring' must be a collective and a name"),

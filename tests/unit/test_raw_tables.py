@@ -184,10 +184,16 @@ def test_damaged_records_are_a_sentence(tmp_path: Path, name: str, content: str)
 def test_an_export_has_all_tables(tmp_path: Path, form: str) -> None:
     run = run_folder(tmp_path)
     seal(run)
-    files = export_tables(run, tmp_path / "it's here", form)
+    folder, other = tmp_path / "it's here", tmp_path / "other"
+    folder.mkdir()
+    other.write_text("of somebody else")
+    (folder / f"cases.{form}").symlink_to(other)
+    files = export_tables(run, folder, form)
     names = ["cases", "failures", "interference", *(table.name for table in RAW_TABLES)]
     assert [file.name for file in files] == [f"{name}.{form}" for name in names]
     assert all(file.stat().st_size for file in files)
+    assert sorted(folder.iterdir()) == sorted(files)
+    assert other.read_text() == "of somebody else"
 
 
 def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:

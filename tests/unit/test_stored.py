@@ -21,6 +21,7 @@ from results.store.runs import (
     RunFolder,
     adopt,
     find_run,
+    number_of,
     read_result,
     read_state,
     stored_runs,
@@ -176,6 +177,14 @@ def test_the_latest_run_is_the_last_even_if_the_clock_is_set_back(tmp_path: Path
     assert find_run(tmp_path, "latest") == computed
 
 
+@pytest.mark.parametrize("number", ["9" * 4000, "-5", "1.5", '"7"', "1e400"])
+def test_after_a_damaged_number_runs_have_numbers(tmp_path: Path, number: str) -> None:
+    damaged = complete(tmp_path, "20260101-000000-a-0000")
+    (damaged / "state.json").write_text(f'{{"state": "complete", "number": {number}}}')
+    folder = begun_run(tmp_path, "20260101-000001-b-0000", "", {})
+    assert number_of(folder.path) == folder.number == 1
+
+
 def test_a_run_has_the_id_of_its_folder_whatever_its_file_says(tmp_path: Path) -> None:
     run = complete(tmp_path, "20260101-000000-a-0000")
     (run / "result.json").write_text(json.dumps({**RESULT, "run_id": "../../x"}))
@@ -239,6 +248,14 @@ def test_a_draft_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert other.read_text() == "of somebody else"
 
 
+def test_a_link_in_a_files_place_is_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "a.json").symlink_to(other)
+    files.write_text(tmp_path / "a.json", "{}")
+    assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
+
+
 def test_what_sudo_writes_belongs_to_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,8 +292,11 @@ def test_without_sudo_nothing_is_given_away(
 ) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
     assert files.user() is None
-    monkeypatch.setenv("SUDO_UID", "x")
-    assert files.user() is None
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_GID", "100")
+    for user in ("x", "-5", str(2**32 - 1), "9" * 30):
+        monkeypatch.setenv("SUDO_UID", user)
+        assert files.user() is None
 
 
 def test_a_sweep_refuses_to_go_on_with_another_version(

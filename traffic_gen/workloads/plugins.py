@@ -22,7 +22,7 @@ def enter_file(path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"its code fails: {type(error).__name__}: {error}") from error
     if not hasattr(module, TABLE):
         raise ValueError(f"has no table {TABLE}")
@@ -34,7 +34,7 @@ def enter_installed() -> None:
     for entry in entry_points(group=GROUP):
         try:
             _enter(entry.load())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"the entry point {entry.name} ({entry.value}): {error}") from error
 
 
