@@ -101,6 +101,7 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
     [
         ("experts.matrix", ("0,8000000,24", "0,8e6,24"), ":2", "must be whole numbers"),
         ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "has 3 numbers, but"),
+        ("experts.matrix", ("0,8000000", "1\n" * 65_537 + "0,8000000"), ":65538", "must have 1 to"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
         ("layers.txt", ("pp: 1", "pp: 2"), ":1", "has 2 pipeline stages"),
         ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks are no groups of 3"),

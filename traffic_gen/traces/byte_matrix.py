@@ -77,4 +77,5 @@ def _rows(text: str) -> list[tuple[int, list[int]]]:
             count += len(row)
             require_nodes(count, line(number))
             found.append((number, [require_bytes(size, line(number)) for size in row]))
+            require_ranks(len(found), line(number))
     return found
