@@ -98,7 +98,8 @@ class Probes:
     Affected pairs are probed while the fault begins, unaffected pairs in all phases. `skipped` has
     for each prober the share of its ticks for which it came too late. `blackout_ms` is the longest
     blackout of the affected pairs that have another path; infinity if no end of it was seen,
-    `None` if there are no such pairs.
+    `None` if there are no such pairs. `possible_ms` is the longest that one may have lasted, as a
+    prober that comes late leaves times unprobed.
     """
 
     affected_pairs: int
@@ -108,6 +109,7 @@ class Probes:
     skipped: tuple[float, ...]
     blackout_ms: float | None
     blackout_limit_ms: float | None
+    possible_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,12 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
         yield Verdict.FAIL, "a pair that has another path was not reached again"
     elif limit is not None and blackout_ms is not None and blackout_ms > limit:
         yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
+    elif limit is not None and probes.possible_ms > limit:
+        yield (
+            Verdict.WARN,
+            f"a blackout of up to {probes.possible_ms:.0f} ms is possible, more than {limit:g} ms: "
+            "the prober came late",
+        )
 
 
 def _labelled(phase: str, found: Iterable[Reason]) -> Iterator[Reason]:

@@ -35,7 +35,14 @@ from testbed.faults.optical_switch import set_cross_connects
 from testbed.instruments.link_sampler import sampling_links
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
-from traffic_gen.probes.blackout import ALWAYS_NS, PairRecord, Ticks, longest, lost
+from traffic_gen.probes.blackout import (
+    ALWAYS_NS,
+    PairRecord,
+    Ticks,
+    longest,
+    longest_possible_ms,
+    lost,
+)
 from traffic_gen.probes.prober_process import background, probing
 
 
@@ -320,5 +327,6 @@ class FaultCase:
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.expect.blackout_ms,
+                possible_ms=longest_possible_ms(during.affected, first_ns),
             ),
         )

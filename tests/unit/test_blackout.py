@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import pairwise
 
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
+from results.verdicts.fault_impact import FaultTimes
+from scenarios.benchmarks.blackout import Trial, _summary
 from traffic_gen.probes.blackout import (
     ALWAYS_NS,
     Blackout,
@@ -16,6 +19,7 @@ from traffic_gen.probes.blackout import (
     Ticks,
     blackouts,
     longest,
+    longest_possible_ms,
     lost,
     read_records,
 )
@@ -127,6 +131,35 @@ def test_the_longest_is_of_those_that_last_until_after(
     if found is not None:
         assert found in lasting
         assert found.duration_ms == max(blackout.duration_ms for blackout in lasting)
+
+
+@given(st.lists(RECORDS, max_size=4), st.integers(0, 45 * INTERVAL_NS))
+def test_no_blackout_lasted_longer_than_possible(records: list[PairRecord], after_ns: int) -> None:
+    possible_ms = longest_possible_ms(records, after_ns)
+    for probes in records:
+        first = min(probes.arrived_ns, default=0)
+        for seen in blackouts(probes):
+            if probes.sent_ns.index(seen.begin_ns) > first and (seen.end_ns or 0) > after_ns:
+                assert seen.duration_ms <= possible_ms
+
+
+def test_trials_that_went_wrong_are_counted() -> None:
+    times = FaultTimes("nic-link down", 0.3, 0.7, detected_ms=2.0, confirmed_ms=20.0)
+    good = Trial(True, 20.0, 0, 900, affected=6, skipped_ticks=3, times=times)
+    undetected = replace(good, times=replace(times, detected_ms=None), blackout_ms=math.inf)
+    found = _summary([good, replace(good, complete=False, lost_unaffected=2), undetected])
+    assert (found["incomplete"], found["undetected"], found["skipped_ticks"]) == (1, 1, 9)
+    assert (found["lost_probes_untouched"], found["probes_untouched"]) == (2, 2700)
+    assert (found["blackout_median_ms"], found["blackout_worst_ms"]) == (20.0, math.inf)
+
+
+def test_what_was_not_probed_may_have_been_a_blackout() -> None:
+    sent_ns = (1_000_000, 2_000_000, 37_000_000, 38_000_000)
+    silent = PairRecord("a>b", sent_ns, {n: sent + 1000 for n, sent in enumerate(sent_ns)})
+    assert longest([silent], 0) is None
+    assert longest_possible_ms([silent], 0) == 35.0
+    assert longest_possible_ms([silent], 40_000_000) == 0.0
+    assert longest_possible_ms([record([1000, None, None, 1000])], 0) == 3.001
 
 
 @given(RECORDS, st.integers(0, 45 * INTERVAL_NS))

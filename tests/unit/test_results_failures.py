@@ -63,6 +63,11 @@ def restarted(
         (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
         (probes(lost_unaffected=3), Verdict.FAIL, "3 of 9000 probes of unaffected"),
         (probes(skipped=(0.0, 0.02)), Verdict.WARN, "too late for 2.0% of its probes"),
+        (
+            probes(possible_ms=61.0),
+            Verdict.WARN,
+            "a blackout of up to 61 ms is possible, more than",
+        ),
         (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
         (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),
         (restarted(2.0), Verdict.PASS, None),

@@ -5,9 +5,9 @@ All times are nanoseconds of CLOCK_MONOTONIC, as in the journal of the controlle
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 # An interval that contains all probes.
@@ -96,6 +96,30 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
         if blackout.end_ns is None or blackout.end_ns > after_ns
     ]
     return max(candidates, key=lambda blackout: (blackout.duration_ms, blackout.lost), default=None)
+
+
+def longest_possible_ms(records: Iterable[PairRecord], after_ns: int) -> float:
+    """Return the longest time in milliseconds that any blackout may have lasted, by what was sent.
+
+    That is the longest time in which no probe was sent that arrived: `longest`, and what a prober
+    that came late left unprobed. It counts if it ended after `after_ns`.
+    """
+    return max(
+        (
+            (end_ns - begin_ns) / 1e6
+            for record in records
+            for begin_ns, end_ns in _unknown(record)
+            if end_ns > after_ns
+        ),
+        default=0.0,
+    )
+
+
+def _unknown(record: PairRecord) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each time between a probe that arrived and the next such one."""
+    for one, other in pairwise(sorted(record.arrived_ns)):
+        reached_ns = record.sent_ns if other == one + 1 else record.arrived_ns
+        yield record.sent_ns[one], reached_ns[other]
 
 
 def lost(records: Iterable[PairRecord], between: tuple[int, int]) -> int:
