@@ -7,6 +7,7 @@ from pathlib import Path
 
 LOADED = Path("/sys/module")
 MODULES = Path("/lib/modules")
+LOAD_DEADLINE_S = 60
 
 
 def kernel_has(module: str) -> bool:
@@ -17,8 +18,9 @@ def kernel_has(module: str) -> bool:
 def load_module(module: str) -> bool:
     """Load a module unless it is loaded; return whether it is loaded now."""
     if not (LOADED / module).exists():
-        with suppress(OSError):  # no modprobe here
-            subprocess.run(["modprobe", "--quiet", module], check=False, capture_output=True)
+        with suppress(OSError, subprocess.TimeoutExpired):  # no modprobe here, or it hangs
+            command = ["modprobe", "--quiet", module]
+            subprocess.run(command, check=False, capture_output=True, timeout=LOAD_DEADLINE_S)
     return (LOADED / module).exists()
 
 

@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+# The exit code of a point that was ended as it took too long: as timeout(1) has it.
+HANGING = 124
 REAL, VIRTUAL = CLOCKS = ("real", "virtual")
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from threading import Timer
 
 from linux.listening import listens
 from linux.namespaces import namespace_of
@@ -15,7 +16,8 @@ from model.errors import EmulationError
 from model.workload.schedule import Steps
 
 IPERF_PORT = 5201
-LISTEN_DEADLINE_S = 10
+# The slowest loads of the benchmarks take a minute.
+LISTEN_DEADLINE_S, END_DEADLINE_S = 10, 600.0
 Pair = tuple[int, int]
 Process = subprocess.Popen[str]
 
@@ -134,8 +136,16 @@ def iperf3(
 
 
 def _finish(process: Process) -> tuple[str, float]:
-    """Wait for a process to end; return its output and its processor time in seconds."""
-    text = process.stdout.read() if process.stdout else ""
+    """Wait for a process to end; return its output and its processor time in seconds.
+
+    One that does not end has no report: it is killed.
+    """
+    late = Timer(END_DEADLINE_S, process.kill)
+    late.start()
+    try:
+        text = process.stdout.read() if process.stdout else ""
+    finally:
+        late.cancel()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return text, usage.ru_utime + usage.ru_stime

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from linux.processes import dies_with_us
+from linux.processes import dies_with_us, end
 from linux.program_files import ROOT
 from model.errors import InputError, Problem
 from results.verdicts.verdict import Verdict
@@ -159,8 +159,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        end(process)
 
 
 class LiveRun:

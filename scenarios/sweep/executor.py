@@ -16,7 +16,7 @@ from typing import Protocol
 from linux.processes import end, last_words, start
 from linux.program_files import ROOT
 from model.fabric.spec import FabricKind
-from model.sweep import VIRTUAL
+from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
 from scenarios.loader import load
@@ -24,8 +24,6 @@ from scenarios.planning.load_estimate import estimate_of
 from scenarios.spec.scenario import Scenario
 
 INTERRUPTED = 130
-# The exit code of a point that was ended as it took too long: as timeout(1) has it.
-HANGING = 124
 END_DEADLINE_S = 60
 # Of a point, beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800

@@ -15,7 +15,7 @@ from model.sweep import REAL
 from results.store.runs import stored_runs
 from results.store.sweeps import Outcome
 from scenarios.sweep import ray_worker
-from scenarios.sweep.executor import Ended, Order, cause
+from scenarios.sweep.executor import Ended, Order, at_most_s, cause
 from scenarios.virtual_clock.machines import MACHINE_MIB, fitting
 
 # Where `testbed/install_ray.sh` installs Ray: outside of what the virtual machine gets.
@@ -143,7 +143,8 @@ class RayExecutor:
             scheduling_strategy=affinity(machine, soft=False),
         )(ray_worker.execute)
         text = order.scenario.read_text(encoding="utf-8")
-        return task.remote(*self._program, order.scenario.stem, text, order.options)
+        named = order.scenario.stem, text, order.options
+        return task.remote(*self._program, *named, at_most_s(order))
 
     def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)

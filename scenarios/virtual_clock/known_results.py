@@ -8,12 +8,10 @@ Results that were not used for the longest time go when all together have more t
 """
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 
+from linux.file_lock import locked
 from testbed.virtual_machine.cache import (
     RESULTS,
     by_last_use,
@@ -68,7 +66,8 @@ def find(key: str, target: Path) -> KnownResult | None:
 
     It is a copy as another process may replace the result meanwhile.
     """
-    with _locked() as results:
+    results = results_folder()
+    with locked(results / "lock"):
         known = results / key
         if not (known / "exit-code").is_file():
             return None
@@ -78,21 +77,13 @@ def find(key: str, target: Path) -> KnownResult | None:
 
 def add(key: str, computed: KnownResult) -> None:
     """Copy a computed result to its place, where it replaces an earlier one."""
-    with _locked() as results:
+    results = results_folder()
+    with locked(results / "lock"):
         known = results / key
         shutil.rmtree(known, ignore_errors=True)
         shutil.copytree(computed.folder, known)
         hand_over(known)
         _drop_oldest(results, known)
-
-
-@contextmanager
-def _locked() -> Iterator[Path]:
-    """Lock the results against other processes for as long as the context lasts."""
-    results = results_folder()
-    with (results / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        yield results
 
 
 def _drop_oldest(results: Path, newest: Path) -> None:

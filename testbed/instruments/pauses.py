@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.processes import dies_with_us
+from linux.processes import dies_with_us, end
 from model.measurement.pauses import NOT_WATCHED, SHORTEST_PAUSE_S, Pause, PauseLog
 from testbed.instruments.pause_watcher import RECORD
 
@@ -51,8 +51,7 @@ class _Watcher:
         return list(RECORD.iter_unpack(content[:whole]))
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        end(self.process)
         os.close(self.records)
 
 

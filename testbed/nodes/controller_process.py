@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from linux.borrowed_sockets import closing_together
-from linux.processes import BEFORE_PROXIES, Watch, start, wait_for
+from linux.processes import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.program_files import ROOT
 from linux.run_lock import RunLock
 from model.errors import EmulationError
@@ -62,8 +62,7 @@ class ControllerProcess:
         self._watch.forget(NAME)
         if self._process is not None:
             with closing_together(self._process.pid):
-                self._process.kill()
-                self._process.wait()
+                end(self._process)
 
     def written(self) -> int:
         """Return the number of lines in the journal."""

@@ -19,6 +19,7 @@ from linux.processes import (
     BEFORE_PROXIES,
     LAST_WORDS_LINES,
     Watch,
+    end,
     output_of,
     running,
     start,
@@ -87,8 +88,7 @@ class OpenVSwitch:
         self.watch.forget(NAME)
         if self._daemon is not None:
             with closing_together(self._daemon.pid):
-                self._daemon.kill()
-                self._daemon.wait()
+                end(self._daemon)
             self._daemon = None
 
     def wait_until_configured(self) -> None:

@@ -11,7 +11,7 @@ from io import FileIO
 from itertools import chain
 
 from linux.namespaces import namespace_of, processes_beside
-from linux.processes import dies_with_us, kill, wait_for
+from linux.processes import dies_with_us, end, kill, wait_for
 
 LOOK_EVERY_S = 0.1
 # What an ended command has written is read to its end, or for so long if someone keeps it open.
@@ -134,7 +134,7 @@ class Ranks:
         """Kill all commands and all that they have started: whatever is beside the proxies."""
         wait_for(self._is_ended, "the processes of the ranks end", END_DEADLINE_S)
         for process in self._processes.values():
-            process.wait()
+            end(process)
 
     def _is_ended(self) -> bool:
         left = list(chain.from_iterable(processes_beside(self._namespaces).values()))

@@ -3,9 +3,9 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 
+from linux.file_lock import locked
 from linux.files import give, make_folder, sync
 from testbed.virtual_machine.work_folder import work_folder
 
@@ -46,8 +46,7 @@ def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
     cache = cache_folder()
     make_cache(cache)
     target = cache / f"{part}-{version}"
-    with (cache / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
+    with locked(cache / "lock"):
         if not target.exists():
             with work_folder(cache) as unfinished:
                 make(unfinished)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, TimeoutExpired
 
 from linux.processes import dies_with_us, first_line
 from model.errors import EmulationError
@@ -32,6 +32,8 @@ KERNEL_OPTIONS = (
 )
 DATE = "2026-01-01"
 POLL_S = 0.1
+# The slowest commands of the documentation take hours.
+MOST_S = 24 * 3600
 
 
 def version() -> str:
@@ -63,7 +65,7 @@ class Guest:
             with self._machine(exchange) as machine:
                 shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])
                 followers = [_follow(file, stream, machine) for file, stream in shown]
-                machine.wait()
+                _wait(machine)
             for follower in followers:
                 follower.wait()
             exit_code = exchange.take(back)
@@ -106,6 +108,13 @@ class Guest:
             f"size={RESULTS_MIB}M",
             *(word for file in handed for word in ("-fw_cfg", file)),
         ]
+
+
+def _wait(machine: "Popen[bytes]") -> None:
+    try:
+        machine.wait(MOST_S)
+    except TimeoutExpired:
+        raise EmulationError(f"virtual machine: no end within {MOST_S / 3600:g} h") from None
 
 
 def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":

@@ -152,7 +152,7 @@ class FakeRay:
         ]
 
     def remote(self, scheduling_strategy: str, **_: Any) -> Callable[[Any], Any]:
-        def sent(_program: str, _digest: str, _name: str, text: str, _options: Any) -> Any:
+        def sent(_program: str, _digest: str, _name: str, text: str, *_: Any) -> Any:
             self.under_way.append((scheduling_strategy, text.strip()))
             self.most = max(self.most, len(self.under_way))
             return self.under_way[-1]
@@ -184,6 +184,7 @@ Cluster = Callable[..., RayExecutor]
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def made(ray: FakeRay, clock: str = "real", most: int | None = None) -> RayExecutor:
         monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
+        monkeypatch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         return RayExecutor("auto", clock, most, lambda line: None)
 
     return made
@@ -252,6 +253,7 @@ def test_every_run_ends_however_machines_are_lost(
     ray = FakeRay({**dict.fromkeys("abc", FOUR_CORES), "safe": FOUR_CORES}, loses)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_executor, "connected", lambda address: ray)
+        patch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         found = RayExecutor("auto", "real", None, lambda line: None)
         ended = list(found.execute(orders(tmp_path_factory.mktemp("orders"), 6)))
     assert len(ended) == 6
@@ -269,6 +271,16 @@ def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model" / "errors.py").write_text("")
     digest = program_version(tmp_path)
     (tmp_path / "model" / "errors.py").write_text("# changed")
-    returned = ray_worker.execute(str(tmp_path), digest, "x", "", ())
+    returned = ray_worker.execute(str(tmp_path), digest, "x", "", (), 60.0)
     assert returned["exit_code"] == 3
     assert f"not {digest}; install the same version there" in returned["log"]
+
+
+def test_a_run_that_hangs_on_a_machine_of_the_cluster_is_ended(tmp_path: Path) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho begun >&2\nexec sleep 600\n")
+    python.chmod(0o755)
+    version = program_version(tmp_path)
+    returned = ray_worker.execute(str(tmp_path), version, "x", "", (), 0.5)
+    assert (returned["exit_code"], returned["log"]) == (124, "begun\n")

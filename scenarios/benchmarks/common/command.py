@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linux.processes import dies_with_us, kill
+from linux.processes import dies_with_us, end, kill
 from linux.program_files import ROOT
 from linux.run_lock import RUNS
 from testbed.nodes.docker_engine import containers_of
@@ -78,7 +78,7 @@ class Command:
         """Kill what has not ended by itself."""
         for process_id in (self.process_id, *self.parts()):
             kill(process_id)
-        self._process.wait()
+        end(self._process)
 
     def left(self) -> list[str]:
         """What is left of the command: processes, containers, interfaces of the machine."""

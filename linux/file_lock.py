@@ -1,0 +1,36 @@
+"""A lock that processes hold one after the other, in a file (flock(2))."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import IO
+
+from linux.processes import wait_for
+
+# What a process does with a lock takes minutes at most; the rest is for those before us.
+DEADLINE_S = 1800.0
+
+
+@contextmanager
+def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
+    """Hold the lock for as long as the context lasts.
+
+    Says so if another process holds it; raises `EmulationError` if it still does at the deadline.
+    """
+    with place.open("w") as lock:
+        if not _is_taken(lock):
+            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
+            what = f"{place} is held by another Railbed: the end of it"
+            wait_for(lambda: _is_taken(lock), what, deadline_s)
+        yield
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Take the lock unless another process holds it."""
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

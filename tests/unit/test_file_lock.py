@@ -1,0 +1,36 @@
+"""A lock file that processes hold one after the other."""
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from linux.file_lock import locked
+from model.errors import EmulationError
+
+
+def test_a_lock_that_another_holds_is_waited_for_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, order = tmp_path / "lock", list[str]()
+
+    def second() -> None:
+        with locked(place):
+            order.append("second")
+
+    with locked(place):
+        other = Thread(target=second)
+        other.start()
+        while str(place) not in capsys.readouterr().err:
+            other.join(0.01)
+        order.append("first")
+    other.join(60)
+    assert order == ["first", "second"]
+
+
+def test_a_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    place = tmp_path / "lock"
+    with locked(place), pytest.raises(EmulationError, match="held by another Railbed"):
+        locked(place, deadline_s=0.0).__enter__()
+    with locked(place, deadline_s=0.0):
+        pass
