@@ -86,12 +86,12 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     prediction = fabric.predict(schedule)
     timeline = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
     affected, unaffected = probed_pairs(fabric.placement, [fault], MOST_PAIRS)
-    process_ids = fabric.bed.process_ids
+    process_ids, watch = fabric.bed.process_ids, fabric.bed.watch
     cadence = background(background_interval_s(fabric.placement, unaffected))
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(process_ids, affected, Path(folder) / "affected") as probes,
-        probing(process_ids, unaffected, Path(folder) / "unaffected", cadence) as others,
+        probing(process_ids, affected, Path(folder) / "affected", watch=watch) as probes,
+        probing(process_ids, unaffected, Path(folder) / "unaffected", cadence, watch) as others,
     ):
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline)
         timeline.finish()

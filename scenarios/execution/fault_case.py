@@ -102,7 +102,8 @@ class FaultCase:
         place = self.measuring.folder.folder_of(f"{self.case.name}/struck") / "unaffected"
         self.fabric.background = Background(self.unaffected, interval_s)
         process_ids = self.fabric.bed.process_ids
-        with probing(process_ids, self.unaffected, place, background(interval_s)) as probes:
+        cadence, watch = background(interval_s), self.fabric.bed.watch
+        with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
             phases = self._phases()
             records = probes.stop()
         return self._failure(phases, records, probes.ticks)
@@ -149,10 +150,10 @@ class FaultCase:
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/struck", self.measuring.folder
         self.measuring.listener.step(name)
-        place = folder.folder_of(name)
+        place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
-            probing(self.fabric.bed.process_ids, self.affected, place) as probes,
+            probing(bed.process_ids, self.affected, place, watch=bed.watch) as probes,
             observing(self.fabric, place) as observer,
             sampling_links(self.home.topology.links, place),
         ):

@@ -158,7 +158,8 @@ class Session:
         pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
         if not pairs:
             return self._seen(fault, self._begin(fault), [])
-        with probing(self.fabric.bed.process_ids, pairs, self._folder) as probes:
+        bed = self.fabric.bed
+        with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
             record = self._begin(fault)
             return self._seen(fault, record, probes.stop())
 

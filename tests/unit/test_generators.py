@@ -2,9 +2,10 @@
 
 import io
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from io import FileIO
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -33,7 +34,7 @@ from scenarios.loader import load
 from scenarios.spec.scenario import Scenario
 from tests.unit.fabrics import assume_accepted
 from tests.unit.test_results import LIMITS, modeled, repeat
-from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, iperf3_flows
+from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, Iperf3Flows, iperf3_flows
 from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import QueuePair, read_packet
@@ -246,6 +247,25 @@ def test_a_server_that_does_not_listen_is_told(
         iperf3_flows(hosts, [(0, 1)], lambda: None),
     ):
         pass
+
+
+def test_a_part_that_is_stopped_is_told() -> None:
+    _, write_end = os.pipe()
+    read_end, _ = os.pipe()
+    with (
+        FileIO(write_end, "w") as source,
+        FileIO(read_end, "r") as sink,
+        subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, text=True) as part,
+    ):
+        part.send_signal(signal.SIGSTOP)
+        flow = Flow((0, 1), part, source, part, sink)
+        hosts = Hosts([os.getpid()] * 2, {})
+        with (
+            closing(Iperf3Flows([flow], hosts, lambda: None)) as flows,
+            pytest.raises(EmulationError, match=r"the client of ranks \(0, 1\) .* is stopped"),
+        ):
+            flows.greet()
+        part.kill()
 
 
 def test_the_kernel_counts_retransmitted_segments() -> None:

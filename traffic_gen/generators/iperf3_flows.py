@@ -19,6 +19,7 @@ from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
 
 from linux.cpu_time import processes_s
+from linux.processes import is_stopped
 from linux.resources import provide_more_files
 from linux.tcp_counters import retransmitted_segments
 from model.errors import EmulationError
@@ -165,10 +166,19 @@ class Iperf3Flows:
         ready = self._selector.select(CHECK_EVERY_S)
         if not ready:
             self._check()
+            self._require_none_stopped()
         for key, _ in ready:
             flow: Flow = key.data
             for transfer_id in flow.drain(self._nowhere):
                 yield flow, transfer_id
+
+    def _require_none_stopped(self) -> None:
+        """Raise `EmulationError` if a client or a server is stopped by a signal."""
+        for flow in self._flows.values():
+            for role, process in (("client", flow.client), ("server", flow.server)):
+                if is_stopped(process.pid):
+                    what = f"iperf3: the {role} of ranks {flow.pair} (process {process.pid})"
+                    raise EmulationError(f"{what} is stopped by a signal (SIGSTOP)")
 
     def _sums(self) -> Counted:
         """What was counted since the flows were opened."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.files import make_folder
-from linux.processes import running, wait_until_begun, wait_until_ended
+from linux.processes import Watch, running, wait_until_begun, wait_until_ended
 from linux.program_files import ROOT
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
@@ -34,14 +34,19 @@ SOURCE_PORT = 49152
 class Probes:
     """A running prober, which sends probes until `stop`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], records: Path, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], name: str, records: Path, log: Path, watch: Watch
+    ) -> None:
         # The log's last line has the worst lateness and the processor time.
         self.process, self.log, self._records = process, log, records
+        self._name, self._watch = name, watch
+        watch.add(name, process.pid, log)
         self._read: list[PairRecord] | None = None
         self.ticks = Ticks()
 
     def end(self) -> None:
         """Stop sending; do not wait for probes in flight."""
+        self._watch.forget(self._name)
         self.process.terminate()
 
     def stop(self) -> list[PairRecord]:
@@ -51,7 +56,7 @@ class Probes:
         """
         if self._read is None:
             self.end()
-            wait_until_ended(self.process, NAME, self.log, STOP_DEADLINE_S)
+            wait_until_ended(self.process, self._name, self.log, STOP_DEADLINE_S)
             self._read, self.ticks = read_records(self._records.read_text())
         return self._read
 
@@ -90,12 +95,15 @@ def probing(
     pairs: Sequence[tuple[Gpu, Gpu]],
     folder: Path,
     cadence: Cadence = EVERY_MILLISECOND,
+    watch: Watch | None = None,
 ) -> Iterator[Probes]:
     """Probe pairs (source, destination) until the context ends; one such context a port.
 
     `process_ids` are those of the GPU proxies, by name. Plan, records and log are kept in `folder`.
-    An exception in the context is not replaced by an error of the prober.
+    `watch` notices when the prober dies. An exception in the context is not replaced by an error of
+    the prober.
     """
+    name = f"{NAME} with UDP port {cadence.port}"
     make_folder(folder)
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
@@ -103,9 +111,13 @@ def probing(
     plan.write_text(json.dumps(_plan(process_ids, pairs, cadence)))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
-        wait_until_begun(process, lambda: _has_begun(log), NAME, log, START_DEADLINE_S)
-        probes = Probes(process, records, log)
-        yield probes
+        wait_until_begun(process, lambda: _has_begun(log), name, log, START_DEADLINE_S)
+        watch = watch or Watch()
+        probes = Probes(process, name, records, log, watch)
+        try:
+            yield probes
+        finally:
+            watch.forget(name)
         probes.stop()
 
 
