@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def retransmitted_segments(process_ids: Iterable[int]) -> int:
-    """Segments that the namespaces of these processes have retransmitted, all together."""
-    return sum(_retransmitted(Path(f"/proc/{one}/net/snmp").read_text()) for one in process_ids)
+def retransmitted_segments(process_ids: Iterable[int]) -> list[int]:
+    """Segments that the namespace of each of these processes has retransmitted."""
+    return [_retransmitted(Path(f"/proc/{one}/net/snmp").read_text()) for one in process_ids]
 
 
 def _retransmitted(snmp: str) -> int:

@@ -47,8 +47,9 @@ class Repeat:
     """One execution of a schedule. `completion_s` counts until the last byte has arrived.
 
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
-    payload that each rank counted, 0 for a rank that did not answer. `notes` say what a generator
-    has found to be right, beside the bytes.
+    payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
+    segments that its TCP sent again. `notes` say what a generator has found to be right, beside the
+    bytes.
     """
 
     number: int
@@ -56,13 +57,18 @@ class Repeat:
     completion_s: float
     start_skew_s: float
     agents_cpu_s: float
-    retransmits: int
+    retransmitted: tuple[int, ...]
     errors: tuple[str, ...]
     records: tuple[TransferRecord, ...]
     start_ns: int = 0
     sent_bytes: tuple[int, ...] = ()
     received_bytes: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def retransmits(self) -> int:
+        """The segments that TCP retransmitted, of all ranks."""
+        return sum(self.retransmitted)
 
     @property
     def end_ns(self) -> int:

@@ -134,6 +134,7 @@ class RunFolder:
         rows = [
             {
                 **vars(repeat),
+                "retransmits": repeat.retransmits,
                 "warmup": repeat.number < warmups,
                 "disturbed": repeat.number in disturbed,
             }

@@ -24,10 +24,10 @@ from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
-# What a retransmitted segment adds at most: itself, and selective acknowledgements (RFC 2018, 36
-# bytes) of the packets behind it, at most a send buffer of 128 KiB in packets of six segments.
+# What a retransmitted segment adds at most: itself, and on the way back selective acknowledgements
+# (RFC 2018, 36 bytes) of what is behind it: a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
-AGAIN_BYTES = SEGMENT_BYTES + 36 * 15
+ACKNOWLEDGED_BYTES = 36 * 15
 # Rounds of link probes that may begin or end within a case beyond its length over their interval:
 # on a busy machine, a link had the bytes of five.
 MORE_ROUNDS = 10
@@ -95,25 +95,28 @@ def spans(
     gpus: RankGpus,
     executions: int,
     carried: Carried,
-    again: int,
+    again: Counter[int],
     framing: Framing = FRAMINGS[Generator.AGENT],
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
     Confirmations take the path of the reverse pair, which may use other links. The rest is a range:
     link probes are a little shorter than the header that is taken off them, connections may have
-    been open before, and `again` segments were retransmitted somewhere.
+    been open before, and each rank retransmitted so many segments (`again`) to any other one.
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
+    repeated = _Repeated(again)
     for (source, destination), pair in _pairs(schedule, framing).items():
         there, back = gpus[source], gpus[destination]
         for hop in routing.path_if_any(there, back) or ():
             sure[hop] += executions * pair.forth_bytes
             opening[hop] += framing.opening
+            repeated.pass_by(hop, source, destination)
         for hop in routing.path_if_any(back, there) or ():
             sure[hop] += executions * pair.back_bytes
             opening[hop] += framing.answer
+            repeated.pass_by(hop, destination, source)
     control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     return {
@@ -122,11 +125,32 @@ def spans(
             sure[hop]
             + max(0.0, control)
             + opening[hop]
-            + again * AGAIN_BYTES
+            + repeated.bytes_on(hop)
             + carried.probed.get(hop, 0.0),
         )
         for hop in hops
     }
+
+
+class _Repeated:
+    """Where the segments go that ranks retransmit, and where the acknowledgements of these."""
+
+    def __init__(self, again: Counter[int]) -> None:
+        self._again = again
+        self._ends: dict[Hop, tuple[set[int], set[int]]] = {}
+
+    def pass_by(self, hop: Hop, sender: int, receiver: int) -> None:
+        """Note that packets from one rank to another pass a link."""
+        if self._again[sender] or self._again[receiver]:
+            senders, receivers = self._ends.setdefault(hop, (set(), set()))
+            senders.add(sender)
+            receivers.add(receiver)
+
+    def bytes_on(self, hop: Hop) -> int:
+        """The most bytes that a link carries for it."""
+        senders, receivers = self._ends.get(hop, (set(), set()))
+        segments_bytes = SEGMENT_BYTES * sum(self._again[rank] for rank in senders)
+        return segments_bytes + ACKNOWLEDGED_BYTES * sum(self._again[rank] for rank in receivers)
 
 
 @dataclass
@@ -156,7 +180,9 @@ def link_reasons(
 ) -> Iterator[Reason]:
     """Yield failures of links with other bytes than the routing explains, then of switches."""
     done = list(executions)
-    again = sum(repeat.retransmits for repeat in done)
+    again = Counter[int]()
+    for repeat in done:
+        again.update(dict(enumerate(repeat.retransmitted)))
     wanted = spans(schedule, epoch, gpus, len(done), carried, again, framing)
     wrong = [
         (hop, span, carried.payload(hop))
@@ -171,7 +197,7 @@ def link_reasons(
             f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
             f"({len(wrong)} such links)",
         )
-    yield from _switch_reasons(epoch, carried, again)
+    yield from _switch_reasons(epoch, carried, again.total())
 
 
 def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:
@@ -186,7 +212,7 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
         went = sum(carried.payload(Hop(link, switch)) for link in links)
         control = probes_bytes * len(links)
-        if came - went > control + again * AGAIN_BYTES:
+        if came - went > control + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
             yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
         elif went - came > control:
             yield Verdict.FAIL, f"{switch} made bytes: {came} came in, {went} went out"

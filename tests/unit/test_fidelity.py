@@ -247,7 +247,7 @@ def executed(schedule: Schedule, number: int = 0, **changes: Any) -> Repeat:
         "sent_bytes": tuple(sent[rank] for rank in range(schedule.gpus)),
         "received_bytes": tuple(received[rank] for rank in range(schedule.gpus)),
     }
-    return Repeat(number, True, 1.0, 0, 0, 0, (), (), **{**facts, **changes})
+    return Repeat(number, True, 1.0, 0, 0, (), (), (), **{**facts, **changes})
 
 
 def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Schedule]:
@@ -335,12 +335,17 @@ def test_a_link_that_carries_what_is_not_charged_to_it_fails(
     assert expected in found[0][1]
 
 
-@pytest.mark.parametrize(("again", "fails"), [(0, True), (1, False)])
-def test_a_segment_more_is_explained_by_a_retransmission(again: int, fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("again", "fails"), [({}, True), ({0: 1}, False), ({1: 4}, True), ({5: 2}, True)]
+)
+def test_a_segment_more_is_explained_by_a_retransmission_of_who_sends_there(
+    again: dict[int, int], fails: bool
+) -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
     carried = faithful(topology, schedule)
     doctored = more(carried, Hop(topology.link_by_name["d0g0--rail0"], "d0g0"), 1448)
-    done = replace(executed(schedule), retransmits=again)
+    by_rank = tuple(again.get(gpu, 0) for gpu in range(len(topology.job_gpus)))
+    done = replace(executed(schedule), retransmitted=by_rank)
     found = list(link_reasons(schedule, Epoch(topology), topology.job_gpus, [done], doctored))
     assert (Verdict.FAIL in [verdict for verdict, _ in found]) is fails
 
@@ -363,7 +368,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
         epoch = Epoch(topology, health)
         paths = transfer_paths(schedule.transfers, epoch, topology.job_gpus)
         loads = link_loads(schedule, paths)
-        found = spans(schedule, epoch, topology.job_gpus, 1, Carried({}, {}, 0.0), 0)
+        found = spans(schedule, epoch, topology.job_gpus, 1, Carried({}, {}, 0.0), Counter())
         for hop, span in found.items():
             payload_bytes = loads.get(hop, 0.0) / wire_bytes(1)
             assert payload_bytes <= span.most
@@ -375,7 +380,7 @@ def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 8, 8))
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 8, 8, 6_000_000)
     carried = Carried({}, {}, 100.0)
-    found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, 0)
+    found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, Counter())
     assert max(span.most - span.least for span in found.values()) < 5000
 
 

@@ -244,7 +244,7 @@ def late_repeat(steps: RequestSteps, end_s: list[float], factor: float) -> Repea
         TransferRecord(0, step.id, step.source, step.destination, step.size_bytes, 0, end, end, end)
         for step, end in zip(steps.transfers, np.rint(ends * 1e9).astype(int).tolist(), strict=True)
     )
-    return Repeat(0, True, float(ends.max()), 0.0, 0.0, 0, (), records)
+    return Repeat(0, True, float(ends.max()), 0.0, 0.0, (), (), records)
 
 
 def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> None:

@@ -169,7 +169,7 @@ def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
         )
         for step, begin, end in zip(steps.transfers, begin_s, end_s, strict=True)
     )
-    whole = Repeat(0, True, float(end_s.max()) * ratio, 0.0, 0.0, 0, (), records)
+    whole = Repeat(0, True, float(end_s.max()) * ratio, 0.0, 0.0, (), (), records)
     measured = Measured(topology, steps, (), (whole,), 0, None)
     return compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
 

@@ -307,7 +307,7 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
         )
         for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
     )
-    repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, 0, (), records)
+    repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, (), (), records)
     found = Measured(topology, steps, (), (repeat,), 0, None)
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 

@@ -23,7 +23,7 @@ def executions(repeats: Repeats, disturbed: list[bool], warmup: int = 1) -> Exec
     for number, bad in enumerate(disturbed):
         if done.are_enough or len(done.all) == done.most:
             break
-        done.add(Repeat(number, True, 1.0 + number, 0, 0, 0, (), ()), disturbed=bad)
+        done.add(Repeat(number, True, 1.0 + number, 0, 0, (), (), ()), disturbed=bad)
     return done
 
 

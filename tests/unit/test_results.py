@@ -60,7 +60,7 @@ def modeled(
 
 
 def repeat(number: int, seconds: float, **changes: Any) -> Repeat:
-    facts: dict[str, Any] = {"complete": True, "errors": (), "records": (), "retransmits": 0}
+    facts: dict[str, Any] = {"complete": True, "errors": (), "records": (), "retransmitted": ()}
     return Repeat(
         number, **{**facts, **changes}, completion_s=seconds, start_skew_s=0, agents_cpu_s=0
     )

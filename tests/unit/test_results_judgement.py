@@ -69,7 +69,7 @@ EXTRA_KEYS = [
 def repeat(ratio: float = 1.0, complete: bool = True, retransmits: int = 0) -> Repeat:
     """An execution that took `ratio` times the modeled time."""
     seconds = PREDICTION.completion_s * ratio
-    return Repeat(0, complete, seconds, 0, 0, retransmits, (), ())
+    return Repeat(0, complete, seconds, 0, 0, (retransmits,), (), ())
 
 
 def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0) -> CaseResult:

@@ -320,7 +320,7 @@ def recorded(folder: Path, *, complete: bool) -> tuple[Path, IterationSteps]:
             )
             for step in steps.transfers
         )
-        run.add_repeat(case.name, Repeat(number, not hole, 1.0, 0.0, 0.0, 0, (), records))
+        run.add_repeat(case.name, Repeat(number, not hole, 1.0, 0.0, 0.0, (), (), records))
     return run.path, steps
 
 

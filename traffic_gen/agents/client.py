@@ -260,7 +260,7 @@ def _repeat(
         completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
         start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
         agents_cpu_s=sum(a["cpu_s"] for a in values),
-        retransmits=sum(a["retransmits"] for a in values),
+        retransmitted=_by_rank(ranks, answers, "retransmits"),
         errors=tuple(
             f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
         ),

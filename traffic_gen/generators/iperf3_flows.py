@@ -192,11 +192,15 @@ class Iperf3Flows:
 
 def _difference(before: Counted, after: Counted) -> Counted:
     return Counted(
-        [new - old for old, new in zip(before.sent_bytes, after.sent_bytes, strict=True)],
-        [new - old for old, new in zip(before.received_bytes, after.received_bytes, strict=True)],
+        _gains(before.sent_bytes, after.sent_bytes),
+        _gains(before.received_bytes, after.received_bytes),
         after.cpu_s - before.cpu_s,
-        after.retransmits - before.retransmits,
+        _gains(before.retransmitted, after.retransmitted),
     )
+
+
+def _gains(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    return [new - old for old, new in zip(before, after, strict=True)]
 
 
 @contextmanager

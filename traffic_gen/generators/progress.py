@@ -10,12 +10,12 @@ from model.workload.transfers import Transfer
 
 @dataclass(frozen=True)
 class Counted:
-    """What a generator has counted in an execution: bytes of each rank, and what it found."""
+    """What a generator has counted in an execution: bytes and segments of each rank, and more."""
 
     sent_bytes: Sequence[int]
     received_bytes: Sequence[int]
     cpu_s: float = 0.0
-    retransmits: int = 0
+    retransmitted: Sequence[int] = ()
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -64,7 +64,7 @@ class Progress:
             completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
             start_skew_s=self._skew_s(start_ns),
             agents_cpu_s=counted.cpu_s,
-            retransmits=counted.retransmits,
+            retransmitted=tuple(counted.retransmitted),
             errors=counted.errors,
             records=records,
             start_ns=start_ns,
