@@ -270,7 +270,8 @@ class FaultCase:
             check_data=self.scenario.check_data,
         )
         name = f"{self.case.name}/struck"
-        return compare(name, measured, prediction, self.case.size_scale, self.scenario.thresholds)
+        limits = self.scenario.replay_thresholds
+        return compare(name, measured, prediction, self.case.size_scale, limits)
 
     def _recovered(self) -> CaseResult | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""

@@ -203,9 +203,13 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 
 def _expect_issues(expect: Expect) -> Iterator[Issue]:
-    if expect.ratio_limit < expect.ratio_within:
-        what = f"must be at least ratio_within, {expect.ratio_within:g}"
-        yield Issue(("expect", "ratio_limit"), f"{what}, got {expect.ratio_limit:g}")
+    for name, within, limit in (
+        ("ratio", expect.ratio_within, expect.ratio_limit),
+        ("replay", expect.replay_within, expect.replay_limit),
+    ):
+        if limit < within:
+            what = f"must be at least {name}_within, {within:g}, got {limit:g}"
+            yield Issue(("expect", f"{name}_limit"), what)
 
 
 def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:

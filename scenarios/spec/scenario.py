@@ -112,6 +112,11 @@ class Scenario:
         return Thresholds(self.expect.ratio_within, self.expect.ratio_limit)
 
     @property
+    def replay_thresholds(self) -> Thresholds:
+        """The same for the replay of a flapping link, which knows no losses."""
+        return Thresholds(self.expect.replay_within, self.expect.replay_limit)
+
+    @property
     def executions(self) -> int:
         """Largest number of executions of all cases, if none is disturbed."""
         if self.has_faults:

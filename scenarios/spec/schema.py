@@ -160,6 +160,12 @@ class Expect(Strict):
         strict=True,
         description="further from 1: fail, exit code 1",
     )
+    replay_within: float = Field(
+        default=0.2, gt=0, le=MOST_RATIO, strict=True, description="a flapping link's replay: warn"
+    )
+    replay_limit: float = Field(
+        default=0.5, gt=0, le=MOST_RATIO, strict=True, description="a flapping link's replay: fail"
+    )
     blackout_ms: float | None = Field(
         default=None,
         gt=0,
