@@ -28,10 +28,15 @@ def up(
     loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     kind = ready(proxies or CONTAINER)
     from scenarios.execution.emulation import experiment
+    from scenarios.execution.neighbours import telling_of_others
     from scenarios.interactive.command_line import serve
     from scenarios.live.audience import PageAudience
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
-    with page(live, live_at) as feed, experiment(loaded.fabrics[0], kind, run_id) as fabric:
+    with (
+        page(live, live_at) as feed,
+        experiment(loaded.fabrics[0], kind, run_id) as fabric,
+        telling_of_others(fabric.lock),
+    ):
         fabric.bed.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else None)

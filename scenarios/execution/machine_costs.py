@@ -34,6 +34,7 @@ from model.prediction.machine import (
     with_ports,
 )
 from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.neighbours import telling_of_others
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
@@ -175,7 +176,8 @@ class Bench:
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its idle cost after a first load, when it has come to rest."""
-    with experiment(spec, ProxyKind.PROCESS, f"doctor-{os.getpid()}-{name}") as fabric:
+    run_id = f"doctor-{os.getpid()}-{name}"
+    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric, telling_of_others(fabric.lock):
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()

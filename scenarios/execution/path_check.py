@@ -10,6 +10,7 @@ from model.fabric.topology import Topology
 from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.neighbours import telling_of_others
 from scenarios.execution.progress import Listener
 from scenarios.spec.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
@@ -21,7 +22,10 @@ def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterat
     """Bring up each fabric of a scenario, and check it."""
     for spec in scenario.fabrics:
         listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        with experiment(spec, proxies, f"verify-{os.getpid()}-{spec.kind}") as fabric:
+        with (
+            experiment(spec, proxies, f"verify-{os.getpid()}-{spec.kind}") as fabric,
+            telling_of_others(fabric.lock, listener.step),
+        ):
             listener.step(f"{spec.kind}: the paths of all pairs")
             yield check_fabric(fabric)
 

@@ -14,6 +14,7 @@ from model.fabric.spec import FabricSpec
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
 from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.neighbours import telling_of_others
 from scenarios.execution.observer import carried
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
@@ -43,7 +44,8 @@ def execute(
     """Bring a fabric up, run the program, and count the bytes on all links."""
     if program.image:
         require_image(program.image)
-    with experiment(spec, kind, f"exec-{os.getpid()}-{scenario}") as fabric:
+    run_id = f"exec-{os.getpid()}-{scenario}"
+    with experiment(spec, kind, run_id) as fabric, telling_of_others(fabric.lock):
         fabric.bed.impair()
         commands = _commands(fabric, program)
         begun_s, before = time.monotonic(), fabric.bed.counters()

@@ -14,7 +14,7 @@ from typing import Any
 
 from linux.interruptions import is_ending
 from linux.resources import OF_THE_MACHINE, full
-from linux.run_lock import RUNS, live_run_ids
+from linux.run_lock import RUNS
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
@@ -33,6 +33,7 @@ from scenarios.execution.emulation import Experiment, experiment
 from scenarios.execution.fault_case import FaultCase
 from scenarios.execution.host_facts import environment
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
+from scenarios.execution.neighbours import telling_of_others
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.progress import NOBODY, Listener, Onlooker
 from scenarios.planning.rail_isolation import crossing
@@ -81,8 +82,11 @@ class Run:
         Fabrics are named by their kind, or by the case that has one of its own.
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        with experiment(spec, self.proxies, f"run-{os.getpid()}-{spec.kind}") as fabric:
-            self._tell_of_others(fabric)
+        run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
+        with (
+            experiment(spec, self.proxies, run_id) as fabric,
+            telling_of_others(fabric.lock, tell, self.others),
+        ):
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
@@ -92,23 +96,12 @@ class Run:
                 place = self.measuring.folder.path / f"capture-{folder_name(name)}"
                 with captured(fabric, self.capture, place):
                     yield fabric
-                self._tell_of_others(fabric)
             finally:
                 self.onlooker.down()
                 files, folder = folder_name(name), self.measuring.folder
                 journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
                 folder.keep(f"open-vswitch-{files}.log", log.read_text())
-
-    def _tell_of_others(self, fabric: Experiment) -> None:
-        """Say which other runs are under way; as much to the first of two as to the second."""
-        others = live_run_ids() - {fabric.lock.run_id} - self.others
-        if others:
-            self.others.update(others)
-            names = ", ".join(sorted(others))
-            self.measuring.listener.step(
-                f"other runs disturb this one, and it disturbs them: {names}"
-            )
 
     def _calibrate(self, fabric: Experiment, name: str) -> None:
         """Calibrate the links while they are idle; keep the results even if they end the run."""

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from model.fabric.spec import FabricSpec
 from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.neighbours import telling_of_others
 from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
@@ -22,11 +23,14 @@ def containers() -> ProxyKind:
     return ProxyKind.PROCESS if is_virtual_machine() else ProxyKind.CONTAINER
 
 
+@contextmanager
 def bench_fabric(
     name: str, spec: FabricSpec, proxies: ProxyKind = ProxyKind.PROCESS
-) -> AbstractContextManager[Experiment]:
+) -> Iterator[Experiment]:
     """Bring a fabric up in a run that has the benchmark's name."""
-    return experiment(spec, proxies, f"bench-{os.getpid()}-{name}")
+    run_id = f"bench-{os.getpid()}-{name}"
+    with experiment(spec, proxies, run_id) as fabric, telling_of_others(fabric.lock):
+        yield fabric
 
 
 def library_cases(
