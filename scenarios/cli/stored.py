@@ -10,7 +10,7 @@ from rich.text import Text
 
 from model.errors import InputError, Problem
 from results.store.records import reading
-from results.store.runs import DEFAULT_STORE, read_result, read_state, stored_runs
+from results.store.runs import DEFAULT_STORE, case_folders, read_result, read_state, stored_runs
 from scenarios.library import library
 from scenarios.spec.yaml_text import value_of
 
@@ -45,6 +45,7 @@ def _state(run: Path) -> str:
         state = read_state(run)["state"]
         if state == "complete":
             read_result(run)
+            case_folders(run)
     except InputError as error:
         return f"damaged: {error}"
     return state

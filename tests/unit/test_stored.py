@@ -139,6 +139,15 @@ def test_a_damaged_run_is_one_line_and_keeps_none_from_the_others(
     assert read_result(find_run(tmp_path, "latest"))["run_id"] == good.name
 
 
+@pytest.mark.parametrize("key", ["cases", "failures"])
+def test_a_run_without_its_cases_is_not_listed_as_complete(tmp_path: Path, key: str) -> None:
+    damaged = complete(tmp_path, "20260101-000000-a-0000")
+    result = json.loads((damaged / "result.json").read_text())
+    (damaged / "result.json").write_text(json.dumps(result | {key: 1}))
+    (line,) = listed(tmp_path)
+    assert line.startswith(f"  {damaged.name}  damaged: ")
+
+
 @pytest.mark.parametrize("key", ["cases", "failures", "slowdowns", "folder"])
 def test_a_result_of_another_form_is_refused_before_a_word_is_printed(
     tmp_path: Path, key: str
