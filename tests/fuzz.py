@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from model.workload.collective import Collective
 from scenarios.library import LIBRARY, library
 from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.spec.workload_entries import (
@@ -47,6 +48,7 @@ from tests.playground import (
     end_of,
     playground,
 )
+from traffic_gen.workloads.collectives import ALGORITHMS
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds of processor time in which an input must be refused.
@@ -136,7 +138,40 @@ FAULT = _entry(
     what=st.sampled_from(("nic-link", "hb-link", "uplink", "rail-switch", "gpu", "controller")),
     how=st.sampled_from(("down", "flap", "degrade", "blackhole", "kill")),
 )
+# Whole workloads, which nothing is wrong with but what they ask for.
+SIZES = ("1 B", "8 kB", "8 MB", "4 GB", "8000 GB", "1000000 GB", "gpt-1t-gradients")
+SCALES = ("1e-6", "0.5", "1", "1.5", "400", "20000", "1e12", "auto")
+MATRICES, SLICES = ("hot-expert", "rotating-hotspot", "ragged-sources"), ("1", "3", "64")
+
+
+@st.composite
+def workload(draw: st.DrawFn) -> str:
+    """A setting of one workload, whose keys go together."""
+    (collective, name), algorithm = draw(st.sampled_from(list(ALGORITHMS.items())))
+    entry = {"collective": str(collective), "algorithm": name, "size": draw(st.sampled_from(SIZES))}
+    others = {
+        draw(st.sampled_from(("size_scale", "time_dilation"))): SCALES,
+        "generator": ("agent", "iperf3", "scapy"),
+        "communicator": ("rails", "domains", "strided-2", "rail0", "[d0g0]"),
+        "matrix": MATRICES if collective is Collective.ALL_TO_ALL else (),
+        "slices": SLICES if algorithm.is_pipelined else (),
+    }
+    for key, values in others.items():
+        entry[key] = draw(st.sampled_from(("", *values)))
+    return f"workloads=[{_flow({key: value for key, value in entry.items() if value})}]"
+
+
+SHAPE = st.builds(
+    lambda shape, scale: (
+        f"fabric={{domains: {shape[0]}, domain_size: {shape[1]}, platform: gh200, "
+        f"bandwidth_scale: {scale}}}"
+    ),
+    st.sampled_from(((1, 2), (2, 2), (3, 2), (4, 4), (8, 4))),
+    st.sampled_from(SCALES),
+)
 SETTING = st.one_of(
+    workload(),
+    SHAPE,
     st.tuples(KEY, VALUE).map("=".join),
     st.lists(FAULT, max_size=3).map(lambda entries: f"faults=[{', '.join(entries)}]"),
     _entry(_keys(Job), strategy=st.just("abort-and-restart")).map("job={}".format),
