@@ -13,7 +13,7 @@ from model.arrays import Floats, Ints
 from model.prediction.network import PADDING, Network, PathClass
 from model.prediction.simulation import SAME_TIME_S, Releases
 from model.prediction.terms import ALL, Terms
-from model.workload.transfers import NONE, Transfers
+from model.workload.transfers import Transfers
 
 
 class SharedLink(Exception):
@@ -57,7 +57,14 @@ def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats)
     np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places))
     np.subtract.at(releases.missing, later, 1)
     due: Ints = np.sort(later[releases.missing[later] == 0])
-    return due[np.diff(due, prepend=NONE) > 0]
+    return _once(due)
+
+
+def _once(ordered: Ints) -> Ints:
+    """Leave out repetitions of sorted numbers."""
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 class _Links:

@@ -93,8 +93,8 @@ class Builder:
         """
         sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
         count = len(sizes)
-        ready = np.broadcast_to(NONE, count) if ready is None else ready
-        adds = np.broadcast_to(reduce, count)
+        ready = np.full(count, NONE) if ready is None else ready
+        adds = np.full(count, reduce)
         sent = sizes.any(axis=1)
         if not sent.all():
             sources, destinations, chunks = sources[sent], destinations[sent], chunks[sent]
