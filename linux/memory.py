@@ -14,7 +14,7 @@ def keep_freed_memory() -> None:
     """Let malloc(3) keep freed memory, in pages of 4 KiB; effective before NumPy is imported.
 
     Otherwise each large array gets fresh pages, which the kernel finds and clears: half of the
-    processor time of a schedule of 1024 GPUs (docs/reference/measurements.md, "Schedules").
+    processor time of a schedule of 1024 GPUs (docs/reference/measurements.md, "Schedules on paper").
     """
     os.environ[HUGE_PAGES] = "0"
     libc = ctypes.CDLL(None)
