@@ -13,8 +13,8 @@ HUGE_PAGES = "NUMPY_MADVISE_HUGEPAGE"
 def keep_freed_memory() -> None:
     """Let malloc(3) keep freed memory, in pages of 4 KiB; effective before NumPy is imported.
 
-    Otherwise each large array gets fresh pages, which the kernel finds and clears: half of the
-    processor time of a schedule of 1024 GPUs (docs/reference/measurements.md, "Schedules on paper").
+    Otherwise each large array gets fresh pages, which the kernel finds and clears: a third of the
+    processor time of schedules of 1024 GPUs ("Schedules on paper" in measurements.md).
     """
     os.environ[HUGE_PAGES] = "0"
     libc = ctypes.CDLL(None)
