@@ -22,4 +22,5 @@ def assert_right(result: Any) -> None:
     outcome = ("wrong result", "did not complete", "below the lower bound")
     byte_conservation = ("bytes of payload", "carried", "lost bytes", "made bytes")
     wrong = (*outcome, *byte_conservation)
-    assert not [reason for reason in reasons if any(word in reason for word in wrong)]
+    found = [reason for reason in reasons if any(word in reason for word in wrong)]
+    assert found == [], found
