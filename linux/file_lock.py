@@ -20,15 +20,15 @@ def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
     Says so if another process holds it; raises `EmulationError` if it still does at the deadline.
     """
     with place.open("w") as lock:
-        if not _is_taken(lock):
+        if not _take(lock):
             print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
             what = f"{place} is held by another Railbed: the end of it"
-            wait_for(lambda: _is_taken(lock), what, deadline_s)
+            wait_for(lambda: _take(lock), what, deadline_s)
         yield
 
 
-def _is_taken(lock: IO[str]) -> bool:
-    """Take the lock unless another process holds it."""
+def _take(lock: IO[str]) -> bool:
+    """Take the lock and return true, unless another process holds it."""
     try:
         flock(lock, LOCK_EX | LOCK_NB)
     except BlockingIOError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # chown(2) takes this for "as it is"; ids are below it.
-NOBODY = 2**32 - 1
+NO_ID = 2**32 - 1
 
 
 class Unreadable(Exception):
@@ -92,21 +92,18 @@ def write_text(place: Path, text: str) -> None:
 def write_bytes(place: Path, content: bytes) -> None:
     """Write a file atomically: a draft reaches the disk before it gets its name.
 
-    A link in the place, or in the draft's, is not followed; what is no regular file is not
-    replaced.
+    What anybody has put in the draft's place goes, and a link in the file's own place is replaced;
+    neither is written through. What is no regular file is not replaced.
     """
     require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")
-    with open(draft, "wb", opener=_not_through_a_link) as file:
+    draft.unlink(missing_ok=True)
+    with draft.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
-    sync_file(place.parent)
-
-
-def _not_through_a_link(place: str, flags: int) -> int:
-    return os.open(place, flags | os.O_NOFOLLOW, 0o644)
+    sync_folder(place.parent)
 
 
 def sync(folder: Path) -> None:
@@ -119,9 +116,18 @@ def sync(folder: Path) -> None:
 
 
 def sync_file(place: Path) -> None:
-    """Let a file, or the names in a folder, reach the disk (fsync(2))."""
+    """Let a file reach the disk (fsync(2)); a link is not followed."""
     with _opened(place) as descriptor:
         os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder reach the disk; it may be a link to one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -145,7 +151,7 @@ def user() -> tuple[int, int] | None:
     """User and group that called `sudo` (sudo(8), SUDO_UID, SUDO_GID); None without `sudo`."""
     with suppress(KeyError, ValueError):
         owner = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-        if os.geteuid() == 0 and all(0 <= number < NOBODY for number in owner):
+        if os.geteuid() == 0 and all(0 <= number < NO_ID for number in owner):
             return owner
     return None
 

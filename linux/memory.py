@@ -11,12 +11,12 @@ HUGE_PAGES = "NUMPY_MADVISE_HUGEPAGE"
 
 
 def keep_freed_memory() -> None:
-    """Let malloc(3) keep freed memory, in pages of 4 KiB; effective before NumPy is imported.
+    """Let malloc(3) keep freed memory, and NumPy ask for no huge pages once it is imported.
 
     Otherwise each large array gets fresh pages, which the kernel finds and clears: a third of the
     processor time of schedules of 1024 GPUs ("Schedules on paper" in measurements.md).
     """
-    os.environ[HUGE_PAGES] = "0"
+    os.environ.setdefault(HUGE_PAGES, "0")
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_MAX, 0)
     libc.mallopt(M_TRIM_THRESHOLD, MOST)

@@ -18,10 +18,19 @@ def kernel_has(module: str) -> bool:
 def load_module(module: str) -> bool:
     """Load a module unless it is loaded; return whether it is loaded now."""
     if not (LOADED / module).exists():
-        with suppress(OSError, subprocess.TimeoutExpired):  # no modprobe here, or it hangs
-            command = ["modprobe", "--quiet", module]
-            subprocess.run(command, check=False, capture_output=True, timeout=LOAD_DEADLINE_S)
+        with suppress(OSError):  # no modprobe here
+            _load(module)
     return (LOADED / module).exists()
+
+
+def _load(module: str) -> None:
+    """Try to load a module; one that hangs does so in the kernel, and is not waited for."""
+    silent = subprocess.DEVNULL
+    loading = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
+    try:
+        loading.wait(LOAD_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        loading.kill()
 
 
 def _loadable() -> frozenset[str]:

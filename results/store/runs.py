@@ -38,7 +38,7 @@ SWEEPS = "sweeps"
 SCHEMA = "railbed.run/1"
 # Folders of version 1, which do not say so, keep raw records in the files of their cases.
 FOLDER_VERSION = 2
-# A larger number is damage: the next one must be readable too.
+# A larger number is damage.
 MOST_RUNS = 2**53
 # The phases of a case with faults; each has a folder.
 PHASES = ("healthy", "struck", "faulty", "after")

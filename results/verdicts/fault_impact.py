@@ -169,8 +169,8 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
     elif limit is not None and probes.possible_ms > limit:
         yield (
             Verdict.WARN,
-            f"a blackout of up to {probes.possible_ms:.0f} ms is possible, more than {limit:g} ms: "
-            "the prober came late",
+            f"a blackout of up to {probes.possible_ms:.1f} ms is possible, more than {limit:g} ms: "
+            "the prober was late and sent nothing",
         )
 
 

@@ -43,7 +43,7 @@ from traffic_gen.probes.blackout import (
     longest_possible_ms,
     lost,
 )
-from traffic_gen.probes.prober_process import background, probing
+from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class FaultedExecution:
     aborted_ns: int
     records: tuple[FaultRecord, ...]
     affected: Sequence[PairRecord]
+    probed_until_ns: int
     ticks: Ticks
     fidelity: Fidelity
 
@@ -174,6 +175,7 @@ class FaultCase:
             aborted_ns=aborted_ns,
             records=timeline.records,
             affected=records,
+            probed_until_ns=probes.ended_ns,
             ticks=probes.ticks,
             fidelity=fidelity_during_fault(
                 observer.observations(executions), payload_reasons(self.schedule, executions)
@@ -329,6 +331,8 @@ class FaultCase:
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.expect.blackout_ms,
-                possible_ms=longest_possible_ms(during.affected, first_ns),
+                possible_ms=longest_possible_ms(
+                    during.affected, (first_ns, during.probed_until_ns), EVERY_MILLISECOND.tick_ns
+                ),
             ),
         )

@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from linux.run_lock import RunLock, live_run_ids
+from model.errors import EmulationError
 
 Tell = Callable[[str], None]
 
@@ -25,7 +26,9 @@ def telling_of_others(
     known = set() if known is None else known
     _tell_of_others(lock, tell, known)
     yield
-    _tell_of_others(lock, tell, known)
+    # What was measured is there: it is not lost if nobody can say who else was.
+    with suppress(EmulationError):
+        _tell_of_others(lock, tell, known)
 
 
 def _tell_of_others(lock: RunLock, tell: Tell, known: set[str]) -> None:

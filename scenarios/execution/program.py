@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.memory import HUGE_PAGES
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricSpec
@@ -21,8 +22,8 @@ from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
 
-# Set by the script that starts this program; a rank would import its modules.
-NOT_FOR_RANKS = "PYTHONPATH"
+# Set for this program alone: where its modules are, and how its NumPy gets memory.
+NOT_FOR_RANKS = ("PYTHONPATH", HUGE_PAGES)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _commands(fabric: Experiment, program: Program) -> list[Command]:
 def _command(
     fabric: Experiment, rank: int, arguments: Sequence[str], variables: Mapping[str, str]
 ) -> Command:
-    own = {name: value for name, value in os.environ.items() if name != NOT_FOR_RANKS}
+    own = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RANKS}
     environment = {**own, **fabric.lock.environment, **variables}
     process_id = fabric.bed.process_ids[fabric.placement.gpus[rank].name]
     return Command(rank, arguments, environment, process_id)

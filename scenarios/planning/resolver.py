@@ -47,7 +47,7 @@ def resolve(
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
     issues = _issues_of_keys(file)
-    # A scale is chosen by schedules, which are proved last where it is given: that takes longest.
+    # To prove schedules takes longest, so all else is checked before; but `auto` needs them first.
     is_given = file.fabric.bandwidth_scale != "auto"
     if not issues and not is_given:
         issues = list(schedule_issues(file))

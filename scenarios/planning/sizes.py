@@ -8,6 +8,7 @@ from scenarios.spec.issues import Issue, Place
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import AnyWorkload, CollectiveWork
+from traffic_gen.workloads.matrices import largest_bytes
 
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
@@ -23,7 +24,8 @@ def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
             (_, number, *_) = place
             scale = _given_scale(file, file.workloads[int(number)])
             name = f"{work.collective}/{work.algorithm}"
-            yield from _issues_of(place, name, scale, work.size_bytes / scale)
+            most_bytes = largest_bytes(work.pair_sizes, work.size_bytes)
+            yield from _issues_of(place, name, scale, most_bytes / scale)
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:

@@ -54,7 +54,8 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         yield "for", "is not for a link that flaps: period and count say how long"
     if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
         flapping_s = entry.period * entry.count
-        yield "count", f"periods of {entry.period:g} s take {flapping_s:g} s, of at most {MOST_S:g}"
+        what = f"{entry.count} periods of {entry.period:g} s take {flapping_s:g} s"
+        yield "count", f"{what}, of at most {MOST_S:g} s"
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:

@@ -16,7 +16,7 @@ from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.collectives import Named
 from traffic_gen.workloads.inference import RequestLoad
 from traffic_gen.workloads.jobs import Jobs
-from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.matrices import Matrix, largest_bytes
 from traffic_gen.workloads.training_iteration import Iteration
 
 # What has times of its own, which are dilated as its bytes are scaled.
@@ -66,7 +66,7 @@ class Case:
     def largest_bytes(self) -> float:
         """The most bytes that one transfer may have."""
         if isinstance(self.task, Collective):
-            return self.emulated_bytes
+            return max(1.0, largest_bytes(self.matrix, self.size_bytes) / self.size_scale)
         return self.task.largest_bytes / self.size_scale
 
 

@@ -30,7 +30,7 @@ def execute(
     """Run a scenario with the program in a folder; return exit code, output and run folders.
 
     The output is that of standard error, the run folders are a tar archive. On an interruption, or
-    after `at_most_s` seconds, the run is taken down first.
+    after `at_most_s` seconds, the run is told to take itself down, and killed a minute later.
     """
     if (found := program_version(Path(program))) != digest:
         what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"

@@ -51,8 +51,10 @@ class _Watcher:
         return list(RECORD.iter_unpack(content[:whole]))
 
     def stop(self) -> None:
-        end(self.process)
-        os.close(self.records)
+        try:
+            end(self.process)
+        finally:
+            os.close(self.records)
 
 
 class PauseWatch:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,13 +134,13 @@ def test_the_longest_is_of_those_that_last_until_after(
         assert found.duration_ms == max(blackout.duration_ms for blackout in lasting)
 
 
-@given(st.lists(RECORDS, max_size=4), st.integers(0, 45 * INTERVAL_NS))
-def test_no_blackout_lasted_longer_than_possible(records: list[PairRecord], after_ns: int) -> None:
-    possible_ms = longest_possible_ms(records, after_ns)
+@given(st.lists(RECORDS, max_size=4))
+def test_no_blackout_lasted_longer_than_possible(records: list[PairRecord]) -> None:
+    possible_ms = longest_possible_ms(records, ALWAYS_NS, INTERVAL_NS)
     for probes in records:
         first = min(probes.arrived_ns, default=0)
         for seen in blackouts(probes):
-            if probes.sent_ns.index(seen.begin_ns) > first and (seen.end_ns or 0) > after_ns:
+            if probes.sent_ns.index(seen.begin_ns) > first and seen.end_ns is not None:
                 assert seen.duration_ms <= possible_ms
 
 
@@ -153,13 +154,32 @@ def test_trials_that_went_wrong_are_counted() -> None:
     assert (found["blackout_median_ms"], found["blackout_worst_ms"]) == (20.0, math.inf)
 
 
-def test_what_was_not_probed_may_have_been_a_blackout() -> None:
+def test_a_punctual_prober_leaves_nothing_open() -> None:
+    until_ns = 5 * INTERVAL_NS
+    seen = record([1000, None, None, 1000])
+    found = longest([seen], 0)
+    assert found is not None
+    assert longest_possible_ms([seen], (0, until_ns), INTERVAL_NS) == found.duration_ms
+    whole = record([1000] * 4)
+    assert longest_possible_ms([whole], (0, until_ns), INTERVAL_NS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("between", "possible_ms"),
+    [
+        ((0, 39_000_000), 34.0),
+        ((10_000_000, 39_000_000), 27.0),  # what lies before the fault is none of its blackout
+        ((36_999_000, 39_000_000), 0.001),
+        ((40_000_000, 99_000_000), 59.0),  # silent until the end
+    ],
+)
+def test_what_was_not_probed_may_have_been_a_blackout(
+    between: tuple[int, int], possible_ms: float
+) -> None:
     sent_ns = (1_000_000, 2_000_000, 37_000_000, 38_000_000)
     silent = PairRecord("a>b", sent_ns, {n: sent + 1000 for n, sent in enumerate(sent_ns)})
     assert longest([silent], 0) is None
-    assert longest_possible_ms([silent], 0) == 35.0
-    assert longest_possible_ms([silent], 40_000_000) == 0.0
-    assert longest_possible_ms([record([1000, None, None, 1000])], 0) == 3.001
+    assert longest_possible_ms([silent], between, INTERVAL_NS) == pytest.approx(possible_ms)
 
 
 @given(RECORDS, st.integers(0, 45 * INTERVAL_NS))

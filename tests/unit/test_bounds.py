@@ -15,6 +15,11 @@ from scenarios.sweep.points import REFUSED_POINTS, planned
 from tests.unit.test_scenario_issues import GOOD, problems
 
 FAULT = GOOD + "faults:\n  - what: nic-link\n"
+MATRIX = """\
+fabric: {domains: 1, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-to-all, algorithm: direct, matrix: [[0, 6000000000], [1, 0]], size_scale: 1}
+"""
 OWN = GOOD.replace("platform: dgx-h100", "hb_rate: 100 Gbit/s\n  nic_rate: 10 Gbit/s")
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 31))
 MERGES = "a0: &a0 {k: 1}\n" + "".join(
@@ -83,7 +88,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (FAULT + "    how: flap\n    count: 1000000000000\n", "must be at most 10000"),
         (FAULT + "    how: flap\n    period: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: flap\n    period: 1e-300\n", "must be at least 0.01"),
-        (FAULT + "    how: flap\n    period: 86400\n", "take 345600 s, of at most 86400"),
+        (
+            FAULT + "    how: flap\n    period: 86400\n",
+            "4 periods of 86400 s take 345600 s, of at most 86400 s",
+        ),
         (FAULT + "    for: 1e300\n", "must be at most 86400"),
         (FAULT + "    at: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: degrade\n    rate: 1 kbit/s\n", "leaves 0.05 bit/s, of at least 10000"),
@@ -124,6 +132,7 @@ def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -
     [
         (GOOD.replace("12 MB", "9 GB"), "4500000000 bytes are more than a transfer can have"),
         (GOOD.replace("size_scale: 2", "time_dilation: 1e12"), "would send 5e+07 times the real"),
+        (MATRIX, "6000000000 bytes are more than a transfer can have"),
         (GOOD.replace("20000", "1e-3"), "above the 10000 Gbit/s that can be shaped"),
         (FAULT + "    where: [x]\n", "the rail-only fabric has no nic-link 'x'"),
     ],

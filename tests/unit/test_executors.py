@@ -279,8 +279,8 @@ def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_hangs_on_a_machine_of_the_cluster_is_ended(tmp_path: Path) -> None:
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\necho begun >&2\nexec sleep 600\n")
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
     version = program_version(tmp_path)
     returned = ray_worker.execute(str(tmp_path), version, "x", "", (), 0.5)
-    assert (returned["exit_code"], returned["log"]) == (124, "begun\n")
+    assert returned["exit_code"] == 124

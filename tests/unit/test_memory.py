@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ARRAYS = """
-import resource, sys
+import ctypes, resource, sys
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: one fault a page, on any machine
 from linux.memory import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()

@@ -66,7 +66,7 @@ def restarted(
         (
             probes(possible_ms=61.0),
             Verdict.WARN,
-            "a blackout of up to 61 ms is possible, more than",
+            "a blackout of up to 61.0 ms is possible, more",
         ),
         (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
         (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),

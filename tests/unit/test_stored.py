@@ -248,13 +248,22 @@ def test_all_records_reach_the_disk_before_a_run_is_complete(
     assert synced.index("transfers.csv") < synced.index("state.json.draft")
 
 
-def test_a_draft_is_not_written_through_a_link(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_a_draft_is_not_written_through_a_link(
+    tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
     other = tmp_path / "other"
     other.write_text("of somebody else")
-    (tmp_path / "a.json.draft").symlink_to(other)
-    with pytest.raises(OSError, match="symbolic links"):
-        files.write_text(tmp_path / "a.json", "{}")
-    assert other.read_text() == "of somebody else"
+    plant(tmp_path / "a.json.draft", other)
+    files.write_text(tmp_path / "a.json", "{}")
+    assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
+
+
+def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    files.write_text(tmp_path / "link" / "a.json", "{}")
+    assert (tmp_path / "real" / "a.json").read_text() == "{}"
 
 
 def test_a_link_in_a_files_place_is_replaced(tmp_path: Path) -> None:

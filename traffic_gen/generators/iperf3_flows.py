@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
+from itertools import cycle, islice
 
 from linux.cpu_time import processes_s
 from linux.processes import is_stopped
@@ -46,6 +47,8 @@ GREETING = -1  # no number of a transfer
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
+# To look at hundreds of flows at once would disturb them.
+LOOKED_AT_ONCE = 8
 # A server gives up after so many milliseconds without a byte: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
 # Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
@@ -119,6 +122,7 @@ class Iperf3Flows:
         self._flows = {flow.pair: flow for flow in flows}
         self._process_ids = [p.pid for flow in flows for p in (flow.client, flow.server)]
         self._hosts, self._check = hosts.process_ids, check
+        self._in_turn = cycle(flows)
         self._selector = selectors.DefaultSelector()
         for flow in flows:
             self._selector.register(flow.sink, selectors.EVENT_READ, flow)
@@ -173,8 +177,8 @@ class Iperf3Flows:
                 yield flow, transfer_id
 
     def _require_none_stopped(self) -> None:
-        """Raise `EmulationError` if a client or a server is stopped by a signal."""
-        for flow in self._flows.values():
+        """Raise `EmulationError` if one of the next clients or servers is stopped by a signal."""
+        for flow in islice(self._in_turn, LOOKED_AT_ONCE):
             for role, process in (("client", flow.client), ("server", flow.server)):
                 if is_stopped(process.pid):
                     what = f"iperf3: the {role} of ranks {flow.pair} (process {process.pid})"

@@ -98,28 +98,35 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
     return max(candidates, key=lambda blackout: (blackout.duration_ms, blackout.lost), default=None)
 
 
-def longest_possible_ms(records: Iterable[PairRecord], after_ns: int) -> float:
+def longest_possible_ms(
+    records: Iterable[PairRecord], between: tuple[int, int], tick_ns: int
+) -> float:
     """Return the longest time in milliseconds that any blackout may have lasted, by what was sent.
 
-    That is the longest time in which no probe was sent that arrived: `longest`, and what a prober
-    that came late left unprobed. It counts if it ended after `after_ns`.
+    That is the longest time without a probe that arrived, less the tick after which the next one is
+    due. A prober that comes late makes it longer than `longest`, and what it left unprobed at the
+    end of `between`, in nanoseconds, counts too.
     """
+    begin_ns, end_ns = between
     return max(
         (
-            (end_ns - begin_ns) / 1e6
+            (reached_ns - max(begin_ns, unreached_ns + tick_ns)) / 1e6
             for record in records
-            for begin_ns, end_ns in _unknown(record)
-            if end_ns > after_ns
+            for unreached_ns, reached_ns in _unknown(record, end_ns)
+            if reached_ns > begin_ns
         ),
         default=0.0,
     )
 
 
-def _unknown(record: PairRecord) -> Iterator[tuple[int, int]]:
+def _unknown(record: PairRecord, end_ns: int) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each time between a probe that arrived and the next such one."""
-    for one, other in pairwise(sorted(record.arrived_ns)):
+    arrived = sorted(record.arrived_ns)
+    for one, other in pairwise(arrived):
         reached_ns = record.sent_ns if other == one + 1 else record.arrived_ns
         yield record.sent_ns[one], reached_ns[other]
+    if arrived and arrived[-1] == len(record.sent_ns) - 1:
+        yield record.sent_ns[-1], end_ns
 
 
 def lost(records: Iterable[PairRecord], between: tuple[int, int]) -> int:

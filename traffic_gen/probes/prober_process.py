@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,10 +43,11 @@ class Probes:
         self._name, self._watch = name, watch
         watch.add(name, process.pid, log)
         self._read: list[PairRecord] | None = None
-        self.ticks = Ticks()
+        self.ticks, self.ended_ns = Ticks(), 0
 
     def end(self) -> None:
-        """Stop sending; do not wait for probes in flight."""
+        """Stop sending, at `ended_ns` of CLOCK_MONOTONIC; do not wait for probes in flight."""
+        self.ended_ns = self.ended_ns or time.monotonic_ns()
         self._watch.forget(self._name)
         self.process.terminate()
 

@@ -7,7 +7,7 @@ from model.workload.collective import Collective
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfers
 from traffic_gen.workloads.collectives import Named, build_schedule, build_transfers, variant
-from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.matrices import Matrix, largest_bytes
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SizedCollective:
     @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
-        return self.size_bytes
+        return largest_bytes(self.matrix, self.size_bytes)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds."""
