@@ -4,8 +4,8 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 # chown(2) takes this for "as it is"; ids are below it.
@@ -117,24 +117,18 @@ def sync(folder: Path) -> None:
 
 def sync_file(place: Path) -> None:
     """Let a file reach the disk (fsync(2)); a link is not followed."""
-    with _opened(place) as descriptor:
-        os.fsync(descriptor)
+    _sync(place, os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def sync_folder(folder: Path) -> None:
     """Let the names in a folder reach the disk; it may be a link to one."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync(folder, os.O_DIRECTORY)
+
+
+def _sync(place: Path, flags: int) -> None:
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _opened(place: Path) -> Iterator[int]:
-    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        yield descriptor
     finally:
         os.close(descriptor)
 

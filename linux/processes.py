@@ -63,7 +63,7 @@ def output_of(
         try:
             while (said := _said(process)) is None:
                 check()
-                _require_not_stopped(process.pid, command[0])
+                require_not_stopped(process.pid, command[0])
                 if time.monotonic() > end_s:
                     raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
         finally:
@@ -135,7 +135,7 @@ def wait_until_begun(
     def begun() -> bool:
         if process.poll() is not None:
             raise EmulationError(f"{what} did not start; last words:\n{last_words(log)}")
-        _require_not_stopped(process.pid, what)
+        require_not_stopped(process.pid, what)
         return has_begun()
 
     wait_for(begun, f"start of {what}", deadline_s)
@@ -147,7 +147,7 @@ def wait_until_ended(
     """Wait until a child has ended well; raise `EmulationError` if it does not, or is stopped."""
 
     def ended() -> bool:
-        _require_not_stopped(process.pid, what)
+        require_not_stopped(process.pid, what)
         return process.poll() is not None
 
     wait_for(ended, f"end of {what}", deadline_s)
@@ -220,7 +220,7 @@ class Watch:
         if dead:
             raise EmulationError("\n".join(_obituary(watched) for watched in dead))
         for watched in self._next():
-            _require_not_stopped(watched.process_id, watched.what)
+            require_not_stopped(watched.process_id, watched.what)
 
     def _next(self) -> list[_Watched]:
         """Some watched processes, in turn: to look at hundreds at once would disturb them."""
@@ -248,7 +248,8 @@ def is_stopped(process_id: int) -> bool:
     return status.rpartition(") ")[2].startswith("T")
 
 
-def _require_not_stopped(process_id: int, what: str) -> None:
+def require_not_stopped(process_id: int, what: str) -> None:
+    """Raise `EmulationError` that names a process if it is stopped by a signal."""
     if is_stopped(process_id):
         raise EmulationError(f"{what} (process {process_id}) is stopped by a signal (SIGSTOP)")
 

@@ -109,7 +109,7 @@ class Probes:
     skipped: tuple[float, ...]
     blackout_ms: float | None
     blackout_limit_ms: float | None
-    possible_ms: float = 0.0
+    possible_ms: float
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     """
     for place, work, _ in works(file):
         if isinstance(work, CollectiveWork):
-            (_, number, *_) = place
-            scale = _given_scale(file, file.workloads[int(number)])
+            scale = _given_scale(file, file.workloads[int(place[1])])
             name = f"{work.collective}/{work.algorithm}"
             most_bytes = largest_bytes(work.pair_sizes, work.size_bytes)
             yield from _issues_of(place, name, scale, most_bytes / scale)
@@ -43,10 +42,10 @@ def size_issues(cases: Sequence[Case]) -> Iterator[Issue]:
         yield from _issues_of(place, case.name, case.size_scale, case.largest_bytes)
 
 
-def _issues_of(place: Place, name: str, size_scale: float, largest_bytes: float) -> Iterator[Issue]:
+def _issues_of(place: Place, name: str, size_scale: float, most_bytes: float) -> Iterator[Issue]:
     if size_scale < 1:
         what = f"{name}: would send {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
-    elif largest_bytes > MAX_TRANSFER_BYTES:
-        what = f"{name}: {largest_bytes:.0f} bytes are more than a transfer can have"
+    elif most_bytes > MAX_TRANSFER_BYTES:
+        what = f"{name}: {most_bytes:.0f} bytes are more than a transfer can have"
         yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")

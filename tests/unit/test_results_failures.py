@@ -22,7 +22,7 @@ DURING = DuringFault((repeat(0, 1.5),), Fidelity((), None), (TIMES,), LIMITS)
 # Aborted after 0.4 s, back 0.5 s later, for an execution that the model expects to take 2 s.
 ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9)
 RESTART = Restart(0.4, 0.9, 0.5, 2.0)
-PROBES = Probes(6, 144, 9000, 0, (0.0, 0.002), 14.2, 60.0)
+PROBES = Probes(6, 144, 9000, 0, (0.0, 0.002), 14.2, 60.0, 15.0)
 IMPACT = FaultImpact(
     "rail-only/all-to-all/two-step",
     "rail-only",

@@ -20,7 +20,7 @@ from io import FileIO
 from itertools import cycle, islice
 
 from linux.cpu_time import processes_s
-from linux.processes import is_stopped
+from linux.processes import LOOKED_AT_ONCE, require_not_stopped
 from linux.resources import provide_more_files
 from linux.tcp_counters import retransmitted_segments
 from model.errors import EmulationError
@@ -47,8 +47,6 @@ GREETING = -1  # no number of a transfer
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
-# To look at hundreds of flows at once would disturb them.
-LOOKED_AT_ONCE = 8
 # A server gives up after so many milliseconds without a byte: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
 # Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
@@ -180,9 +178,8 @@ class Iperf3Flows:
         """Raise `EmulationError` if one of the next clients or servers is stopped by a signal."""
         for flow in islice(self._in_turn, LOOKED_AT_ONCE):
             for role, process in (("client", flow.client), ("server", flow.server)):
-                if is_stopped(process.pid):
-                    what = f"iperf3: the {role} of ranks {flow.pair} (process {process.pid})"
-                    raise EmulationError(f"{what} is stopped by a signal (SIGSTOP)")
+                what = f"iperf3: the {role} of ranks {flow.pair}"
+                require_not_stopped(process.pid, what)
 
     def _sums(self) -> Counted:
         """What was counted since the flows were opened."""

@@ -10,7 +10,10 @@ from model.workload.transfers import Transfer
 
 @dataclass(frozen=True)
 class Counted:
-    """What a generator has counted in an execution: bytes and segments of each rank, and more."""
+    """What a generator has counted in an execution, and what it found.
+
+    Bytes, and segments that TCP retransmitted, are those of each rank.
+    """
 
     sent_bytes: Sequence[int]
     received_bytes: Sequence[int]
