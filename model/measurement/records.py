@@ -48,8 +48,8 @@ class Repeat:
 
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
-    segments that its TCP sent again. `notes` say what a generator has found to be right, beside the
-    bytes.
+    segments that its TCP sent again, and `out_of_order` the packets that came to it before an
+    earlier one. `notes` say what a generator has found to be right, beside the bytes.
     """
 
     number: int
@@ -63,6 +63,7 @@ class Repeat:
     start_ns: int = 0
     sent_bytes: tuple[int, ...] = ()
     received_bytes: tuple[int, ...] = ()
+    out_of_order: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

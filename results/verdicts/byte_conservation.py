@@ -24,10 +24,12 @@ from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
+# What a packet that came before an earlier one adds at most to its acknowledgement (RFC 2018).
+SELECTIVE_BYTES = 36
 # What a retransmitted segment adds at most: itself, and on the way back selective acknowledgements
-# (RFC 2018, 36 bytes) of what is behind it: a send buffer of 128 KiB in packets of six segments.
+# of what is behind it: a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
-ACKNOWLEDGED_BYTES = 36 * 15
+ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 15
 # Rounds of link probes that may begin or end within a case beyond its length over their interval:
 # on a busy machine, a link had the bytes of five.
 MORE_ROUNDS = 10
@@ -89,34 +91,55 @@ class Span:
     most: float
 
 
+@dataclass(frozen=True)
+class Irregular:
+    """Segments that each rank retransmitted, and packets that it received out of order."""
+
+    retransmitted: Counter[int] = field(default_factory=Counter)
+    out_of_order: Counter[int] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, executions: Iterable[Repeat]) -> "Irregular":
+        """Return the sums over all executions."""
+        sums = cls()
+        for repeat in executions:
+            sums.retransmitted.update(dict(enumerate(repeat.retransmitted)))
+            sums.out_of_order.update(dict(enumerate(repeat.out_of_order)))
+        return sums
+
+    def ranks(self) -> set[int]:
+        """Return the ranks with any."""
+        return {rank for rank, count in (self.retransmitted + self.out_of_order).items() if count}
+
+
 def spans(
     schedule: Steps,
     epoch: Epoch,
     gpus: RankGpus,
     executions: int,
     carried: Carried,
-    again: Counter[int],
+    irregular: Irregular,
     framing: Framing = FRAMINGS[Generator.AGENT],
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
     Confirmations take the path of the reverse pair, which may use other links. The rest is a range:
     link probes are a little shorter than the header that is taken off them, connections may have
-    been open before, and each rank retransmitted so many segments (`again`) to any other one.
+    been open before, and each rank may have exchanged its irregular packets with any other one.
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
-    repeated = _Repeated(again)
+    passing = _Passing(irregular)
     for (source, destination), pair in _pairs(schedule, framing).items():
         there, back = gpus[source], gpus[destination]
         for hop in routing.path_if_any(there, back) or ():
             sure[hop] += executions * pair.forth_bytes
             opening[hop] += framing.opening
-            repeated.pass_by(hop, source, destination)
+            passing.note(hop, source, destination)
         for hop in routing.path_if_any(back, there) or ():
             sure[hop] += executions * pair.back_bytes
             opening[hop] += framing.answer
-            repeated.pass_by(hop, destination, source)
+            passing.note(hop, destination, source)
     control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     return {
@@ -125,32 +148,36 @@ def spans(
             sure[hop]
             + max(0.0, control)
             + opening[hop]
-            + repeated.bytes_on(hop)
+            + passing.bytes_on(hop)
             + carried.probed.get(hop, 0.0),
         )
         for hop in hops
     }
 
 
-class _Repeated:
-    """Where the segments go that ranks retransmit, and where the acknowledgements of these."""
+class _Passing:
+    """Which links retransmitted segments, and acknowledgements of irregular packets, may pass."""
 
-    def __init__(self, again: Counter[int]) -> None:
-        self._again = again
+    def __init__(self, irregular: Irregular) -> None:
+        self._irregular, self._ranks = irregular, irregular.ranks()
         self._ends: dict[Hop, tuple[set[int], set[int]]] = {}
 
-    def pass_by(self, hop: Hop, sender: int, receiver: int) -> None:
+    def note(self, hop: Hop, sender: int, receiver: int) -> None:
         """Note that packets from one rank to another pass a link."""
-        if self._again[sender] or self._again[receiver]:
+        if sender in self._ranks or receiver in self._ranks:
             senders, receivers = self._ends.setdefault(hop, (set(), set()))
             senders.add(sender)
             receivers.add(receiver)
 
     def bytes_on(self, hop: Hop) -> int:
-        """The most bytes that a link carries for it."""
+        """The most bytes that a link carries for them."""
         senders, receivers = self._ends.get(hop, (set(), set()))
-        segments_bytes = SEGMENT_BYTES * sum(self._again[rank] for rank in senders)
-        return segments_bytes + ACKNOWLEDGED_BYTES * sum(self._again[rank] for rank in receivers)
+        again, disordered = self._irregular.retransmitted, self._irregular.out_of_order
+        return (
+            SEGMENT_BYTES * sum(again[rank] for rank in senders)
+            + ACKNOWLEDGED_BYTES * sum(again[rank] for rank in receivers)
+            + SELECTIVE_BYTES * sum(disordered[rank] for rank in senders)
+        )
 
 
 @dataclass
@@ -180,10 +207,8 @@ def link_reasons(
 ) -> Iterator[Reason]:
     """Yield failures of links with other bytes than the routing explains, then of switches."""
     done = list(executions)
-    again = Counter[int]()
-    for repeat in done:
-        again.update(dict(enumerate(repeat.retransmitted)))
-    wanted = spans(schedule, epoch, gpus, len(done), carried, again, framing)
+    irregular = Irregular.of(done)
+    wanted = spans(schedule, epoch, gpus, len(done), carried, irregular, framing)
     wrong = [
         (hop, span, carried.payload(hop))
         for hop, span in wanted.items()
@@ -197,7 +222,7 @@ def link_reasons(
             f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
             f"({len(wrong)} such links)",
         )
-    yield from _switch_reasons(epoch, carried, again.total())
+    yield from _switch_reasons(epoch, carried, irregular.retransmitted.total())
 
 
 def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:

@@ -26,7 +26,13 @@ from model.routing.paths import Routing
 from model.workload.collective import Collective
 from model.workload.schedule import Schedule
 from results.tables.observations import executions_table, headroom_table
-from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons, spans
+from results.verdicts.byte_conservation import (
+    Carried,
+    Irregular,
+    link_reasons,
+    payload_reasons,
+    spans,
+)
 from results.verdicts.fidelity import (
     LIMITS,
     Fidelity,
@@ -350,6 +356,29 @@ def test_a_segment_more_is_explained_by_a_retransmission_of_who_sends_there(
     assert (Verdict.FAIL in [verdict for verdict, _ in found]) is fails
 
 
+@pytest.mark.parametrize(
+    ("disordered", "more_bytes", "fails"),
+    [
+        ({}, 12, False),
+        ({}, 300, True),
+        ({0: 9}, 300, False),
+        ({0: 1}, 300, True),
+        ({1: 9}, 300, True),
+    ],
+)
+def test_longer_acknowledgements_are_explained_by_packets_out_of_order_to_who_sends_them(
+    disordered: dict[int, int], more_bytes: int, fails: bool
+) -> None:
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    carried = faithful(topology, schedule)
+    hop = Hop(topology.link_by_name["d0g0--rail0"], "d0g0")
+    doctored = more(carried, hop, more_bytes)
+    by_rank = tuple(disordered.get(gpu, 0) for gpu in range(len(topology.job_gpus)))
+    done = replace(executed(schedule), out_of_order=by_rank)
+    found = list(link_reasons(schedule, Epoch(topology), topology.job_gpus, [done], doctored))
+    assert any("carried" in reason for _, reason in found) is fails
+
+
 def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
     carried = faithful(topology, schedule)
@@ -368,7 +397,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
         epoch = Epoch(topology, health)
         paths = transfer_paths(schedule.transfers, epoch, topology.job_gpus)
         loads = link_loads(schedule, paths)
-        found = spans(schedule, epoch, topology.job_gpus, 1, Carried({}, {}, 0.0), Counter())
+        found = spans(schedule, epoch, topology.job_gpus, 1, Carried({}, {}, 0.0), Irregular())
         for hop, span in found.items():
             payload_bytes = loads.get(hop, 0.0) / wire_bytes(1)
             assert payload_bytes <= span.most
@@ -380,7 +409,7 @@ def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 8, 8))
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 8, 8, 6_000_000)
     carried = Carried({}, {}, 100.0)
-    found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, Counter())
+    found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, Irregular())
     assert max(span.most - span.least for span in found.values()) < 5000
 
 

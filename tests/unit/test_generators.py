@@ -4,7 +4,7 @@ import io
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from io import FileIO
 from ipaddress import IPv4Address
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from linux.tcp_counters import retransmitted_segments
+from linux.tcp_counters import packets_out_of_order, retransmitted_segments
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.workload.collective import Collective
@@ -268,8 +268,11 @@ def test_a_part_that_is_stopped_is_told() -> None:
         part.kill()
 
 
-def test_the_kernel_counts_retransmitted_segments() -> None:
-    (found,) = retransmitted_segments([os.getpid()])
+@pytest.mark.parametrize("count", [retransmitted_segments, packets_out_of_order])
+def test_the_kernel_counts_packets_of_a_namespace(
+    count: Callable[[Iterable[int]], list[int]],
+) -> None:
+    (found,) = count([os.getpid()])
     assert found >= 0
 
 

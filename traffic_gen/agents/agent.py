@@ -19,7 +19,6 @@ with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrentl
 import array
 import collections
 import errno
-import functools
 import heapq
 import itertools
 import json
@@ -48,8 +47,9 @@ SLICE_BYTES = 1024 * 1024
 ZEROS = memoryview(bytes(SLICE_BYTES))
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
-# Offset of tcpi_total_retrans in struct tcp_info (linux/tcp.h).
-TOTAL_RETRANSMITS = struct.Struct("=100xI")
+# tcpi_total_retrans and tcpi_rcv_ooopack in struct tcp_info (linux/tcp.h, since Linux 5.4).
+TCP_COUNTS = struct.Struct("=100xI120xI")
+TCP_INFO = socket.IPPROTO_TCP, socket.TCP_INFO, TCP_COUNTS.size
 
 
 class Send:
@@ -190,7 +190,8 @@ class Agent:
         answers = {"load": self.load, "run": self.run, "reset": self.reset}
         while request := self.next_request():
             if request["do"] in answers:
-                self.answer(answers[request["do"]](request))
+                answer = answers[request["do"]](request)
+                self.control.sendall(json.dumps(answer).encode() + b"\n")
 
     def next_request(self) -> Message:
         """Return the next request; serve the sockets until it arrives."""
@@ -206,10 +207,6 @@ class Agent:
             os._exit(0)
         self.unread += data
         self.aborted = self.aborted or b'"abort"' in data
-
-    def answer(self, answer: Message) -> None:
-        """Send an answer as one line."""
-        self.control.sendall(json.dumps(answer).encode() + b"\n")
 
     # Connections
 
@@ -232,8 +229,7 @@ class Agent:
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
         connection = self.outgoing[peer] = Outgoing(sock)
-        on_ready = functools.partial(self.on_ready, connection)
-        self.selector.register(sock, selectors.EVENT_READ, on_ready)
+        self.selector.register(sock, selectors.EVENT_READ, lambda e: self.on_ready(connection, e))
 
     def on_connection(self, _events: int) -> None:
         """Accept a connection from a peer, which sends its rank first."""
@@ -247,8 +243,7 @@ class Agent:
 
     def reset(self, _request: Message) -> Message:
         """Close all connections: ranks move to other GPUs, or a transfer was left unfinished."""
-        sockets = [connection.sock for connection in self.outgoing.values()]
-        for sock in sockets + [connection.sock for connection in self.incoming.values()]:
+        for sock in self.sockets():
             if sock.fileno() in self.selector.get_map():
                 self.selector.unregister(sock)
             sock.close()
@@ -258,9 +253,8 @@ class Agent:
     # One execution of the program
 
     def run(self, request: Message) -> Message:
-        """Execute the program from `start_ns` on, at most until `end_ns`."""
-        cpu_before_s, retransmits_before = time.process_time(), self.retransmits()
-        # All proxies of a machine share CLOCK_MONOTONIC.
+        """Execute the program from `start_ns` on, at most until `end_ns`, of CLOCK_MONOTONIC."""
+        cpu_before_s, before = time.process_time(), self.tcp_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
@@ -270,11 +264,13 @@ class Agent:
             self.start(send)
         while self.open and not self.aborted and time.monotonic_ns() < request["end_ns"]:
             self.poll(self.compute(0.2))
+        again, disordered = (new - old for old, new in zip(before, self.tcp_counts(), strict=True))
         answer = {
             "complete": not self.open,
             "begun_ns": self.begun_ns,
             "cpu_s": time.process_time() - cpu_before_s,
-            "retransmits": self.retransmits() - retransmits_before,
+            "retransmits": again,
+            "out_of_order": disordered,
             "sent_bytes": sum(send.offset for send in self.sends.values()),
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
@@ -434,11 +430,15 @@ class Agent:
                 self.selector.unregister(key.fileobj)
                 self.aborted = True
 
-    def retransmits(self) -> int:
-        """Return the segments that this rank has retransmitted on its open connections."""
-        option = socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANSMITS.size
-        infos = (connection.sock.getsockopt(*option) for connection in self.outgoing.values())
-        return sum(TOTAL_RETRANSMITS.unpack(info)[0] for info in infos)
+    def sockets(self) -> list[socket.socket]:
+        """Return the sockets of all connections."""
+        outgoing = [connection.sock for connection in self.outgoing.values()]
+        return outgoing + [connection.sock for connection in self.incoming.values()]
+
+    def tcp_counts(self) -> list[int]:
+        """Return this rank's segments retransmitted, and packets that came out of order."""
+        counts = [TCP_COUNTS.unpack(sock.getsockopt(*TCP_INFO)) for sock in self.sockets()]
+        return [sum(column) for column in zip((0, 0), *counts, strict=True)]
 
 
 def tune(sock: socket.socket) -> None:

@@ -261,6 +261,7 @@ def _repeat(
         start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
         agents_cpu_s=sum(a["cpu_s"] for a in values),
         retransmitted=_by_rank(ranks, answers, "retransmits"),
+        out_of_order=_by_rank(ranks, answers, "out_of_order"),
         errors=tuple(
             f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
         ),

@@ -22,7 +22,7 @@ from itertools import cycle, islice
 from linux.cpu_time import processes_s
 from linux.processes import LOOKED_AT_ONCE, require_not_stopped
 from linux.resources import provide_more_files
-from linux.tcp_counters import retransmitted_segments
+from linux.tcp_counters import packets_out_of_order, retransmitted_segments
 from model.errors import EmulationError
 from model.measurement.records import Repeat
 from model.workload.schedule import Steps
@@ -187,8 +187,8 @@ class Iperf3Flows:
         for (source, destination), flow in self._flows.items():
             sent[source] += flow.written_bytes
             received[destination] += flow.read_bytes
-        cpu_s, again = processes_s(self._process_ids), retransmitted_segments(self._hosts)
-        return Counted(sent, received, cpu_s, again)
+        again, disordered = retransmitted_segments(self._hosts), packets_out_of_order(self._hosts)
+        return Counted(sent, received, processes_s(self._process_ids), again, disordered)
 
 
 def _difference(before: Counted, after: Counted) -> Counted:
@@ -197,6 +197,7 @@ def _difference(before: Counted, after: Counted) -> Counted:
         _gains(before.received_bytes, after.received_bytes),
         after.cpu_s - before.cpu_s,
         _gains(before.retransmitted, after.retransmitted),
+        _gains(before.out_of_order, after.out_of_order),
     )
 
 

@@ -231,7 +231,8 @@ class _Execution:
             sent[source] += channel.sent_bytes
             received[destination] += channel.received_bytes
         errors = tuple(self._errors())
-        return Counted(sent, received, cpu_s, (), errors, () if errors else (self._summary(),))
+        notes = () if errors else (self._summary(),)
+        return Counted(sent, received, cpu_s, errors=errors, notes=notes)
 
     def _summary(self) -> str:
         channels = self._channels.values()

@@ -12,13 +12,14 @@ from model.workload.transfers import Transfer
 class Counted:
     """What a generator has counted in an execution, and what it found.
 
-    Bytes, and segments that TCP retransmitted, are those of each rank.
+    Bytes, segments that TCP retransmitted, and packets out of order, are those of each rank.
     """
 
     sent_bytes: Sequence[int]
     received_bytes: Sequence[int]
     cpu_s: float = 0.0
     retransmitted: Sequence[int] = ()
+    out_of_order: Sequence[int] = ()
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -68,6 +69,7 @@ class Progress:
             start_skew_s=self._skew_s(start_ns),
             agents_cpu_s=counted.cpu_s,
             retransmitted=tuple(counted.retransmitted),
+            out_of_order=tuple(counted.out_of_order),
             errors=counted.errors,
             records=records,
             start_ns=start_ns,
