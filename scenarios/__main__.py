@@ -6,10 +6,10 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from linux.interruptions import repeat_swallowed  # noqa: E402
-from linux.memory import keep_freed_memory  # noqa: E402
+from linux.large_arrays import speed_up_large_arrays  # noqa: E402
 from scenarios.cli.commands import main  # noqa: E402
 
 if __name__ == "__main__":
     repeat_swallowed()
-    keep_freed_memory()
+    speed_up_large_arrays()
     main()

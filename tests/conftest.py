@@ -5,8 +5,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from linux.large_arrays import speed_up_large_arrays
 from testbed.host.cleanup import clean
 from tests.machine import untouched
+
+# As the program does at its start, before a test module imports NumPy.
+speed_up_large_arrays()
 
 # No deadline: the time for one example depends on the machine's load more than on Railbed.
 settings.register_profile("unhurried", deadline=None)

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from linux.cpuinfo import model_name
 from linux.processes import first_line
 from linux.program_files import ROOT, program_version
 from testbed.nodes.docker_engine import IMAGE_FILE
@@ -25,7 +26,7 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "railbed": program_version(),
         "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
         "kernel": platform.release(),
-        "cpu": _cpu_model(),
+        "cpu": model_name(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -38,13 +39,6 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "libraries": {name: version(name) for name in LIBRARIES},
         "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
-
-
-def _cpu_model() -> str:
-    """The name of the machine's processor (proc_cpuinfo(5)); not every architecture has one."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _read(place: Path) -> str:

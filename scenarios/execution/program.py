@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.memory import HUGE_PAGES
+from linux.large_arrays import HUGE_PAGES, WITHOUT
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricSpec
@@ -22,8 +22,8 @@ from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
 
-# Set for this program alone: where its modules are, and how its NumPy gets memory.
-NOT_FOR_RANKS = ("PYTHONPATH", HUGE_PAGES)
+# Set for this program alone: where its modules are, and how its NumPy works.
+NOT_FOR_RANKS = ("PYTHONPATH", HUGE_PAGES, WITHOUT)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from linux.cpuinfo import model_name
 from linux.files import write_text
 from linux.processes import first_line
 from model.prediction.machine import Machine, MachineKey
@@ -33,7 +34,7 @@ def this_machine() -> MachineKey:
     """Key of this machine; a measurement with another key is not valid for it."""
     return MachineKey(
         kernel=platform.release(),
-        cpu=_cpu_model(),
+        cpu=model_name(),
         cores=os.cpu_count() or 1,
         open_vswitch=_open_vswitch(),
         datapath=default_datapath().value,
@@ -44,12 +45,6 @@ def _open_vswitch() -> str:
     """Version of Open vSwitch, also if its folder is not in PATH, as for users without root."""
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
     return first_line(shutil.which("ovs-vswitchd", path=search) or "ovs-vswitchd", "--version")
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def virtual_machine() -> Machine:

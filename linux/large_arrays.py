@@ -1,0 +1,44 @@
+"""Settings of malloc(3) and of NumPy with which large arrays are quick."""
+
+import ctypes
+import os
+
+from linux.cpuinfo import first_processor
+
+# Parameters of mallopt(3), as in malloc.h, and the largest value that one takes.
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+MOST = 2**31 - 1
+# Variables that NumPy reads when it is imported: whether it asks for huge pages, and which
+# instructions it does without.
+HUGE_PAGES, WITHOUT = "NUMPY_MADVISE_HUGEPAGE", "NPY_DISABLE_CPU_FEATURES"
+AVX512 = "X86_V4"
+FLAGS_OF_AVX512 = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
+ZEN_4 = {"vendor_id": "AuthenticAMD", "cpu family": "25"}
+
+
+def speed_up_large_arrays() -> None:
+    """Set what makes large arrays quick in this process, before NumPy is imported.
+
+    What the environment says already stays. Measured in "Schedules on paper" of measurements.md.
+    """
+    _keep_freed_memory()
+    os.environ.setdefault(HUGE_PAGES, "0")
+    if _sorts_slowly_with_avx512(first_processor()):
+        os.environ.setdefault(WITHOUT, AVX512)
+
+
+def _keep_freed_memory() -> None:
+    """Let malloc(3) keep what is freed; otherwise the kernel clears pages for each large array."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, MOST)
+
+
+def _sorts_slowly_with_avx512(processor: dict[str, str]) -> bool:
+    """Whether NumPy has a sort for this processor that is slower than the one for AVX2.
+
+    It stores with COMPRESS instructions, which Zen 4 has in microcode for memory (Software
+    Optimization Guide for the AMD Zen4 Microarchitecture, section 2.11.2).
+    """
+    flags = processor.get("flags", "").split()
+    return processor.items() >= ZEN_4.items() and FLAGS_OF_AVX512.issubset(flags)
