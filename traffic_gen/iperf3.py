@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -138,7 +139,7 @@ def iperf3(
 def _finish(process: Process) -> tuple[str, float]:
     """Wait for a process to end; return its output and its processor time in seconds.
 
-    One that does not end has no report: it is killed.
+    One that does not end is killed; raises `EmulationError` for it.
     """
     late = Timer(END_DEADLINE_S, process.kill)
     late.start()
@@ -148,4 +149,8 @@ def _finish(process: Process) -> tuple[str, float]:
         late.cancel()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode == -signal.SIGKILL:
+        raise EmulationError(
+            f"iperf3: killed, as what has not ended within {END_DEADLINE_S:g} s is"
+        )
     return text, usage.ru_utime + usage.ru_stime

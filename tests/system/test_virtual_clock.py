@@ -16,6 +16,7 @@ from scenarios.virtual_clock.stored_runs import NOT_RECORDS
 from testbed.virtual_machine.guest import QEMU
 from tests.golden import GOLDEN, ROOT, SCENARIO, command, measurements
 from tests.machine import wait_until
+from tests.results import assert_right
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
@@ -77,6 +78,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_measurements_are_the_golden_ones(results: list[dict[str, Any]]) -> None:
     assert_alike(measurements(results[0]), json.loads(GOLDEN.read_text()))
+
+
+def test_the_kernels_datapath_carries_all_bytes(results: list[dict[str, Any]]) -> None:
+    assert_right(results[0])
+    environment = json.loads((Path(results[0]["folder"]) / "environment.json").read_text())
+    assert "in the kernel" in environment["datapath"]
 
 
 def assert_alike(found: dict[str, Any], known: dict[str, Any]) -> None:

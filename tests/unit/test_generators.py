@@ -38,7 +38,7 @@ from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, Iperf3Flows,
 from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import QueuePair, read_packet
-from traffic_gen.iperf3 import Hosts
+from traffic_gen.iperf3 import Hosts, _finish
 from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
 
 SIZES = st.integers(2, 4)
@@ -266,6 +266,15 @@ def test_a_part_that_is_stopped_is_told() -> None:
         ):
             flows.greet()
         part.kill()
+
+
+def test_an_iperf3_that_does_not_end_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traffic_gen.iperf3.END_DEADLINE_S", 0.1)
+    with (
+        subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, text=True) as process,
+        pytest.raises(EmulationError, match=r"iperf3: killed, .* not ended within 0\.1 s"),
+    ):
+        _finish(process)
 
 
 @pytest.mark.parametrize("count", [retransmitted_segments, packets_out_of_order])
