@@ -8,10 +8,10 @@ from linux.cpuinfo import first_processor
 # Parameters of mallopt(3), as in malloc.h, and the largest value that one takes.
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 MOST = 2**31 - 1
-# Variables that NumPy reads when it is imported: whether it asks for huge pages, and which
-# instructions it does without.
-HUGE_PAGES, WITHOUT = "NUMPY_MADVISE_HUGEPAGE", "NPY_DISABLE_CPU_FEATURES"
-AVX512 = "X86_V4"
+# Settings that NumPy reads from the environment when it is imported: it asks for no huge pages, and
+# does without AVX-512.
+NO_HUGE_PAGES = {"NUMPY_MADVISE_HUGEPAGE": "0"}
+NO_AVX512 = {"NPY_DISABLE_CPU_FEATURES": "X86_V4"}
 FLAGS_OF_AVX512 = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
 ZEN_4 = {"vendor_id": "AuthenticAMD", "cpu family": "25"}
 
@@ -22,9 +22,16 @@ def speed_up_large_arrays() -> None:
     What the environment says already stays. Measured in "Schedules on paper" of measurements.md.
     """
     _keep_freed_memory()
-    os.environ.setdefault(HUGE_PAGES, "0")
+    settings = NO_HUGE_PAGES
     if _sorts_slowly_with_avx512(first_processor()):
-        os.environ.setdefault(WITHOUT, AVX512)
+        settings = settings | NO_AVX512
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def is_set_here(name: str, value: str) -> bool:
+    """Whether a variable of the environment is such a setting, which other programs do not need."""
+    return (NO_HUGE_PAGES | NO_AVX512).get(name) == value
 
 
 def _keep_freed_memory() -> None:

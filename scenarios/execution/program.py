@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.large_arrays import HUGE_PAGES, WITHOUT
+from linux.large_arrays import is_set_here
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricSpec
@@ -21,9 +21,6 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
-
-# Set for this program alone: where its modules are, and how its NumPy works.
-NOT_FOR_RANKS = ("PYTHONPATH", HUGE_PAGES, WITHOUT)
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,8 @@ def _commands(fabric: Experiment, program: Program) -> list[Command]:
 def _command(
     fabric: Experiment, rank: int, arguments: Sequence[str], variables: Mapping[str, str]
 ) -> Command:
-    own = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RANKS}
+    own = {name: value for name, value in os.environ.items() if not is_set_here(name, value)}
+    own.pop("PYTHONPATH", None)  # where this program's modules are
     environment = {**own, **fabric.lock.environment, **variables}
     process_id = fabric.bed.process_ids[fabric.placement.gpus[rank].name]
     return Command(rank, arguments, environment, process_id)

@@ -11,8 +11,9 @@ import pytest
 
 from linux import cpuinfo
 from linux.cpuinfo import model_name
-from linux.large_arrays import WITHOUT, speed_up_large_arrays
+from linux.large_arrays import is_set_here, speed_up_large_arrays
 
+DISABLED = "NPY_DISABLE_CPU_FEATURES"
 ROOT = Path(__file__).parents[2]
 ARRAYS = """
 import ctypes, resource, sys
@@ -69,17 +70,19 @@ def test_numpy_sorts_without_avx512_where_that_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     described(ZEN_4 | other, tmp_path, monkeypatch)
-    monkeypatch.setenv(WITHOUT, "of before")  # so that the end of the test restores it
-    monkeypatch.delenv(WITHOUT)
+    monkeypatch.setenv(DISABLED, "of before")  # so that the end of the test restores it
+    monkeypatch.delenv(DISABLED)
     speed_up_large_arrays()
-    assert os.environ.get(WITHOUT) == without
+    assert os.environ.get(DISABLED) == without
 
 
 def test_what_the_user_says_of_numpy_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described(ZEN_4, tmp_path, monkeypatch)
-    monkeypatch.setenv(WITHOUT, "AVX512_SPR")
+    monkeypatch.setenv(DISABLED, "AVX512_SPR")
     speed_up_large_arrays()
-    assert os.environ[WITHOUT] == "AVX512_SPR"
+    assert os.environ[DISABLED] == "AVX512_SPR"
+    assert not is_set_here(DISABLED, "AVX512_SPR")
+    assert is_set_here(DISABLED, "X86_V4")
 
 
 def test_a_processor_without_a_name_has_that_of_its_architecture(
