@@ -3,8 +3,9 @@
 A `Reading` holds running totals, as the kernel counts them; a `Window` is the difference of two.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 NS_PER_S = 1e9
 
@@ -102,6 +103,12 @@ def _busiest(before: Mapping[int, ThreadTime], after: Mapping[int, ThreadTime]) 
 def _share(part: float, whole: float) -> float:
     """Limit a share to 0..1: the kernel counts some times in ticks, so a share may exceed 1."""
     return min(1.0, max(0.0, part / whole))
+
+
+def windows_of(readings: Sequence[Reading]) -> tuple[Window, ...]:
+    """Return the windows between successive readings; nothing is known where no switch was read."""
+    pairs = pairwise(readings)
+    return tuple(window(*pair) for pair in pairs if pair[0].switches.keys() & pair[1].switches)
 
 
 def within(windows: Iterable[Window], begin_ns: int, end_ns: int) -> tuple[Window, ...]:

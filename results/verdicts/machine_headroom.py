@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from model.measurement.cpu_windows import Window
+from model.measurement.cpu_windows import NS_PER_S, Window
 from model.measurement.pauses import PauseLog
 
 # In a window (CPU sample), processors or the switch are saturated with less than this share left.
@@ -14,6 +14,8 @@ SATURATED_SHARE = 0.05
 # Seconds without the switch running out of work, on average in a window: above the first value, it
 # never did in that window; above the second, it had fallen behind.
 NEVER_DONE_S, BEHIND_S = 0.085, 0.05
+# An execution may go on for so long, or for this share of it, before and behind its CPU samples.
+UNSAMPLED_S, UNSAMPLED_SHARE = 1.0, 0.1
 # An always busy switch forwards, not only polls, if other threads keep more cores than this busy.
 BESIDE_BUSY_SWITCH = 0.42
 
@@ -37,7 +39,15 @@ class Observation:
     @property
     def is_complete(self) -> bool:
         """Whether all was observed: CPU samples, agents' waits, and pauses of all cores."""
-        return bool(self.windows and self.agents_delay_s and self.pauses.seconds)
+        return bool(self._is_sampled and self.agents_delay_s and self.pauses.seconds)
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether CPU samples reach from the beginning to the end, but for parts of windows."""
+        if not self.windows:
+            return False
+        sampled_s = (self.windows[-1].end_ns - self.windows[0].begin_ns) / NS_PER_S
+        return self.seconds - sampled_s <= max(UNSAMPLED_S, UNSAMPLED_SHARE * self.seconds)
 
 
 @dataclass(frozen=True)

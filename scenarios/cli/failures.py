@@ -1,10 +1,10 @@
 """The command `failures`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.errors import EmulationError
+from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE
 from results.tables.fault_impact import print_failures
@@ -30,18 +30,22 @@ def failures(
     from scenarios.loader import load
 
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
-    if is_virtual(clock, proxies):
-        rows = _virtually(experiments, store, fresh=fresh)
-    else:
-        rows = _one_by_one(experiments, proxies or CONTAINER, store)
-    print_result(rows, as_json, print_failures)
+    rows: list[dict[str, Any]] = []
+    try:
+        if is_virtual(clock, proxies):
+            rows += _virtually(experiments, store, fresh=fresh)
+        else:
+            rows.extend(_one_by_one(experiments, proxies or CONTAINER, store))
+    finally:
+        if rows:
+            print_result(rows, as_json, print_failures)
     leave(failed=any(row["verdict"] == "fail" for row in rows))
 
 
 def _one_by_one(
     experiments: Sequence["Scenario"], proxies: str, store: Path
-) -> list[dict[str, Any]]:
-    """Run the experiments on this machine; return the rows of all."""
+) -> Iterator[dict[str, Any]]:
+    """Run the experiments on this machine; yield the rows of each."""
     from results.documents.fault_impact import lost_experiment
     from scenarios.execution.progress import Lines
     from scenarios.execution.run import run
@@ -50,13 +54,11 @@ def _one_by_one(
     for experiment in experiments:
         require_possible(experiment)
     kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
-    rows: list[dict[str, Any]] = []
     for experiment in experiments:
         try:
-            rows += run(experiment, kind, store, lines)["failures"]
-        except EmulationError as error:
-            rows.append(lost_experiment(experiment.name, str(error)))
-    return rows
+            yield from run(experiment, kind, store, lines)["failures"]
+        except (EmulationError, NotReady) as error:
+            yield lost_experiment(experiment.name, str(error))
 
 
 def _virtually(

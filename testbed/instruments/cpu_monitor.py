@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from linux.cpu_time import idle_and_steal_s, stalled_s, thread_time
@@ -17,7 +16,7 @@ from linux.netlink import NetlinkSocket
 from linux.processes import BEFORE_PROXIES
 from linux.qdisc_stats import read_queues
 from model.errors import EmulationError
-from model.measurement.cpu_windows import Reading, ThreadTime, Window, window
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
 from testbed.nodes.openvswitch import OpenVSwitch
 
 WINDOW_S = 0.1
@@ -50,7 +49,7 @@ class CpuMonitor:
     @property
     def windows(self) -> tuple[Window, ...]:
         """The windows between successive readings so far."""
-        return tuple(window(*pair) for pair in pairwise(tuple(self._readings)))
+        return windows_of(tuple(self._readings))
 
     def _run(self) -> None:
         # Run before the proxies, to keep sampling where processors are scarce.

@@ -1,15 +1,18 @@
 """The benchmarks' own arithmetic; their measurements need a fabric."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer import Exit
 
 from model.errors import EmulationError, OutOfTolerance
 from scenarios.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
 from scenarios.benchmarks.common.seen import is_judged_right
 from scenarios.benchmarks.growth import exchange_size
+from scenarios.cli.bench import bench
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from traffic_gen.agents.program import programs_of
@@ -86,6 +89,24 @@ def test_every_transfer_of_streams_is_sent_and_received_once(
     for rank, program in built.items():
         assert program["rank"] == rank
         assert set(program["peers"]) == {entry[1] for entry in program["sends"]}
+
+
+@pytest.mark.parametrize(("judged", "exit_code"), [((True, True), 0), ((True, False), 1)])
+def test_a_benchmark_with_a_wrong_verdict_fails(
+    judged: tuple[bool, ...],
+    exit_code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def routing(_store: Path) -> Iterator[Row]:
+        yield from ({"judged_right": right} for right in judged)
+
+    monkeypatch.setattr("scenarios.benchmarks.benchmarks", lambda *_: {"routing": routing})
+    with pytest.raises(Exit) as left:
+        bench("routing", store=tmp_path)
+    assert left.value.exit_code == exit_code
+    assert capsys.readouterr().out.count("judged_right") == len(judged)
 
 
 def test_a_benchmark_of_another_size_is_the_same_platform() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from linux.cpu_time import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
 from linux.netlink import HEADER
 from linux.qdisc_stats import STATISTICS, TCMSG, Queue, parsed
-from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, within
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 SECOND_NS = 10**9
@@ -50,6 +50,12 @@ def test_a_window_has_shares() -> None:
 
 def test_what_the_kernel_does_not_count_is_not_zero() -> None:
     assert window(reading(0, stalled_s=None), reading(1, stalled_s=None)).stalled is None
+
+
+def test_without_a_switch_daemon_there_is_no_window() -> None:
+    known = {7: ThreadTime(0, 0)}
+    readings = [reading(0, switches=known), reading(1, switches=known), reading(2), reading(3)]
+    assert [(one.begin_ns, one.end_ns) for one in windows_of(readings)] == [(0, 1)]
 
 
 def test_a_daemon_that_was_started_meanwhile_does_not_count() -> None:

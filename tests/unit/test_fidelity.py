@@ -187,7 +187,15 @@ def test_what_a_queue_still_holds_is_doubtful() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", [{"windows": ()}, {"agents_delay_s": ()}, {"pauses": NOT_WATCHED}]
+    "missing",
+    [
+        {"windows": ()},
+        {"agents_delay_s": ()},
+        {"pauses": NOT_WATCHED},
+        # Samples of the first second alone, as after the death of the observing thread.
+        {"seconds": 100.0},
+        {"seconds": 2.5},
+    ],
 )
 def test_what_was_not_observed_cannot_be_trusted(missing: dict[str, Any]) -> None:
     blind = replace(observation(), **missing)

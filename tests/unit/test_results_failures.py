@@ -91,6 +91,14 @@ def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) 
     assert any(words in reason for reason in reasons) if words else not reasons
 
 
+def test_each_reason_of_a_phase_has_its_own_verdict() -> None:
+    recovered = result(1.06)
+    found = replace(recovered, found=((Verdict.PASS, "right data"), *recovered.found))
+    verdicts = {reason: verdict for verdict, reason in replace(IMPACT, recovered=found).reasons}
+    assert verdicts["recovered: right data"] is Verdict.PASS
+    assert Verdict.FAIL in verdicts.values()
+
+
 def test_the_object_is_json() -> None:
     row = failure_object("nic-link-down", IMPACT)
     assert json.loads(json.dumps(row)) == row

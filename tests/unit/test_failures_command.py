@@ -1,0 +1,31 @@
+"""The command `failures` prints the rows that it has, whatever ends the other experiments."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.errors import EmulationError, NotReady
+from results.documents.fault_impact import lost_experiment
+from scenarios.cli.failures import failures
+from scenarios.spec.scenario import Scenario
+
+
+def test_rows_are_printed_whatever_becomes_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = [None, EmulationError("no carrier"), NotReady("no Docker"), KeyboardInterrupt()]
+
+    def run(experiment: Scenario, *_: object) -> dict[str, Any]:
+        if (end := ends.pop(0)) is not None:
+            raise end
+        return {"failures": [lost_experiment(experiment.name, "measured")]}
+
+    monkeypatch.setattr("scenarios.execution.run.run", run)
+    monkeypatch.setattr("scenarios.planning.kernel_support.require_possible", lambda _: None)
+    monkeypatch.setattr("scenarios.cli.failures.ready", lambda *_: "process")
+    with pytest.raises(KeyboardInterrupt):
+        failures(as_json=True, proxies="process", store=tmp_path)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["reasons"] for row in rows] == [["measured"], ["no carrier"], ["no Docker"]]
