@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.modules import load_module
 from linux.namespaces import private_namespace
 from linux.route_socket import RouteSocket
 from model.errors import NotReady, RailbedError
@@ -17,7 +16,7 @@ from testbed.fabric.links import BRIDGE_SETTINGS
 from testbed.fabric.shaping import ROOT, TRIAL_NAME, TRIAL_SHAPER, check_shaped, trial_link
 from testbed.nodes.docker_engine import docker_client, packages_date
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import TUN, default_datapath
+from testbed.nodes.openvswitch import default_datapath, open_tun
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
@@ -51,7 +50,7 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
         if BRIDGE_SETTINGS.exists():
             found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
-            found += [_attempt("kernel's TUN/TAP device", _open_tun, _load("tun"))]
+            found += [_attempt("kernel's TUN/TAP device", open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER:
         found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
     return found
@@ -106,12 +105,6 @@ def _feature(name: str, module: str, attempt: Callable[[RouteSocket], object]) -
 
 def _load(module: str) -> str:
     return f"load it with `sudo modprobe {module}`, or boot a kernel that has it"
-
-
-def _open_tun() -> None:
-    """Open the TUN device: user-space Open vSwitch makes a bridge's own port as a TAP device."""
-    load_module("tun")
-    os.close(os.open(TUN, os.O_RDWR))
 
 
 def _add_buckets(netlink: RouteSocket) -> None:

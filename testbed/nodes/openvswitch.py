@@ -200,10 +200,14 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
 
 
 def default_datapath() -> Datapath:
-    """The datapath in `RAILBED_DATAPATH`, else the kernel's if its module is available."""
+    """The datapath in `RAILBED_DATAPATH`, else the kernel's if its module is available.
+
+    Root loads the module; users without root can only look for its file.
+    """
     asked = os.environ.get(VARIABLE)
     if asked is None:
-        return Datapath.KERNEL if kernel_has("openvswitch") else Datapath.USER_SPACE
+        has_module = load_module if os.geteuid() == 0 else kernel_has
+        return Datapath.KERNEL if has_module("openvswitch") else Datapath.USER_SPACE
     if asked not in list(Datapath):
         what = f"must be {' or '.join(Datapath)}, got {asked!r}"
         raise InputError(Problem(VARIABLE, what))
@@ -222,8 +226,18 @@ def require(datapath: Datapath) -> None:
             f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "
             "loaded; boot a kernel that has it, or use `--datapath user-space`"
         )
-    if datapath is Datapath.USER_SPACE and not (TUN.exists() or load_module("tun")):
-        raise NotReady(
-            f"{NAME}: its user-space datapath needs {TUN}, and the module tun cannot be loaded; "
-            "load it with `sudo modprobe tun`, or boot a kernel that has it"
-        )
+    if datapath is Datapath.USER_SPACE:
+        try:
+            open_tun()
+        except OSError as error:
+            raise NotReady(
+                f"{NAME}: its user-space datapath needs {TUN}, which cannot be opened "
+                f"({error.strerror}); load its module with `sudo modprobe tun`, or boot a kernel "
+                "that has it"
+            ) from None
+
+
+def open_tun() -> None:
+    """Open the TUN device: user-space Open vSwitch makes a bridge's own port as a TAP device."""
+    load_module("tun")
+    os.close(os.open(TUN, os.O_RDWR))

@@ -1,15 +1,17 @@
 """Which datapath the rail and spine switches get."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from model.errors import InputError, NotReady
+from model.errors import EmulationError, InputError, NotReady
 from model.fabric.spec import Datapath
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from testbed.nodes import openvswitch
 from testbed.nodes.openvswitch import VARIABLE, default_datapath, require
+from testbed.testbed import explained_by
 from tests.unit.machines import TWO_CORES
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
@@ -17,17 +19,33 @@ QUICKSTART = LIBRARY / "quickstart.yaml"
 
 @pytest.fixture
 def without_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openvswitch, "kernel_has", lambda _module: False)
-    monkeypatch.setattr(openvswitch, "load_module", lambda _module: False)
+    has_modules(monkeypatch)
 
 
-def test_the_default_is_the_kernels_where_it_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openvswitch, "kernel_has", lambda module: module == "openvswitch")
-    assert default_datapath() is Datapath.KERNEL
+def has_modules(
+    monkeypatch: pytest.MonkeyPatch, *, file: bool = False, loads: bool = False
+) -> None:
+    """Let the kernel have files of modules, or load them."""
+    monkeypatch.setattr(openvswitch, "kernel_has", lambda _module: file)
+    monkeypatch.setattr(openvswitch, "load_module", lambda _module: loads)
 
 
-def test_it_is_user_space_elsewhere(without_module: None) -> None:
-    assert default_datapath() is Datapath.USER_SPACE
+@pytest.mark.parametrize(
+    ("user", "file", "loads", "expected"),
+    [
+        (0, True, True, Datapath.KERNEL),
+        (0, True, False, Datapath.USER_SPACE),
+        (0, False, False, Datapath.USER_SPACE),
+        (1000, True, False, Datapath.KERNEL),
+        (1000, False, False, Datapath.USER_SPACE),
+    ],
+)
+def test_the_default_is_the_kernels_where_it_can_be_had(
+    monkeypatch: pytest.MonkeyPatch, user: int, file: bool, loads: bool, expected: Datapath
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    has_modules(monkeypatch, file=file, loads=loads)
+    assert default_datapath() is expected
 
 
 def test_the_environment_chooses_another_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +64,24 @@ def test_what_cannot_be_had_is_said_with_what_can(without_module: None) -> None:
 def test_user_space_needs_a_device(
     without_module: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openvswitch, "TUN", tmp_path / "tun")
-    with pytest.raises(NotReady, match=r"module tun cannot be loaded.*modprobe tun"):
+    device = tmp_path / "tun"
+    monkeypatch.setattr(openvswitch, "TUN", device)
+    with pytest.raises(NotReady, match=r"cannot be opened \(No such file.*modprobe tun"):
         require(Datapath.USER_SPACE)
+    device.symlink_to(device)  # is there, and cannot be opened, as a node without its driver
+    with pytest.raises(NotReady, match=r"cannot be opened \(Too many levels"):
+        require(Datapath.USER_SPACE)
+
+
+@pytest.mark.parametrize(("complaints", "added"), [("", ""), ("|ERR|no ports", "no ports")])
+def test_a_failed_start_is_told_in_the_words_of_open_vswitch(complaints: str, added: str) -> None:
+    switch = Mock(complaints=lambda: complaints)
+    with (
+        pytest.raises(EmulationError, match=rf"(?s)not within 60 s.*{added}") as caught,
+        explained_by(switch),
+    ):
+        raise EmulationError("the controller: ready: not within 60 s")
+    assert ("Open vSwitch complains" in str(caught.value)) is bool(complaints)
 
 
 @pytest.mark.parametrize("datapath", Datapath)

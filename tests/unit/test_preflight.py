@@ -1,5 +1,7 @@
 """Error messages for a machine that is not ready."""
 
+from pathlib import Path
+
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
@@ -27,6 +29,21 @@ def test_everything_that_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPa
     said = str(caught.value).splitlines()
     assert said[0].startswith("root: no, user id 1000; run the command again with `sudo`")
     assert [line.split(":")[0] for line in said[1:]] == [f"tool {tool}" for tool in preflight.TOOLS]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_loaded_br_netfilter_is_told(
+    loaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "bridge"
+    if loaded:
+        settings.mkdir()
+    monkeypatch.setattr(preflight, "BRIDGE_SETTINGS", settings)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(preflight, "FEATURES", ())
+    monkeypatch.setattr(preflight, "_attempt", lambda what, *_: preflight.Check(what, True, "yes"))
+    said = [check.found for check in preflight.checks(ProxyKind.PROCESS) if "br_" in check.name]
+    assert said == ["loaded; switched off in Railbed's namespaces"] * loaded
 
 
 @pytest.mark.parametrize(
