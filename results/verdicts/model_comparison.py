@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isclose
 
+import numpy as np
+
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
+from model.prediction.network import networks, pairs_of
+from model.prediction.overlap import overlap
 from model.workload.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
@@ -88,7 +92,7 @@ class Work:
 
     Training iterations, traces and request loads have no collective; `task` names what is executed.
     `gpus` are those of a communicator, `variant` names the communicators unless they are all GPUs,
-    and the matrix of an all-to-all.
+    and the matrix of an all-to-all. `chunks` are those that a schedule cuts its data into.
     """
 
     fabric: FabricSpec
@@ -100,6 +104,7 @@ class Work:
     size_scale: float
     generator: Generator = Generator.AGENT
     variant: str = ""
+    chunks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,8 @@ class CaseResult:
 
     Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
     few others. `data_is_right` is `None` if the results were not checked, `iteration` and
-    `inference` if the case is none; `jobs` are empty unless it is of jobs.
+    `inference` if the case is none; `jobs` are empty unless it is of jobs. `overlap` is the part of
+    the modeled time in which HB domains and NICs carry data at once, `None` where paths changed.
     """
 
     name: str
@@ -126,6 +132,7 @@ class CaseResult:
     iteration: IterationResult | None = None
     inference: RequestResult | None = None
     jobs: tuple[JobTime, ...] = ()
+    overlap: float | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -218,14 +225,25 @@ def compare(
         iteration=iteration_result(schedule, measured.repeats, prediction),
         inference=request_result(schedule, topology, measured.repeats, prediction),
         jobs=jobs,
+        overlap=_overlap(measured, prediction),
     )
+
+
+def _overlap(measured: Measured, prediction: Prediction) -> float | None:
+    if measured.epoch is None:
+        return None
+    gpus = measured.gpus or measured.topology.job_gpus
+    transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
+    pairs, pair = pairs_of(transfers, len(gpus))
+    return overlap(transfers, pair, networks([measured.epoch], gpus, pairs)[0], arrival_s)
 
 
 def _work(measured: Measured, size_scale: float) -> Work:
     steps = measured.schedule
-    members, variant = steps.gpus, ""
+    members, variant, chunks = steps.gpus, "", None
     if isinstance(steps, Schedule):
         members, variant = steps.members or steps.gpus, steps.variant
+        chunks = int(np.count_nonzero(steps.demand.chunk_bytes))
     return Work(
         fabric=measured.topology.spec,
         task=steps.task,
@@ -236,6 +254,7 @@ def _work(measured: Measured, size_scale: float) -> Work:
         size_scale=size_scale,
         generator=measured.generator,
         variant=variant,
+        chunks=chunks,
     )
 
 

@@ -37,9 +37,11 @@ def describe(scenario: Scenario, out: Console) -> None:
 
 
 def _details(case: Case) -> Iterator[str]:
-    """Say what of an iteration was reduced, and what each of several jobs is."""
+    """Say what of an iteration was reduced, what is sliced, and what each of several jobs is."""
     if isinstance(case.task, Iteration):
         yield reduction_in_words(case.task.iteration.plain_changes)
+    if case.slices > 1:
+        yield f"{case.slices} slices of each chunk, which overlap in different steps"
     if isinstance(case.task, Jobs) and len(case.task.jobs) > 1:
         for job in case.task.jobs:
             yield f"{job.name}: {job.task.name} on {job.partition}"

@@ -20,6 +20,8 @@ NAMES = ("topology", "npus_count", "bandwidth")
 GBIT_PER_GBYTE = 8
 # On two NPUs, a ring is the two directions of a switch.
 PAIR = 2
+# More than any fabric has that can be emulated.
+MOST = 1_000_000
 
 
 def is_astra_sim(text: str) -> bool:
@@ -80,6 +82,8 @@ def _require_switches(document: CommentedMap, kinds: list[Any], counts: list[Any
 def _count(document: CommentedMap, found: Any) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise Unmapped(_line(document, "npus_count"), f"must be whole numbers, got {found!r}")
+    if found > MOST:
+        raise Unmapped(_line(document, "npus_count"), f"must be at most {MOST}, got {found:.3g}")
     return found
 
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from scenarios.networks.refusal import Keys, Unmapped, gbit
 
-HEADER = re.compile(r"\s*([0-9]{1,9})((?:\s+[0-9]{1,9}){4})\s+\S+\s*")
+HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 GBPS = {"G": 1.0, "T": 1000.0}
 FIRST_LINK = 3
+# More nodes, links and the like than any fabric has that can be emulated.
+MOST = 1_000_000
 
 
 @dataclass
@@ -58,6 +60,8 @@ def _network(lines: list[str]) -> _Network:
     if header is None or len(lines) < FIRST_LINK - 1:
         raise Unmapped(1, "must have five numbers and the kind of GPU, and a line of switches")
     nodes, (size, nvswitches, others, count) = int(header[1]), map(int, header[2].split())
+    if max(nodes, size, nvswitches, others, count) > MOST:
+        raise Unmapped(1, f"must have numbers of at most {MOST}, got {header[0].strip()!r}")
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
         raise Unmapped(1, f"{gpus} GPUs are no whole servers of {size}")

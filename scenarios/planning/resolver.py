@@ -1,7 +1,7 @@
 """Resolve a checked file to a scenario: defaults, `auto`, and checks across keys."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
@@ -247,13 +247,20 @@ def _chosen(
 
 
 def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Add the size to the names of cases that differ only in size."""
-    count = Counter(case.name for case in cases)
+    """Add the size, and then the number of slices, to the names of cases that differ in it."""
+    sizes = [case.size_name.replace(" ", "") for case in cases]
+    slices = [f"slices-{case.slices}" for case in cases]
+    return _named_apart(_named_apart(cases, sizes), slices)
+
+
+def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:
+    """Add its part to the name of each case, if another case of that name has another part."""
+    known = defaultdict[str, set[str]](set)
+    for case, part in zip(cases, parts, strict=True):
+        known[case.name].add(part)
     return tuple(
-        replace(case, name=f"{case.name}/{case.size_name.replace(' ', '')}")
-        if count[case.name] > 1
-        else case
-        for case in cases
+        replace(case, name=f"{case.name}/{part}") if len(known[case.name]) > 1 else case
+        for case, part in zip(cases, parts, strict=True)
     )
 
 

@@ -79,7 +79,8 @@ class CollectiveWork(Strict):
         le=MOST_SLICES,
         strict=True,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
-        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}",
+        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}; "
+        "cases that differ in it have it in their names",
     )
 
     @model_validator(mode="after")

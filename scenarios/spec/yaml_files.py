@@ -20,6 +20,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # The largest scenario of the library has 2 kB. To read so much takes about a second.
 MOST_BYTES = 2**18
+# `exec` is a generator of a command's, as programs do not follow a schedule.
+PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
 
 @dataclass(frozen=True)
@@ -135,5 +137,6 @@ def _problem(source: Source, details: Any, model: type[BaseModel]) -> Problem:
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
     else:
-        what, hint = wording(details), ""
+        is_program = place[-1] == "generator" and details["input"] == "exec"
+        what, hint = wording(details), PROGRAMS if is_program else ""
     return Problem(source.where(place), what, hint)

@@ -53,6 +53,8 @@ EXTRA_KEYS = [
     "generator",
     "variant",
     "size_scale",
+    "chunks",
+    "overlap",
     "real_s",
     "lower_bound_s",
     "warmup_s",

@@ -72,6 +72,25 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        (["12 MB"], [""]),
+        (["12 MB, slices: 8", "12 MB"], ["/slices-8", "/slices-4"]),
+        (["12 MB", "6 MB"], ["/12MB", "/6MB"]),
+        (["12 MB", "6 MB, slices: 8", "6 MB"], ["/12MB", "/6MB/slices-8", "/6MB/slices-4"]),
+    ],
+)
+def test_cases_are_named_by_what_they_differ_in(
+    write: Path, others: list[str], names: list[str]
+) -> None:
+    entry = "  - {collective: all-to-all, algorithm: two-step-pipelined, size: "
+    lines = "".join(f"{entry}{other}}}\n" for other in others)
+    write.write_text(GOOD.split("  - ")[0] + lines)
+    found = [case.name for case in load(write, ["fabric.kinds=rail-only"]).cases]
+    assert found == [f"rail-only/all-to-all/two-step-pipelined{name}" for name in names]
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (("domains: 4", "domains: 0"), "x.yaml:2 fabric.domains: must be at least 1, got 0"),
@@ -123,6 +142,11 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
             ("all-reduce", "all-reduse"),
             f"x.yaml:7 workloads.0.collective: must be {COLLECTIVES}, got 'all-reduse'; did you "
             "mean 'all-reduce'?",
+        ),
+        (
+            ("12 MB", "12 MB\n    generator: exec"),
+            "x.yaml:10 workloads.0.generator: must be 'agent', 'iperf3' or 'scapy', got 'exec' "
+            "(programs of your own: `railbed exec SCENARIO -- COMMAND`)",
         ),
         (
             ("platform: dgx-h100", "hb_rate: 12 parsecs"),

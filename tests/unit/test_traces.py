@@ -243,6 +243,12 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
+def test_a_file_of_a_rank_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / f"x.{2**40}.et").write_bytes(b"")
+    with pytest.raises(InputError, match=r"none of rank 0 \(ranks are 0 to at most 65535\)"):
+        read_trace(tmp_path)
+
+
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     for name in ("x.0.et", "x.00.et.gz"):
         (tmp_path / name).write_bytes(b"")

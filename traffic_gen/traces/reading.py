@@ -32,7 +32,7 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "byte matrix": (is_byte_matrix, read_byte_matrix),
 }
 FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
-OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,6})\.et(?:\.gz)?", re.DOTALL)
+OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,20})\.et(?:\.gz)?", re.DOTALL)
 
 
 def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
