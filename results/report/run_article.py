@@ -160,6 +160,7 @@ def _of_tasks(run: RunData) -> Iterator[Section]:
             ("case", "part", "measured s", "modeled s"),
             [row for case in iterations for row in _parts(case)],
         )
+        yield _reductions(iterations)
     if loads := [case for case in cases if "inference" in case]:
         yield Section(
             "Latencies of requests",
@@ -170,6 +171,26 @@ def _of_tasks(run: RunData) -> Iterator[Section]:
         )
     if jobs := run.result.get("interference"):
         yield _several_jobs(jobs)
+
+
+def _reductions(iterations: Sequence[Mapping[str, Any]]) -> Section:
+    changes = {case["algorithm"]: case["iteration"]["reduction"] for case in iterations}
+    return Section(
+        "What iterations kept of their configurations",
+        "The numbers of each configuration, and those of the iteration that this fabric executed. "
+        "A number is reduced where the fabric has too few GPUs for it.",
+        [],
+        ("configuration", "number", "full", "executed", ""),
+        [
+            (name, one["what"], f"{one['full']:.4g}", f"{one['reduced']:.4g}", _is_kept(one))
+            for name, reduced in changes.items()
+            for one in reduced
+        ],
+    )
+
+
+def _is_kept(change: Mapping[str, Any]) -> str:
+    return "kept" if change["full"] == change["reduced"] else "reduced"
 
 
 def _several_jobs(jobs: Sequence[Mapping[str, Any]]) -> Section:

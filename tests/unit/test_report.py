@@ -377,12 +377,19 @@ def test_a_page_is_about_something(tmp_path: Path) -> None:
 
 def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
     none = dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"))
-    parts = {"parts_s": {"tensor": {"measured": 1.5, "modeled": 1.25}}, "reduction": []}
+    reduction = [
+        {"what": "data", "full": 24, "reduced": 2},
+        {"what": "pipeline", "full": 8, "reduced": 8},
+    ]
+    parts = {"parts_s": {"tensor": {"measured": 1.5, "modeled": 1.25}}, "reduction": reduction}
     cases = [{**case, **none, "iteration": parts} for case in run.result["cases"]]
     text = render([report_page(replace(run, result={**run.result, "cases": cases}), {})])
     assert "Bus bandwidth" not in text
     assert "Where the time of iterations went" in text
     assert "1.250" in text
+    configurations = len({case["algorithm"] for case in cases})
+    for word in ("reduced", "kept", "24"):
+        assert text.count(f"<td>{word}</td>") == configurations
 
 
 def test_the_machine_is_shown_below_the_limits_that_judge_it(run: RunData) -> None:
