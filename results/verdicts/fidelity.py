@@ -47,14 +47,15 @@ class FidelityLimits:
     It polls all its ports at each wake-up, so many ports alone keep it busy: never running out of
     work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy meanwhile.
 
-    A full switch on a machine without an idle processor is doubtful, even if it is done at times.
+    A full switch on a machine without an idle processor is doubtful, even if it is done at times,
+    and not credible if it was full throughout.
 
     The worst execution's strain is doubtful above `warn`. Their median is not credible above
     `fail`, as the completion time is a median as well.
     """
 
-    strain: Limit = Limit(0.85, 1.0)
-    full_switch: Limit = Limit(0.9, inf)
+    strain: Limit = Limit(0.65, 1.0)
+    full_switch: Limit = Limit(0.9, 0.98)
     agents_run_delay: Limit = Limit(0.16, 0.3)
     one_agent_run_delay: Limit = Limit(0.4, 0.6)
     lost_beyond: Limit = Limit(0.03, 0.25)

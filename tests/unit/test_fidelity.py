@@ -109,12 +109,23 @@ def test_a_switch_that_is_never_done_can_fail(share: float, verdict: Verdict) ->
 
 
 @pytest.mark.parametrize(
-    ("idle", "verdict"), [(0.0, Verdict.WARN), (0.04, Verdict.WARN), (0.2, Verdict.PASS)]
+    ("full", "idle", "verdict"),
+    [
+        (20, 0.0, Verdict.FAIL),
+        (20, 0.04, Verdict.FAIL),
+        (19, 0.0, Verdict.WARN),
+        (18, 0.0, Verdict.PASS),
+        (20, 0.2, Verdict.PASS),
+    ],
 )
-def test_a_full_switch_is_doubtful_without_an_idle_processor(idle: float, verdict: Verdict) -> None:
+def test_a_full_switch_is_doubtful_without_an_idle_processor(
+    full: int, idle: float, verdict: Verdict
+) -> None:
     """As on a machine of one processor: the switch is done at times, and too late all the same."""
-    full = replace(QUIET, idle=idle, switch_busy=0.8, switch_delay=0.18, beside_switch=0.2)
-    assert verdict_on(observation(*(full,) * 20)) is verdict
+    has_room = replace(QUIET, idle=idle, switch_busy=0.7, switch_delay=0.1, beside_switch=0.2)
+    is_full = replace(has_room, switch_busy=0.8, switch_delay=0.18)
+    windows = (is_full,) * full + (has_room,) * (20 - full)
+    assert verdict_on(observation(*windows)) is verdict
 
 
 def test_a_switch_that_only_looks_at_many_ports_is_not_short_of_time() -> None:
