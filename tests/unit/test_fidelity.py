@@ -100,7 +100,7 @@ def test_what_is_overloaded_fails(windows: tuple[Window, ...], changes: dict[str
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"), [(0.8, Verdict.PASS), (0.9, Verdict.WARN), (1.0, Verdict.FAIL)]
+    ("share", "verdict"), [(0.6, Verdict.PASS), (0.7, Verdict.WARN), (1.0, Verdict.FAIL)]
 )
 def test_a_switch_that_is_never_done_can_fail(share: float, verdict: Verdict) -> None:
     never = round(20 * share)
@@ -176,11 +176,15 @@ def test_strain_is_doubtful_by_the_worst_execution_and_fails_by_the_median() -> 
 
 
 def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> None:
-    behind = (replace(QUIET, switch_delay=0.6, switch_behind_s=0.06),) * 10
+    behind = (replace(QUIET, switch_delay=0.4, switch_behind_s=0.06),) * 10
     paused = pauses(*[0.03] * 10)
-    assert verdict_on(observation(*behind, agents_delay_s=(0.12,))) is Verdict.PASS
+    assert verdict_on(observation(*behind, agents_delay_s=(0.1,))) is Verdict.PASS
     assert verdict_on(observation(pauses=paused)) is Verdict.WARN
-    assert verdict_on(observation(*behind, agents_delay_s=(0.12,), pauses=paused)) is Verdict.FAIL
+    alone = observation(*behind, agents_delay_s=(0.1,))
+    strained = [summarized([one], 0) for one in (alone, replace(alone, pauses=paused))]
+    without, together = (one.strain for one in strained if one)
+    assert without == pytest.approx(0.4 + 2 * 0.1)
+    assert together == pytest.approx(without + 10 * (0.03 - DEPTH_S))
 
 
 def test_one_agent_that_starves_is_enough() -> None:
