@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,15 @@ def _require_regular(found: os.stat_result, most_bytes: int) -> None:
         raise Unreadable(_too_large(most_bytes))
 
 
+def require_regular(place: Path) -> None:
+    """Raise `Unreadable` unless a file is regular; a FIFO or a device is not waited for."""
+    try:
+        with open(place, "rb", opener=_without_waiting) as file:
+            _require_regular(os.fstat(file.fileno()), sys.maxsize)
+    except OSError as error:
+        raise Unreadable(_why(error)) from None
+
+
 def _too_large(most_bytes: int) -> str:
     return f"is larger than {most_bytes / 2**20:g} MiB"
 
@@ -79,7 +89,13 @@ def digest_of(files: Mapping[Path, Path]) -> str:
 
 
 def require_replaceable(place: Path) -> None:
-    """Raise `OSError` if a folder, a device or a FIFO is where a file is to be written."""
+    """Raise `OSError` if a folder, a device or a FIFO is where a file is to be written.
+
+    So are the kernel's folders: /dev/stdout is a link, which a file would replace.
+    """
+    folder = Path(os.path.realpath(place.parent))
+    if folder == Path("/dev") or any(folder.is_relative_to(one) for one in ("/proc", "/sys")):
+        raise OSError(errno.EINVAL, f"{folder} is not for files")
     if place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, f"{place} is not a regular file")
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files import give, sync_file
+from linux.files import Unreadable, give, require_regular, sync_file
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
@@ -187,12 +187,17 @@ def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None
 
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     with reading(source):
-        rows = list(JSON_ROWS[table.name](json.loads(read_record(source))))
-    insert(memory, table.name, table.all_columns, [{CASE: case, **row} for row in rows])
+        found = JSON_ROWS[table.name](json.loads(read_record(source)))
+        rows = [{CASE: case, **row} for row in found]
+    insert(memory, table.name, table.all_columns, rows)
 
 
 def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     """Insert the columns of a CSV file that are known; older versions had fewer."""
+    try:
+        require_regular(source)
+    except Unreadable as error:
+        raise InputError(Problem(str(source), str(error))) from None
     with reading(source), source.open(newline="", encoding="utf-8") as file:
         found = next(csv.reader(file), [])
     if known := [f'"{name}"' for name in found if name in table.columns]:

@@ -16,6 +16,9 @@ from scenarios.cli.options import CONTAINER, AsJson, Store
 from scenarios.cli.ready import ready
 from scenarios.cli.terminal import err, leave, out, print_result
 
+# A soak of a week.
+MOST_MINUTES = 7 * 24 * 60
+
 
 def bench(
     name: Annotated[
@@ -36,6 +39,9 @@ def bench(
     """Measure the figures that the documentation states; some need no root, such as `routing`."""
     from scenarios.benchmarks import REAL_ONLY, benchmarks
 
+    if not 0 < minutes <= MOST_MINUTES:
+        what = f"must be more than 0 and at most {MOST_MINUTES}, got {minutes:g}"
+        raise InputError(Problem("--minutes", what))
     known = benchmarks(minutes, seed)
     if name not in known:
         what = f"must be one of {', '.join(known)}, got {name!r}"

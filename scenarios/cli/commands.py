@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from scenarios.live.feed import LiveFeed
     from scenarios.spec.scenario import Scenario
 
+# Of a virtual machine: Debian and Railbed with its environment take half of it.
+LEAST_MIB = 2048
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
@@ -310,7 +312,18 @@ def vm(
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
     from testbed.virtual_machine.tree import execute_in_copy
 
+    _require_memory(memory)
     raise typer.Exit(execute_in_copy(ROOT, command, Path.cwd(), memory_mib=memory, docker=docker))
+
+
+def _require_memory(mib: int) -> None:
+    """Raise `InputError` for a virtual machine that Debian, or this machine, has no room for."""
+    from scenarios.virtual_clock.machines import available_mib
+
+    most = int(available_mib())
+    if not LEAST_MIB <= mib <= most:
+        what = f"must be {LEAST_MIB} to {most} MiB, which this machine has free, got {mib}"
+        raise InputError(Problem("--memory", what))
 
 
 def _measured(*, again: bool) -> "Machine":

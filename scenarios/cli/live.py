@@ -36,6 +36,8 @@ def refuse_virtual(asked: bool) -> None:
 def page(asked: bool, at: str) -> Iterator["LiveFeed | None"]:
     """Serve the page within the context if that is asked for, and say where it is."""
     if not asked:
+        if at != DEFAULT_AT:
+            raise InputError(Problem("--live-at", "needs --live: no page is served without"))
         yield None
         return
     from scenarios.live.feed import live_feed, parse_address

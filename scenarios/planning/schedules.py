@@ -4,14 +4,14 @@ The proof of a schedule takes about a second for 1024 GPUs, for each of the case
 large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
-from model.job.communicators import EVERYONE, Asked, Shape, communicators
+from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators
 from model.workload.collective import Collective
 from model.workload.proof import ScheduleError
 from model.workload.schedule import Steps
@@ -28,6 +28,7 @@ from traffic_gen.workloads.collectives import (
     algorithms_of,
     build_schedule,
     require_accepted,
+    slices_of,
 )
 from traffic_gen.workloads.matrices import Matrix
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -36,6 +37,8 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 EXACT_UP_TO_GPUS = 32
 # With a matrix, or communicators that look otherwise in a smaller grid, all is computed in full.
 MOST_IRREGULAR_GPUS = 256
+# Of parts that pairs of GPUs may have: so many take the proof seconds.
+MOST_PARTS = 2_000_000
 REGULAR = (EVERYONE, "rails", "domains")
 # A larger grid is represented by a smaller one, of at most so many domains and GPUs in each.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
@@ -101,9 +104,19 @@ def _wrong_groups(workload: CollectiveWork, shape: Shape) -> Iterator[tuple[str,
     if irregular and prod(shape) > MOST_IRREGULAR_GPUS:
         key = "communicator" if workload.matrix is None else "matrix"
         yield key, f"is possible for up to {MOST_IRREGULAR_GPUS} GPUs, got {prod(shape)}"
+    elif irregular and (parts := _parts(workload, groups)) > MOST_PARTS:
+        key = "communicator" if workload.matrix is None else "slices"
+        yield key, f"makes {parts} parts for pairs of GPUs, more than the {MOST_PARTS} possible"
     elif isinstance(workload.matrix, tuple):
         for ranks in {len(group.ranks) for group in groups} - {len(workload.matrix)}:
             yield "matrix", f"has {len(workload.matrix)} rows, for {ranks} GPUs"
+
+
+def _parts(workload: CollectiveWork, groups: Sequence[Communicator]) -> int:
+    """Return at most how many parts the data of all pairs have, in slices and phases."""
+    slices = slices_of(workload.collective, workload.algorithm, workload.slices)
+    phases = 1 if workload.pair_sizes is None else workload.pair_sizes.phases
+    return sum(len(group.ranks) ** 2 for group in groups) * slices * phases
 
 
 def _issue_of(workload: CollectiveWork, shape: Shape) -> "Words | None":

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from linux.processes import end, last_words, start
 from linux.program_files import ROOT
+from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
@@ -167,7 +168,10 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def cause(exit_code: int, run: Path | None, log: Path) -> str:
     """Why a run has no result, by its own message if there is one; empty if it has a result."""
-    state = read_state(run) if run is not None else {"state": "not begun"}
+    try:
+        state = read_state(run) if run is not None else {"state": "not begun"}
+    except InputError as error:  # the run died before it had a state
+        state = {"state": "not begun", "cause": str(error)}
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
     if exit_code == HANGING:

@@ -144,10 +144,15 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
             "--executor: must be local or ray, got 'slurm'",
         ),
         (("sweep", "--resume", "latest", "--clock", "real"), "--resume: goes without --clock"),
+        (("bench", "soak", "--minutes", "nan"), "--minutes: must be more than 0 and at most"),
+        (("bench", "soak", "--minutes", "1e400"), "--minutes: must be more than 0 and at most"),
+        (("vm", "--memory", "-1", "--", "true"), "--memory: must be 2048 to "),
+        (("vm", "--memory", "99999999999", "--", "true"), "--memory: must be 2048 to "),
+        (("run", *SMALL, "--live-at", "0.0.0.0"), "--live-at: needs --live"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_clocks_and_executors_that_are_none(
+def test_options_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: tuple[str, ...],

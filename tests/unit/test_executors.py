@@ -95,6 +95,14 @@ def test_an_order_is_taken_when_there_is_room(
         assert outcome.cause == "(it said nothing)"
 
 
+def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("railbed: no room\n")
+    died = tmp_path / "run"
+    died.mkdir()
+    assert "state.json" in executor.cause(4, died, log)
+
+
 def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
     command(
         'if [ "$(basename "$0")" != 001 ]; then trap "echo down; exit" TERM; sleep 60 & wait; fi'

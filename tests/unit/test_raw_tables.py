@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -244,3 +245,26 @@ def _query_until_a_signal() -> None:
     with in_memory() as memory:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         memory.execute(f"SELECT count(sqrt(a.range * b.range)) FROM {many} a, {many} b")
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder"])
+def test_records_that_are_no_files_are_named(tmp_path: Path, kind: str) -> None:
+    run = run_folder(tmp_path)
+    place = next(run.glob("*/transfers.csv"))
+    place.unlink()
+    if kind == "a FIFO":
+        os.mkfifo(place)
+    elif kind == "a device":
+        place.symlink_to("/dev/zero")
+    else:
+        place.mkdir()
+    with pytest.raises(InputError, match=r"transfers\.csv: is (not a regular file|a folder)"):
+        read_table(run, TRANSFERS)
+
+
+@pytest.mark.parametrize("rows", ["[1]", "[null]", "3"])
+def test_executions_that_are_none_are_named(tmp_path: Path, rows: str) -> None:
+    run = run_folder(tmp_path)
+    next(run.glob("*/repeats.json")).write_text(rows)
+    with pytest.raises(InputError, match=r"repeats\.json: cannot be understood"):
+        read_table(run, EXECUTIONS)

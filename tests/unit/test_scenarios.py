@@ -292,3 +292,29 @@ def test_errors_of_old_names_are_at_their_lines(write: Path) -> None:
     assert problems(wrong)[1].startswith("x.yaml:4 check_data: ")
     twice = problems(OLD_KEYS + "check_data: false\n")
     assert twice == ["x.yaml:8 check_data: is there twice: verify is its old name"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (
+            "communicator: [" + ", ".join(["rails"] * 301) + "]",
+            "communicator: makes 9863168 parts for pairs of GPUs, more than the 2000000 possible",
+        ),
+        (
+            "slices: 64, matrix: rotating-hotspot",
+            "slices: makes 16777216 parts for pairs of GPUs, more than the 2000000 possible",
+        ),
+    ],
+)
+def test_schedules_that_would_take_minutes_are_refused(
+    write: Path, entry: str, message: str
+) -> None:
+    text = GOOD.split("workloads")[0].replace("domains: 4", "domains: 32")
+    text = text.replace("domain_size: 2", "domain_size: 8")
+    text += (
+        f"workloads:\n  - {{collective: all-to-all, algorithm: spreading, size: 8 MB, {entry}}}\n"
+    )
+    (found,) = problems(text)
+    assert found.startswith("x.yaml:7 workloads.0")
+    assert found.endswith(message)

@@ -69,6 +69,16 @@ def test_a_figure_of_a_page_replaces_no_pipe(
         report([run.name], tmp_path / "r.html", "svg", None, run.parent)
 
 
+def test_devices_and_what_the_kernel_shows_stay(run: Path, tmp_path: Path) -> None:
+    """/dev/stdout is a link to a regular file, if the shell's output goes to one."""
+    (tmp_path / "kernel").symlink_to("/dev")
+    for place in ("/dev/stdout", "/proc/self/fd/1", str(tmp_path / "kernel" / "stdout")):
+        link = os.readlink(place)
+        with pytest.raises(InputError, match=r"cannot be written: .*/.* is not for files"):
+            timeline(run.name, Path(place), run.parent)
+        assert os.readlink(place) == link
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_file_in_the_place_of_a_folder_is_a_sentence(
     run: Path, tmp_path: Path, name: str
