@@ -9,8 +9,11 @@ RailbedError
     └── OutOfTolerance  4   a link, measured in isolation, is not as specified
 """
 
+import re
 from dataclasses import dataclass
 
+# Control characters but for tab and line feed (ECMA-48, C0 and C1).
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Of each part of a problem.
 MOST_CHARACTERS = 1000
 MOST_PROBLEMS = 100
@@ -36,7 +39,11 @@ class Problem:
 
 
 def shortened(text: str) -> str:
-    """Return a text for a message: of a long one, the beginning and the end."""
+    """Return a text for a message: of a long one, the beginning and the end.
+
+    Characters that control a terminal are shown by their numbers.
+    """
+    text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     if len(text) <= MOST_CHARACTERS:
         return text
     part = MOST_CHARACTERS // 2

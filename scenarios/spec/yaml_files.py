@@ -82,10 +82,16 @@ def parse(path: Path, text: str, kind: FileKind) -> CommentedMap:
     except UNREADABLE as error:
         raise InputError(Problem(f"{path}{line_of(error, text)}", unreadable(error))) from None
     if not isinstance(document, CommentedMap):
-        found = "nothing" if document is None else type(document).__name__
-        what = f"must be a mapping with the keys of a {kind.name}, got {found}"
+        what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(document)}"
         raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
     return document
+
+
+def _kind_of(document: object) -> str:
+    """Say what a YAML text is that is no mapping."""
+    if document is None:
+        return "nothing"
+    return "a list" if isinstance(document, list) else "a single value"
 
 
 def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:

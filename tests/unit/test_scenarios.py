@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.errors import InputError
+from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
 from model.job.recovery import RecoveryStrategy
@@ -175,7 +175,8 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
     ("text", "message"),
     [
         ("", "x.yaml:1: must be a mapping with the keys of a scenario, got nothing"),
-        ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got CommentedSeq"),
+        ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got a list"),
+        ("1", "x.yaml:1: must be a mapping with the keys of a scenario, got a single value"),
         ("fabric: [", "x.yaml:1: is not YAML"),
     ],
 )
@@ -318,3 +319,8 @@ def test_schedules_that_would_take_minutes_are_refused(
     (found,) = problems(text)
     assert found.startswith("x.yaml:7 workloads.0")
     assert found.endswith(message)
+
+
+def test_a_message_controls_no_terminal() -> None:
+    said = str(Problem("a\x1b]0;title\x07.yaml", "has\ta tab and \x9b1m"))
+    assert said == "a\\x1b]0;title\\x07.yaml: has\ta tab and \\x9b1m"
