@@ -143,6 +143,6 @@ def _problem(source: Source, details: Any, model: type[BaseModel]) -> Problem:
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
     else:
-        is_program = place[-1] == "generator" and details["input"] == "exec"
+        is_program = place[-1:] == ("generator",) and details["input"] == "exec"
         what, hint = wording(details), PROGRAMS if is_program else ""
     return Problem(source.where(place), what, hint)
