@@ -9,12 +9,13 @@ from rich.text import Text
 
 # Headings, and widths at least: each fabric has a table of its own, below its name.
 COLUMNS = (
-    ("", 14),
+    ("", 9),
     ("nominal", 10),
-    ("rate off by", 11),
+    ("rate off", 8),
     ("latency", 7),
-    ("gaps off by", 11),
+    ("gaps off", 8),
     ("trials", 6),
+    ("paused", 6),
     ("", 9),
 )
 # What there is to say of a class of links.
@@ -64,4 +65,6 @@ def worst_of_class(links: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     gaps = [link["gap_error_p95"] for link in links if link["gap_error_p95"] is not None]
     yield f"{max(gaps):.1%}" if gaps else "-"
     yield f"{max(len(link.get('trials', '1')) for link in links)}"
+    paused_s = [trial["paused_s"] for link in links for trial in link.get("trials", ())]
+    yield f"{max(paused_s) * 1e3:.0f} ms" if paused_s else "-"
     yield max((link.get("outcome", "right") for link in links), key=list(OUTCOME_STYLES).index)
