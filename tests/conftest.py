@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from linux.large_arrays import speed_up_large_arrays
+from scenarios.planning.machine_profile import VARIABLE
 from testbed.host.cleanup import clean
 from tests.machine import untouched
 
@@ -15,6 +16,14 @@ speed_up_large_arrays()
 # No deadline: the time for one example depends on the machine's load more than on Railbed.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def never_measured_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide what `doctor` found on this machine: scales and buckets must not depend on that day."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("machine") / "machine.json"))
+        yield
 
 
 @pytest.fixture(scope="session")

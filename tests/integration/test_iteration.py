@@ -14,7 +14,7 @@ from scenarios.execution.path_check import check_fabric
 from scenarios.training.configuration import load_configuration
 from scenarios.training.iteration import evaluated
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.workloads.training_iteration import Emulated, build_iteration
 
@@ -43,7 +43,7 @@ def test_an_iteration_takes_as_long_as_modeled_and_so_does_each_part() -> None:
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         for steps in (dense, sparse):
             prediction = fabric.predict(steps)
-            found = undisturbed_attempt(fabric, steps, prediction, AGREES_WITHIN)
+            found = agreeing_attempt(fabric, steps, prediction, AGREES_WITHIN)
             assert found.agrees(AGREES_WITHIN), (steps.algorithm, found.ratio)
             result = iteration_result(steps, found.executions, prediction)
             assert result is not None
@@ -61,5 +61,5 @@ def test_one_domain_of_all_gpus_is_the_ideal_network() -> None:
     spec = replace(small_spec(KIND, 1, 4), bucket_depth_s=0.001)
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         assert check_fabric(fabric).verdict is Verdict.PASS
-        found = undisturbed_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
+        found = agreeing_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), found.ratio

@@ -11,7 +11,7 @@ from model.workload.collective import Collective
 from results.verdicts.job_times import job_times
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from traffic_gen.workloads.collectives import build_schedule
 
@@ -32,7 +32,7 @@ def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
     """How long these jobs take, until the last one has ended; each as long as modeled."""
     steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
     prediction = fabric.predict(steps)
-    found = undisturbed_attempt(fabric, steps, prediction, AGREES_WITHIN)
+    found = agreeing_attempt(fabric, steps, prediction, AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), (len(jobs), found.ratio)
     for job in job_times(steps, found.executions, prediction):
         assert abs(job.ratio - 1) <= EACH_WITHIN, (len(jobs), job.job, job.ratio)

@@ -6,7 +6,7 @@ from model.fabric.spec import FabricKind
 from model.workload.collective import Collective
 from scenarios.execution.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from traffic_gen.workloads.collectives import build_schedule
 from traffic_gen.workloads.matrices import Preset, Skew
@@ -23,7 +23,7 @@ def measured_s(fabric: Experiment, algorithm: str, size_bytes: int) -> tuple[flo
     named = Collective.ALL_TO_ALL, algorithm
     schedule = build_schedule(*named, DOMAINS, SIZE, size_bytes, matrix=HOT)
     prediction = fabric.predict(schedule)
-    found = undisturbed_attempt(fabric, schedule, prediction, AGREES_WITHIN)
+    found = agreeing_attempt(fabric, schedule, prediction, AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), (algorithm, found)
     return found.ratio * prediction.completion_s, prediction.completion_s
 
@@ -43,5 +43,5 @@ def test_the_winner_of_a_skewed_all_to_all_and_communicators_at_once_are_as_mode
             2_000_000,
             communicator=["rails", "domains"],
         )
-        found = undisturbed_attempt(fabric, both, fabric.predict(both), AGREES_WITHIN)
+        found = agreeing_attempt(fabric, both, fabric.predict(both), AGREES_WITHIN)
         assert found.agrees(AGREES_WITHIN), found

@@ -8,7 +8,7 @@ from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.schedules import case_schedule
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -25,7 +25,7 @@ def test_traces_are_replayed_as_modeled() -> None:
         for case in scenario.cases[:2]:
             steps = case_schedule(case, spec)
             require_replayed(fabric, steps)
-        found = undisturbed_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
+        found = agreeing_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), found
 
 

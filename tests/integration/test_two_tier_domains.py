@@ -10,7 +10,7 @@ from model.workload.collective import Collective
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
-from tests.integration.agreement import undisturbed_attempt
+from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
 from traffic_gen.workloads.collectives import build_schedule
@@ -30,7 +30,7 @@ def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() ->
     small = build_schedule(*args, CHECKED_BYTES, communicator="domains")
     with fabric_up(slowed_down(spec), ProxyKind.PROCESS) as fabric:
         prediction = fabric.predict(schedule)
-        found = undisturbed_attempt(fabric, schedule, prediction, AGREES_WITHIN)
+        found = agreeing_attempt(fabric, schedule, prediction, AGREES_WITHIN)
         assert found.agrees(AGREES_WITHIN), found.ratio
         (checked,) = fabric.repeats(small, prediction, 1, check_data=True)
         assert (checked.complete, checked.errors) == (True, ())
