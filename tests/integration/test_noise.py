@@ -59,7 +59,6 @@ def cases_beside_noise(store: Path) -> list[dict[str, Any]]:
 
 
 def is_near(case: dict[str, Any]) -> bool:
-    """Whether a case is as near to its model as promised, where the promise holds."""
-    seen = case["fidelity"]
-    near = abs(case["ratio"] - 1) <= WITHIN and seen["verdict"] != "fail"
-    return bool(near or seen["lost"] > MOST_LOST)
+    """Whether a case is as near to its model as promised, and does not fail, where that holds."""
+    near = abs(case["ratio"] - 1) <= WITHIN and case["verdict"] != "fail"
+    return bool(near or case["fidelity"]["lost"] > MOST_LOST)
