@@ -10,9 +10,9 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 # NIC rates in Mbit/s by the share of the cores that noise takes: dense where errors are 1 to 8 %.
 RATES: dict[float, tuple[int, ...]] = {
-    0.0: (20, 120, 140, 160, 180, 200, 220, 240),
-    0.2: (20, 80, 100, 120, 140, 160),
-    0.4: (20, 60, 80, 100, 120),
+    0.0: (20, 120, 160, 200, 220, 240, 260, 280, 300, 320),
+    0.2: (20, 80, 100, 120, 130, 140, 160),
+    0.4: (20, 60, 80, 90, 100, 110, 120),
 }
 
 
