@@ -44,10 +44,12 @@ def execute(
     """Run a command once for each rank, in the proxies of a scenario's first fabric."""
     from results.documents.program import program_object
     from results.tables.program import print_program
+    from scenarios.planning.kernel_support import require_fabrics
 
     loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     _require_startable(command, image, launcher, proxies or CONTAINER)
     kind = ready(proxies or CONTAINER)
+    require_fabrics(loaded)
     from scenarios.execution.program import Program
     from scenarios.execution.program import execute as executed
 

@@ -25,8 +25,11 @@ def up(
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
+    from scenarios.planning.kernel_support import require_fabrics
+
     loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     kind = ready(proxies or CONTAINER)
+    require_fabrics(loaded)
     from scenarios.execution.emulation import experiment
     from scenarios.execution.neighbours import telling_of_others
     from scenarios.interactive.command_line import serve

@@ -1,4 +1,4 @@
-"""Refuse scenarios that this kernel cannot emulate, before a run."""
+"""Refuse scenarios that this kernel cannot emulate, before anything comes up."""
 
 import os
 
@@ -7,10 +7,16 @@ from scenarios.spec.scenario import Scenario
 
 
 def require_possible(scenario: Scenario) -> None:
-    """Refuse impairments and faults that this kernel cannot make; only root can check."""
+    """Refuse fabrics and faults that this kernel cannot make; only root can check."""
+    require_fabrics(scenario)
+    if os.geteuid() == 0:
+        _require_faults(scenario)
+
+
+def require_fabrics(scenario: Scenario) -> None:
+    """Refuse fabrics that this kernel cannot make, whatever becomes of the scenario's faults."""
     if os.geteuid() == 0:
         _require_netem(scenario)
-        _require_faults(scenario)
 
 
 def _require_netem(scenario: Scenario) -> None:

@@ -1,14 +1,20 @@
 """Link delay and loss: which links have them, and the error if the kernel lacks netem."""
 
+from collections.abc import Callable
+
 import pytest
 
 from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.topology import LinkKind, build_topology
+from scenarios.cli.exec import execute
+from scenarios.cli.live import live
+from scenarios.cli.up import up
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.fabric import impairments
+from testbed.nodes.gpu_proxies import ProxyKind
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
 IMPAIRED = ["fabric.hb_delay=0.001", "fabric.nic_delay=0.005", "fabric.nic_loss=0.01"]
@@ -42,9 +48,39 @@ def test_what_probes_would_take_for_a_failure_is_refused(override: str, message:
         load(QUICKSTART, [f"fabric.{override}"])
 
 
-def test_a_kernel_without_netem_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_netem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be root, who alone can probe the kernel; the kernel has no netem."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(impairments, "missing_netem", lambda: "no netem here")
+
+
+@pytest.mark.usefixtures("without_netem")
+def test_a_kernel_without_netem_is_told() -> None:
     require_possible(load(QUICKSTART))
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         require_possible(load(QUICKSTART, IMPAIRED))
+
+
+@pytest.mark.usefixtures("without_netem")
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda: up(QUICKSTART, overrides=IMPAIRED),
+        lambda: live(QUICKSTART, overrides=IMPAIRED),
+        lambda: execute(QUICKSTART, ["true"], overrides=IMPAIRED),
+    ],
+    ids=["up", "live", "exec"],
+)
+def test_it_is_told_before_a_fabric_comes_up(
+    command: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comes_up(*_: object) -> None:
+        pytest.fail("it must not come up")
+
+    for name in ("cli.up", "cli.exec"):
+        monkeypatch.setattr(f"scenarios.{name}.ready", lambda *_: ProxyKind.PROCESS)
+    for name in ("emulation", "program"):
+        monkeypatch.setattr(f"scenarios.execution.{name}.experiment", comes_up)
+    with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
+        command()
