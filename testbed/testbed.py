@@ -25,7 +25,7 @@ from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
-from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch
+from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch, require
 
 DISCARD_PORT = 9  # RFC 863
 # A part's socket may break a moment before the part has ended.
@@ -77,6 +77,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     watch = Watch()
     names = [gpu.name for gpu in topology.gpus]
     datapath = datapath_of(topology.spec)
+    require(datapath)
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
         proxies(kind, names, agent, lock, watch) as hosts,

@@ -229,7 +229,10 @@ def verify(
 
 
 def _verify(scenario: "Scenario", proxies: str) -> dict[str, Any]:
+    from scenarios.planning.kernel_support import require_datapaths
+
     kind = ready(proxies, NEEDS_NO_ROOT)
+    require_datapaths(scenario)
     from results.documents.path_check import verify_object
     from scenarios.execution.path_check import verify as verified
     from scenarios.execution.progress import Lines
@@ -287,12 +290,13 @@ def doctor(
     from rich.text import Text
 
     from scenarios.planning.plan_table import print_machine
-    from testbed.host.preflight import checks, datapath_in_words
+    from testbed.host.preflight import checks, datapath_in_words, unneeded_checks
     from testbed.nodes.openvswitch import default_datapath
 
     found = checks(kind_of(proxies or CONTAINER))
-    for item in found:
-        sign = Text("ok     ", "green") if item.ready else Text("missing", "red")
+    for item in (*found, *unneeded_checks()):
+        absent = Text("missing", "red") if item in found else Text("absent ", "yellow")
+        sign = Text("ok     ", "green") if item.ready else absent
         mend = "" if item.ready else f"; {item.mend}"
         out.print(sign, f"{item.name}: {item.found}{mend}", soft_wrap=True)
     switches = datapath_in_words(default_datapath())

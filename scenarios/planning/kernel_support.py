@@ -17,6 +17,19 @@ def require_fabrics(scenario: Scenario) -> None:
     """Refuse fabrics that this kernel cannot make, whatever becomes of the scenario's faults."""
     if os.geteuid() == 0:
         _require_netem(scenario)
+        require_datapaths(scenario)
+
+
+def require_datapaths(scenario: Scenario) -> None:
+    """Raise `NotReady` if the datapath that a scenario names cannot be had; call this as root.
+
+    The default datapath is not the scenario's: the checks of the machine include what it needs.
+    """
+    from testbed.nodes.openvswitch import require
+
+    for datapath in {spec.datapath for spec in scenario.fabrics}:
+        if datapath is not None:
+            require(datapath)
 
 
 def _require_netem(scenario: Scenario) -> None:

@@ -20,6 +20,7 @@ from testbed.nodes.openvswitch import default_datapath, open_tun
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
+TUN_DEVICE = "kernel's TUN/TAP device"
 LOOPBACK = 1  # its index in every network namespace
 ETH_P_ALL = 0x0003
 
@@ -38,7 +39,7 @@ class Check:
 
 
 def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
-    """All checks for a run with proxies of this kind.
+    """All checks for a run with proxies of this kind, in the default datapath.
 
     `without_root` is what a user without root can do instead.
     """
@@ -50,10 +51,18 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
         if BRIDGE_SETTINGS.exists():
             found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
-            found += [_attempt("kernel's TUN/TAP device", open_tun, _load("tun"))]
+            found += [_attempt(TUN_DEVICE, open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER:
         found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
     return found
+
+
+def unneeded_checks() -> list[Check]:
+    """Checks for root of what a run needs in another datapath than the default alone."""
+    if os.geteuid() != 0 or default_datapath() is Datapath.USER_SPACE:
+        return []
+    name = f"{TUN_DEVICE} (needed for --datapath {Datapath.USER_SPACE})"
+    return [_attempt(name, open_tun, _load("tun"))]
 
 
 def require_ready(kind: ProxyKind, without_root: str = "") -> None:

@@ -164,8 +164,10 @@ class OpenVSwitch:
 
 @contextmanager
 def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
-    """Start Open vSwitch with its state in the run's folder, in the current network namespace."""
-    require(datapath)
+    """Start Open vSwitch with its state in the run's folder, in the current network namespace.
+
+    What the datapath needs must be there (`require`).
+    """
     folder = lock.folder / "ovs"
     folder.mkdir()
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))

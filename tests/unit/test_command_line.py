@@ -16,6 +16,9 @@ from scenarios.cli.commands import app, main
 from scenarios.cli.completion import configuration_names, run_names
 from scenarios.cli.examples import EXAMPLES, command_name
 from scenarios.library import LIBRARY
+from testbed.host import preflight
+from testbed.host.preflight import Check
+from tests.unit.machines import TWO_CORES
 
 ROOT = Path(__file__).parents[2]
 OWN_RATES = """\
@@ -74,6 +77,23 @@ def test_check_says_whose_rates_a_fabric_has(
     assert "rail-only: 2 domains x 2 GPUs, own rates, HB" in capsys.readouterr().out
     assert exit_code(monkeypatch, "check", str(LIBRARY / "quickstart.yaml")) == 0
     assert "4 domains x 4 GPUs, dgx-h100, HB" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("needed", "sign", "code"), [(True, "missing", 3), (False, "absent", 0)])
+def test_doctor_fails_for_what_a_run_needs_and_shows_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    needed: bool,
+    sign: str,
+    code: int,
+) -> None:
+    tun = Check("tun", False, "not there", "load it")
+    monkeypatch.setattr(preflight, "checks", lambda _: [tun] if needed else [])
+    monkeypatch.setattr(preflight, "unneeded_checks", lambda: [] if needed else [tun])
+    monkeypatch.setattr("scenarios.cli.commands._measured", lambda *, again: TWO_CORES)
+    assert exit_code(monkeypatch, "doctor") == code
+    assert f"{sign:7} tun: not there; load it" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("quiet")

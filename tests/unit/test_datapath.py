@@ -1,17 +1,31 @@
 """Which datapath the rail and spine switches get."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from model.errors import EmulationError, InputError, NotReady
-from model.fabric.spec import Datapath
+from model.fabric.spec import Datapath, FabricKind
+from model.fabric.topology import build_topology
+from scenarios.cli.commands import verify
+from scenarios.execution.emulation import AGENT
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from scenarios.planning.kernel_support import (
+    require_datapaths,
+    require_fabrics,
+    require_possible,
+)
+from scenarios.spec.scenario import Scenario
 from testbed.nodes import openvswitch
+from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import VARIABLE, default_datapath, require
 from testbed.testbed import explained_by
+from testbed.testbed import testbed as fabric_up
+from tests.unit.fabrics import spec
 from tests.unit.machines import TWO_CORES
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
@@ -71,6 +85,56 @@ def test_user_space_needs_a_device(
     device.symlink_to(device)  # is there, and cannot be opened, as a node without its driver
     with pytest.raises(NotReady, match=r"cannot be opened \(Too many levels"):
         require(Datapath.USER_SPACE)
+
+
+def begins(*_: object) -> None:
+    """Stand in for what must not begin."""
+    pytest.fail("it must not begin")
+
+
+@pytest.fixture
+def root_without_datapaths(
+    without_module: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be root, who alone can probe the kernel; the kernel has neither module nor device."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(openvswitch, "TUN", tmp_path / "tun")
+
+
+@pytest.mark.usefixtures("root_without_datapaths")
+@pytest.mark.parametrize("refuse", [require_possible, require_fabrics, require_datapaths])
+def test_a_scenario_whose_datapath_cannot_be_had_is_refused(
+    refuse: Callable[[Scenario], None],
+) -> None:
+    refuse(load(QUICKSTART))
+    for datapath in Datapath:
+        with pytest.raises(NotReady, match=f"its {datapath} datapath"):
+            refuse(load(QUICKSTART, [f"fabric.datapath={datapath}"]))
+
+
+@pytest.mark.usefixtures("root_without_datapaths")
+@pytest.mark.parametrize("datapath", Datapath)
+def test_it_is_refused_before_fabrics_are_verified(
+    datapath: Datapath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scenarios.cli.commands.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("scenarios.execution.path_check.verify", begins)
+    with pytest.raises(NotReady, match=f"its {datapath} datapath"):
+        verify(QUICKSTART, datapath=datapath)
+
+
+@pytest.mark.usefixtures("root_without_datapaths")
+@pytest.mark.parametrize("datapath", Datapath)
+def test_no_part_of_a_fabric_is_started_without_its_datapath(
+    datapath: Datapath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.testbed.reaper", begins)
+    topology = build_topology(replace(spec(FabricKind.RAIL_ONLY, 2, 2), datapath=datapath))
+    with (
+        pytest.raises(NotReady, match=f"its {datapath} datapath"),
+        fabric_up(topology, ProxyKind.PROCESS, AGENT, Mock(folder=Path())),
+    ):
+        pytest.fail("it must not come up")
 
 
 @pytest.mark.parametrize(("complaints", "added"), [("", ""), ("|ERR|no ports", "no ports")])

@@ -6,6 +6,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from model.errors import NotReady
+from model.fabric.spec import Datapath
 from testbed.host import preflight
 from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -44,6 +45,26 @@ def test_a_loaded_br_netfilter_is_told(
     monkeypatch.setattr(preflight, "_attempt", lambda what, *_: preflight.Check(what, True, "yes"))
     said = [check.found for check in preflight.checks(ProxyKind.PROCESS) if "br_" in check.name]
     assert said == ["loaded; switched off in Railbed's namespaces"] * loaded
+
+
+@pytest.mark.parametrize("default", Datapath)
+def test_a_run_needs_the_tun_device_for_switches_in_user_space_alone(
+    default: Datapath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_tun() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/dev/net/tun")
+
+    monkeypatch.setenv("RAILBED_DATAPATH", default)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(preflight, "FEATURES", ())
+    monkeypatch.setattr(preflight, "_try_shaping", lambda: None)
+    monkeypatch.setattr(preflight, "open_tun", no_tun)
+    needed, unneeded = preflight.checks(ProxyKind.PROCESS), preflight.unneeded_checks()
+    in_kernel = default is Datapath.KERNEL
+    (check,) = [one for one in (unneeded if in_kernel else needed) if "TUN" in one.name]
+    assert str(check).endswith("'/dev/net/tun'; " + preflight._load("tun"))
+    assert ("(needed for --datapath user-space)" in check.name) is in_kernel
+    assert len([one for one in (*needed, *unneeded) if "TUN" in one.name]) == 1
 
 
 @pytest.mark.parametrize(
