@@ -19,7 +19,6 @@ from scenarios.cli.terminal import err, leave, print_result
 
 if TYPE_CHECKING:
     from results.store.sweeps import SweepFolder
-    from scenarios.spec.scenario import Scenario
     from scenarios.sweep.executor import Executor
 
 EXECUTORS = ("local", "ray")
@@ -55,6 +54,7 @@ def sweep(
     from results.documents.sweep import sweep_object
     from results.tables.sweep import print_sweep
     from scenarios.planning.kernel_support import require_possible
+    from scenarios.sweep.points import anything_elsewhere
     from scenarios.sweep.request import SweepRequest
 
     found = None if scenario is None else find(scenario)
@@ -64,7 +64,7 @@ def sweep(
     asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
     _require_known(executor)
     is_local = executor == EXECUTORS[0]
-    folder = asked.folder(store, require_possible if is_local else _anything_elsewhere)
+    folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
     if folder.unfinished:
@@ -83,10 +83,6 @@ def _require_known(executor: str) -> None:
     if executor not in EXECUTORS:
         what = f"must be {' or '.join(EXECUTORS)}, got {executor!r}"
         raise InputError(Problem("--executor", what))
-
-
-def _anything_elsewhere(_scenario: "Scenario") -> None:
-    """Refuse nothing: other machines may have another kernel than this one."""
 
 
 def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":

@@ -8,7 +8,7 @@ from pathlib import Path
 from model.errors import InputError, Problem
 from model.sweep import REAL, VIRTUAL
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
-from scenarios.sweep.points import Check, check_again, planned
+from scenarios.sweep.points import Check, anything_elsewhere, check_again, planned
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -26,15 +26,20 @@ class SweepRequest:
     clock: str | None = None
 
     def folder(self, store: Path, check: Check) -> SweepFolder:
-        """Return the sweep's folder, all points checked; raises `InputError` with all problems."""
+        """Return the sweep's folder, all points checked; raises `InputError` with all problems.
+
+        `check` asks this kernel. With the virtual clock, points have a kernel of their own.
+        """
         problems = tuple(self._problems())
         if problems:
             raise InputError(*problems)
         if self.scenario is None:
             folder = find_sweep(store, self.resume or "latest")
+            check = check if folder.sweep.clock == REAL else anything_elsewhere
             check_again(folder.sweep.points, folder.scenario, check)
             return folder
         clock = self.clock or REAL
+        check = check if clock == REAL else anything_elsewhere
         proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
         sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock)
         return begin_sweep(store, self.name or sweep.name, sweep)

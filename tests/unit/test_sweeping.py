@@ -21,6 +21,7 @@ from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
 from scenarios.cli.sweep import sweep
+from scenarios.spec.scenario import Scenario
 from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest
@@ -365,6 +366,18 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     assert going_on.folder(tmp_path, lambda _: None) == folder
     scenario.write_text(GOOD.replace("12 MB", "13 MB"))
     assert asked.folder(tmp_path, lambda _: None) != folder
+
+
+@pytest.mark.parametrize(("clock", "asked_points"), [("real", 4), ("virtual", 0)])
+def test_this_kernel_is_asked_for_points_of_the_real_clock_alone(
+    tmp_path: Path, clock: str, asked_points: int
+) -> None:
+    scenario, checked = tmp_path / "x.yaml", list[Scenario]()
+    scenario.write_text(GOOD)
+    changes = {"scenario": scenario, "over": ("repeats=1,2",), "clock": clock}
+    SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, checked.append)
+    SweepRequest(**{**REQUEST, "resume": "latest"}).folder(tmp_path, checked.append)
+    assert len(checked) == asked_points
 
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:
