@@ -1,17 +1,22 @@
 #!/bin/bash
 # Prints a shell script that gives a Debian guest this machine's own ways to packages: its Debian
-# mirror and apt settings, pip's index, its proxies, and the certificates of its own authorities.
-# What names this machine's loopback address is left out: in the guest that is another machine.
+# mirror and apt settings, pip's indexes, its proxies, and the certificates of its own authorities.
+# A mirror, index or proxy at this machine's loopback address, or in its files, is left out: in the guest
+# that is another machine. What needs no proxy (no_proxy) is handed over whole.
 set -euo pipefail
 
 # shellcheck source=testbed/provision.sh
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../provision.sh"
 authorities=/usr/local/share/ca-certificates
 
+# elsewhere: standard input without the lines that name this machine's loopback address or files.
+elsewhere() { grep -vE '127\.0\.0\.1|localhost|\[::1\]|file:' || true; }
+
 # guest_file PATH: makes standard input, if there is any, that file of the guest.
 guest_file() {
   local content
-  content=$(grep -vE '127\.0\.0\.1|localhost|\[::1\]') || return 0
+  content=$(cat)
+  [[ -n $content ]] || return 0
   printf "cat >'%s' <<'RAILBED_END'\n%s\nRAILBED_END\n" "$1" "$content"
 }
 
@@ -20,13 +25,24 @@ apt_settings() {
     Acquire::http Acquire::https Acquire::Check-Valid-Until Acquire::Check-Date
 }
 
-pip_settings() {
-  local index
-  index=${PIP_INDEX_URL:-$(python3 -I -m pip config get global.index-url 2>/dev/null || true)}
-  [[ -z $index ]] || printf '[global]\nindex-url = %s\n' "$index"
+# pip_setting NAME: the line of one of pip's settings, without addresses of this machine.
+pip_setting() {
+  local variable=PIP_${1^^} addresses
+  variable=${variable//-/_}
+  addresses=${!variable:-$(python3 -I -m pip config get "global.$1" 2>/dev/null || true)}
+  addresses=$(tr -s '[:space:]' '\n' <<<"$addresses" | elsewhere | paste -sd ' ')
+  [[ -z $addresses ]] || echo "$1 = $addresses"
 }
 
-proxies() { env | grep -iE '^(https?|ftp|all|no)_proxy=' || true; }
+pip_settings() {
+  local settings
+  settings=$(pip_setting index-url && pip_setting extra-index-url)
+  [[ -z $settings ]] || printf '[global]\n%s\n' "$settings"
+}
+
+proxies() { env | elsewhere | grep -iE '^(https?|ftp|all)_proxy=' || true; }
+
+no_proxies() { env | grep -i '^no_proxy=' || true; }
 
 certificates() {
   compgen -G "$authorities/*.crt" >/dev/null || return 0
@@ -36,9 +52,9 @@ certificates() {
 }
 
 if command -v apt-get >/dev/null; then
-  debian_sources | guest_file /etc/apt/sources.list
-  apt_settings | guest_file /etc/apt/apt.conf.d/99host
+  debian_sources | elsewhere | guest_file /etc/apt/sources.list
+  apt_settings | elsewhere | guest_file /etc/apt/apt.conf.d/99host
 fi
 pip_settings | guest_file /etc/pip.conf
-proxies | guest_file /etc/environment
+{ proxies && no_proxies; } | guest_file /etc/environment
 certificates

@@ -78,3 +78,35 @@ def test_a_guest_does_not_get_what_is_on_this_machines_loopback_address(apt: Pat
     script = executed("mirrors.sh", apt, http_proxy="http://127.0.0.1:3128")[1]
     assert "localhost" not in script
     assert "127.0.0.1" not in script
+
+
+def test_a_guest_asks_without_a_proxy_whom_this_machine_asks_so(apt: Path) -> None:
+    """A mirror of one's own is most often listed behind the machine itself."""
+    without = {"no_proxy": "localhost,127.0.0.1,mirror.corp", "NO_PROXY": "localhost"}
+    script = executed("mirrors.sh", apt, https_proxy="http://proxy.example", **without)[1]
+    written = script.partition("cat >'/etc/environment'")[2].splitlines()[1:4]
+    assert set(written) == {
+        "https_proxy=http://proxy.example",
+        "no_proxy=localhost,127.0.0.1,mirror.corp",
+        "NO_PROXY=localhost",
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "line"),
+    [
+        ("https://more.example/simple", "https://more.example/simple"),
+        (
+            "https://a.example\n http://localhost:3141\tfile:///here https://b.example",
+            "https://a.example https://b.example",
+        ),
+    ],
+)
+def test_a_guest_gets_all_indexes_of_pip_that_are_elsewhere(
+    apt: Path, extra: str, line: str
+) -> None:
+    ways = {"PIP_INDEX_URL": "https://index.example/simple", "PIP_EXTRA_INDEX_URL": extra}
+    script = executed("mirrors.sh", apt, **ways)[1]
+    written = script.partition("cat >'/etc/pip.conf'")[2].splitlines()[1:4]
+    index = "index-url = https://index.example/simple"
+    assert written == ["[global]", index, f"extra-index-url = {line}"]
