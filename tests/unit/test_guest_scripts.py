@@ -8,6 +8,7 @@ import pytest
 
 # Root may write to any file, unless it gives that right up.
 OBEYING_MODES = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+DEADLINE_S = 20
 SCRIPTS = Path(__file__).parents[2] / "testbed" / "virtual_machine"
 
 
@@ -19,23 +20,27 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def executed(script: str, folder: Path, *words: str, **variables: str) -> tuple[int, str]:
-    """The exit code and output of one of the scripts."""
+    """The exit code and output of one of the scripts, which must end in time."""
     environment = {"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin", **variables}
     command = [*OBEYING_MODES, str(SCRIPTS / script), *words]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False
+    )
     return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize(
-    ("qemu", "exit_code"),
-    [("exit 33", 0), ("exec sleep 60", 1), ("exit 1", 1)],
+    ("qemu", "limit_s", "exit_code"),
+    [("exit 33", "5", 0), ("exec sleep 60", "0.2", 1), ("exit 1", "5", 1)],
     ids=["a guest runs", "a guest hangs", "KVM is refused"],
 )
-def test_kvm_is_used_only_where_a_guest_runs(tmp_path: Path, qemu: str, exit_code: int) -> None:
+def test_kvm_is_used_only_where_a_guest_runs(
+    tmp_path: Path, qemu: str, limit_s: str, exit_code: int
+) -> None:
     device = tmp_path / "kvm"
     device.touch()
     program(tmp_path, "qemu-system-x86_64", qemu)
-    assert executed("kvm_works.sh", tmp_path, str(device)) == (exit_code, "")
+    assert executed("kvm_works.sh", tmp_path, str(device), limit_s) == (exit_code, "")
 
 
 @pytest.mark.parametrize(("sudo", "exit_code"), [("exit 33", 0), ("exit 1", 1)])
