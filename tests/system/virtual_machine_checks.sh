@@ -34,5 +34,5 @@ check run ./railbed run quickstart "${one_small_fabric[@]}" "${short[@]}" --data
 # In one process, as the start of another takes this machine long.
 RAILBED_DATAPATH=kernel check tests .venv/bin/python -m pytest -rA -q -p no:cacheprovider \
   tests/unit/test_processor.py tests/integration/test_impairments.py \
-  tests/integration/test_ethertype_socket.py \
+  tests/integration/test_ethertype_socket.py tests/integration/test_bridges.py \
   "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes[rail-optimized]"
