@@ -6,6 +6,7 @@ from pathlib import Path
 
 from model.fabric.platforms import GBIT
 from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricSpec
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons
@@ -103,27 +104,30 @@ class Ring:
         ]
 
 
-RINGS = (Ring(LinkKind.HB, 0, 1), Ring(LinkKind.NIC, 1, 0))
+ON_RAILS = Ring(LinkKind.NIC, 1, 0)
+RINGS = (Ring(LinkKind.HB, 0, 1), ON_RAILS)
 
 
-def at_once() -> Iterator[Row]:
-    """Run rings in all HB domains and on all rails at once, each link saturated both ways."""
+def at_once(
+    spec: FabricSpec = AT_ONCE, rings: Sequence[Ring] = RINGS, trials: int = AT_ONCE_TRIALS
+) -> Iterator[Row]:
+    """Run rings everywhere at once, each link that they use saturated both ways."""
     with (
-        bench_fabric("capacity", AT_ONCE) as fabric,
+        bench_fabric("capacity", spec) as fabric,
         CpuMonitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
     ):
-        _rings_at_once(fabric)  # connections are warm from now on
+        _rings_at_once(fabric, rings)  # connections are warm from now on
         observer = Observer(fabric, watching, watch)
-        for _ in range(AT_ONCE_TRIALS):
-            done = _rings_at_once(fabric)
+        for _ in range(trials):
+            done = _rings_at_once(fabric, rings)
             observer.note(done)
             found = list(machine_reasons(summarized(observer.observations([done]), 0)))
-            yield from (_ring_row(fabric, ring, done, found) for ring in RINGS)
+            yield from (_ring_row(fabric, ring, done, found) for ring in rings)
 
 
-def _rings_at_once(fabric: Experiment) -> Repeat:
-    sent = streams(flow for ring in RINGS for flow in ring.flows(fabric))
+def _rings_at_once(fabric: Experiment, rings: Sequence[Ring]) -> Repeat:
+    sent = streams(flow for ring in rings for flow in ring.flows(fabric))
     return fabric.agents.execute(sent, fabric.placement.addresses(), 10 * AT_ONCE_S)
 
 

@@ -1,7 +1,12 @@
 """The benchmarks' own arithmetic; their measurements need a fabric."""
 
+import json
+from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -9,14 +14,22 @@ from hypothesis import strategies as st
 from typer import Exit
 
 from model.errors import EmulationError, OutOfTolerance
+from model.fabric.spec import Datapath, FabricKind, FabricSpec
+from model.fabric.topology import build_topology
+from scenarios.benchmarks.capacity import ON_RAILS, Ring
 from scenarios.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
 from scenarios.benchmarks.common.seen import is_judged_right
+from scenarios.benchmarks.datapaths import capacity, datapaths
 from scenarios.benchmarks.growth import exchange_size
 from scenarios.cli.bench import bench
 from scenarios.library import LIBRARY
 from scenarios.loader import load
+from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of
 from traffic_gen.workloads.point_to_point import streams
+
+# Its package has the function under the module's name.
+DATAPATHS = import_module("scenarios.benchmarks.datapaths")
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
@@ -111,3 +124,67 @@ def test_a_benchmark_with_a_wrong_verdict_fails(
 
 def test_a_benchmark_of_another_size_is_the_same_platform() -> None:
     assert sized(4, 4) == SIXTEEN
+
+
+def test_a_ring_on_rails_fills_every_nic_link_in_both_directions() -> None:
+    topology = build_topology(SIXTEEN)
+    flows = ON_RAILS.flows(Mock(topology=topology))
+    ranks = list(range(SIXTEEN.gpus))
+    for ends in ([flow[0] for flow in flows], [flow[1] for flow in flows]):
+        assert sorted(ends) == ranks
+    for source, destination, size_bytes in flows:
+        one, other = topology.gpus[source], topology.gpus[destination]
+        assert (one.rail, one.domain) != (other.rail, other.domain)
+        assert one.rail == other.rail
+        assert size_bytes * 8 * 1514 / 1448 / SIXTEEN.emulated_nic_bps == pytest.approx(5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("last", "kept_up"),
+    [
+        ({"ratio": 1.029, "verdict": "warn"}, [True, True, True]),
+        ({"ratio": 1.031, "verdict": "pass"}, [True, False]),
+        ({"ratio": 1.001, "verdict": "fail"}, [True, False]),
+    ],
+)
+def test_the_capacity_of_a_datapath_ends_at_the_first_rate_that_it_does_not_keep_up(
+    last: Row, kept_up: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[FabricSpec] = []
+
+    def at_once(spec: FabricSpec, rings: list[Ring], trials: int) -> Iterator[Row]:
+        assert (rings, trials) == ([ON_RAILS], 1)
+        specs.append(spec)
+        yield last if len(specs) == 2 else {"ratio": 1.0, "verdict": "pass"}
+
+    monkeypatch.setattr(DATAPATHS, "at_once", at_once)
+    rows = list(capacity(Datapath.USER_SPACE, (10, 20, 40)))
+    assert [row["kept_up"] for row in rows] == kept_up
+    assert [row["nic_mbit_per_s"] for row in rows] == [10, 20, 40][: len(rows)]
+    assert [spec.emulated_nic_bps for spec in specs] == [
+        row["nic_mbit_per_s"] * 1e6 for row in rows
+    ]
+    assert {spec.datapath for spec in specs} == {Datapath.USER_SPACE}
+
+
+def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case, *_) = json.loads(SAMPLE.read_text())["cases"]
+    case["fidelity"] = defaultdict(float, case["fidelity"])  # an older one
+    asked: list[str] = []
+
+    def cases(_name: str, _store: Path, overrides: list[str]) -> list[dict[str, Any]]:
+        asked.extend(overrides)
+        return [case]
+
+    monkeypatch.setattr(DATAPATHS, "_costs", lambda *_: [{"up_s": 1.0}])
+    monkeypatch.setattr(DATAPATHS, "capacity", lambda _: [{"kept_up": True}])
+    monkeypatch.setattr(DATAPATHS, "library_cases", cases)
+    rows = list(datapaths(tmp_path))
+    assert asked == [f"fabric.datapath={datapath}" for datapath in Datapath]
+    for datapath in Datapath:
+        of = [row for row in rows if row["datapath"] == datapath]
+        assert [row["fabric"] for row in of if "up_s" in row] == list(FabricKind)
+        assert [row["gpus"] for row in of if "kept_up" in row] == [SIXTEEN.gpus]
+        assert [row["case"] for row in of if "judged_right" in row] == [case["case"]]
