@@ -17,12 +17,14 @@ from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted
+from traffic_gen.workloads.builder import Builder
 from traffic_gen.workloads.collectives import (
     ALGORITHMS,
     ELEMENT_BYTES,
     build_schedule,
     require_accepted,
 )
+from traffic_gen.workloads.patterns import whole_ring
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)
@@ -40,6 +42,22 @@ def test_every_algorithm_reaches_its_postcondition(
     chunk_bytes = schedule.demand.chunk_bytes
     assert schedule.size_bytes - size < len(chunk_bytes) * ELEMENT_BYTES
     assert not (chunk_bytes % ELEMENT_BYTES).any()
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_the_ring_of_all_ranks_crosses_domains_along_rails(domains: int, domain_size: int) -> None:
+    """Two rails change in every domain, so an odd number of domains cannot end where it began."""
+    build = Builder(domains, domain_size, np.empty(0, np.int64))
+    [ring] = whole_ring(build)
+    assert ring[0] == 0
+    assert sorted(ring) == list(build.ranks)
+    (domain, rail), (next_domain, next_rail) = (
+        np.divmod(ranks, domain_size) for ranks in (ring, np.roll(ring, -1))
+    )
+    crossing = (domain != next_domain) & (rail != next_rail)
+    is_impossible = domain_size == 2 and domains > 1 and domains % 2 == 1
+    assert crossing.sum() == is_impossible
+    assert (domain != next_domain).sum() == (domains if domains > 1 else 0)
 
 
 @given(NAMED, st.integers(2, 4), st.integers(2, 4), st.data())

@@ -9,10 +9,28 @@ from traffic_gen.workloads.builder import Arrivals, Builder, Chunks, joined
 def whole_ring(build: Builder) -> Ints:
     """Return the one ring of all ranks, in which edges between domains stay on one rail.
 
-    It enters domain d at rail -d, so its last GPU and the first of the next domain share a rail.
+    A domain's last GPU and the first of the next domain share a rail. This is impossible for an
+    odd number of domains of two GPUs, whose ring crosses rails from the last domain to the first.
     """
     domain, position = np.divmod(build.ranks, build.domain_size)
-    return build.rank(domain, position - domain)[None, :]
+    entries = _entries(build)
+    exits = np.roll(entries, -1)
+    exits = np.where(exits == entries, entries - 1, exits)
+    skipped = ((exits - entries) % build.domain_size)[domain]
+    is_last = position == build.domain_size - 1
+    rails = np.where(is_last, skipped, position + (position >= skipped))
+    return build.rank(domain, entries[domain] + rails)[None, :]
+
+
+def _entries(build: Builder) -> Ints:
+    """Return the rail at which the ring enters each domain, which is never that of the next one.
+
+    It is -d for domain d, unless the last domain would have that of the first.
+    """
+    entries = -np.arange(build.domains) % build.domain_size
+    if build.domains > 1 and build.domain_size > 2 and entries[-1] == 0:
+        entries[-1] = 2  # the domain before has 1
+    return entries
 
 
 def all_rails(build: Builder) -> Ints:
