@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
 from model.arrays import raw
 from model.workload.collective import Collective
 from model.workload.demand import Demand
@@ -86,6 +88,11 @@ class Schedule:
     def task(self) -> str:
         """The name of the collective."""
         return self.collective.value
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks that have bytes, slices counted."""
+        return int(np.count_nonzero(self.demand.chunk_bytes))
 
     def __post_init__(self) -> None:
         prove(self.gpus, self.demand, self.transfers)

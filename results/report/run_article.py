@@ -23,6 +23,7 @@ from results.report.machine_sections import calibration_section, fidelity_sectio
 from results.report.pictures import Picture
 from results.report.run_data import CaseData, RunData
 from results.tables.run import human_bytes, is_checked, slowdown_in_words
+from results.tables.style import number_or_dash
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
@@ -123,9 +124,14 @@ def _completion(cases: Sequence[Mapping[str, Any]]) -> Section:
     return Section(
         "Completion time by case",
         "Medians of the executions that count. Emulated seconds; a ratio of 1 is the model's. "
-        'The key "expect" of the scenario limits how far it may be off.',
+        'The key "expect" of the scenario limits how far it may be off. Chunks are the parts of a '
+        "collective's data, overlap is the part of the modeled time in which HB domains and NICs "
+        "carry data at once.",
         [completion(cases), *([ratios(judged)] if judged else [])],
-        ("case", "measured s", "least", "most", "modeled s", "ratio", "verdict", "reasons"),
+        (
+            *("case", "chunks", "overlap", "measured s", "least", "most", "modeled s", "ratio"),
+            *("verdict", "reasons"),
+        ),
         [_case_row(case) for case in cases],
     )
 
@@ -227,7 +233,9 @@ def _case_row(case: Mapping[str, Any]) -> list[object]:
     seconds = (measured["median"], measured["min"], measured["max"], case["modeled_s"])
     reasons = "; ".join(case["reasons"])
     figures = [f"{value:.3f}" for value in seconds]
-    return [case["case"], *figures, f"{case['ratio']:.4f}", case["verdict"], reasons]
+    schedule = number_or_dash(case.get("chunks"), "d"), number_or_dash(case.get("overlap"), ".1%")
+    ratio = f"{case['ratio']:.4f}"
+    return [case["case"], *schedule, *figures, ratio, case["verdict"], reasons]
 
 
 def _parts(case: Mapping[str, Any]) -> Iterator[list[object]]:

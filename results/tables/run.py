@@ -27,9 +27,14 @@ from results.tables.style import (
     case_grid,
     figures_table,
     human_seconds,
+    number_or_dash,
     styled_verdict,
 )
 
+OVERLAP_LEGEND = (
+    "Chunks: parts of a collective's data, slices counted. Overlap: the part of the modeled time "
+    "in which HB domains and NICs carry data at once."
+)
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -95,6 +100,11 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield _scales(result["cases"])
     for chosen in result.get("scales", ()):
         yield Text(f"{chosen['key']}: auto is {chosen['value']:g}: {chosen['why']}", "dim")
+    if scheduled := [case for case in result["cases"] if case.get("overlap") is not None]:
+        yield ""
+        yield Text("Chunks of the data, and the overlap of HB domains and NICs:", "bold")
+        yield case_grid(("chunks", "overlap"), scheduled, _schedule_cells)
+        yield Text(OVERLAP_LEGEND, "dim")
     if any("disturbed_s" in case for case in result["cases"]):
         yield ""
         yield Text("Executions, and pauses of the machine:", "bold")
@@ -162,6 +172,11 @@ def _scale_cells(case: Case) -> Iterator[str]:
     yield f"size / {case['size_scale']:g}"
     yield human_seconds(case["measured_s"]["median"])
     yield f"{human_seconds(case['real_s'])} real"
+
+
+def _schedule_cells(case: Case) -> Iterator[str]:
+    yield number_or_dash(case["chunks"], "d")
+    yield f"{case['overlap']:.1%}"
 
 
 def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:

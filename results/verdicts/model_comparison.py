@@ -243,7 +243,7 @@ def _work(measured: Measured, size_scale: float) -> Work:
     members, variant, chunks = steps.gpus, "", None
     if isinstance(steps, Schedule):
         members, variant = steps.members or steps.gpus, steps.variant
-        chunks = int(np.count_nonzero(steps.demand.chunk_bytes))
+        chunks = steps.chunks
     return Work(
         fabric=measured.topology.spec,
         task=steps.task,

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
@@ -11,6 +13,8 @@ from model.prediction.fluid import predict
 from model.prediction.load import Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network
+from model.prediction.overlap import overlap
+from model.workload.schedule import Schedule
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.planning.schedules import EXACT_UP_TO_GPUS, case_schedule
 from scenarios.spec.scenario import Case, Scenario
@@ -20,7 +24,9 @@ from scenarios.spec.scenario import Case, Scenario
 class CasePlan:
     """A case's busiest second. Without a measured machine there is no `need`.
 
-    `jobs_s` has the modeled time of each of its jobs, unless the case is estimated.
+    Unless the case is estimated, `jobs_s` has the modeled time of each of its jobs, `chunks` the
+    number that a schedule cuts its data into, and `overlap` the part of the time in which HB
+    domains and NICs carry data at once.
     """
 
     case: Case
@@ -29,6 +35,8 @@ class CasePlan:
     load: Load
     need: Need | None
     jobs_s: Mapping[str, float] = field(default_factory=dict)
+    chunks: int | None = None
+    overlap: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -46,27 +54,40 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
     for case in scenario.cases:
         spec = specs[case.kind]
         exact = spec.gpus <= EXACT_UP_TO_GPUS
-        found, jobs_s = _followed(case, spec) if exact else (estimate_of(case, spec), {})
+        forecast = _forecast(case, spec) if exact else _Forecast(estimate_of(case, spec))
+        found = forecast.profile
         if machine is None:
             load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
         else:
             load, needed = heaviest(found, machine, switch_ports(spec))
-        yield CasePlan(case, found.completion_s, exact, load, needed, jobs_s)
+        told = forecast.jobs_s, forecast.chunks, forecast.overlap
+        yield CasePlan(case, found.completion_s, exact, load, needed, *told)
 
 
 def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
-    return _followed(case, spec, path_s)[0]
+    return _forecast(case, spec, path_s).profile
 
 
-def _followed(
-    case: Case, spec: FabricSpec, path_s: float = 0.0
-) -> tuple[Profile, Mapping[str, float]]:
-    """Return the profile, and the time of each of several jobs."""
+@dataclass(frozen=True)
+class _Forecast:
+    """What the model says about a case: see `CasePlan`."""
+
+    profile: Profile
+    jobs_s: Mapping[str, float] = field(default_factory=dict)
+    chunks: int | None = None
+    overlap: float | None = None
+
+
+def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> _Forecast:
     topology = build_topology(spec)
     schedule = case_schedule(case, spec)
     pair, net = healthy_network(schedule.transfers, topology)
     latency_s = dict.fromkeys(net.classes, path_s)
     arrival_s = predict(schedule, topology, latency_s).arrival_s
-    jobs_s = schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {}
-    return profile(schedule.transfers, pair, net, topology, arrival_s), jobs_s
+    return _Forecast(
+        profile=profile(schedule.transfers, pair, net, topology, arrival_s),
+        jobs_s=schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {},
+        chunks=schedule.chunks if isinstance(schedule, Schedule) else None,
+        overlap=overlap(schedule.transfers, pair, net, np.array(arrival_s)),
+    )

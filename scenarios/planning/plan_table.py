@@ -64,9 +64,7 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
     console.print(_plan_table(show_header=True))
     alone_s: dict[Alone, float] = {}
     for plan in plans:
-        how = "" if plan.exact else ", estimated"
-        name = f"{plan.case.name} ({plan.completion_s:.3g} s{how})"
-        console.print(name, soft_wrap=True)
+        console.print(f"{plan.case.name} ({', '.join(_facts(plan))})", soft_wrap=True)
         for line in _interference(plan, alone_s):
             console.print(f"  {line}", soft_wrap=True)
         table = _plan_table()
@@ -79,9 +77,21 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
         f"Possible is what one kind of hop could carry alone. A case fits if its data needs at "
         f"most {CPU_BUDGET:.0%} of all cores, and a switch's thread {THREAD_BUDGET:.0%} of one; "
         f"it does not if it needs more than {REFUSED_ABOVE:.0%} of either, and between them "
-        "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.",
+        "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.\n"
+        "Overlap is the part of the time in which HB domains and NICs carry data at once.",
         soft_wrap=True,
     )
+
+
+def _facts(plan: CasePlan) -> Iterator[str]:
+    """Say what the model knows about a case beside its load."""
+    yield f"{plan.completion_s:.3g} s"
+    if not plan.exact:
+        yield "estimated"
+    if plan.chunks is not None:
+        yield f"{plan.chunks} chunks"
+    if plan.overlap is not None:
+        yield f"{plan.overlap:.1%} overlap"
 
 
 def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:

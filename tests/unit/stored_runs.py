@@ -93,7 +93,7 @@ def _case(
         folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
         if phase == "/struck":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)
-    measured = Measured(topology, schedule, (), repeats, 0, None)
+    measured = Measured(topology, schedule, (), repeats, 0, None, epoch=Epoch(topology))
     return compare(name, measured, prediction, 10.0, LIMITS)
 
 

@@ -239,12 +239,32 @@ def test_the_tables_cut_nothing() -> None:
     assert "…" not in text.getvalue()
 
 
+def test_the_plan_names_chunks_and_overlap_of_each_schedule() -> None:
+    """Steps that follow one another do not overlap; slices do, for at most a tenth of the time."""
+    text, workload = io.StringIO(), "{collective: all-to-all, algorithm: two-step%s, size: 512 MB}"
+    workloads = ", ".join(workload % pipelined for pipelined in ("", "-pipelined"))
+    scenario = load(QUICKSTART, [f"workloads=[{workloads}]", "fabric.kinds=rail-only"])
+    whole, sliced = plan(scenario, None)
+    assert (whole.chunks, sliced.chunks) == (16 * 16, 16 * 16 * 4)
+    assert whole.overlap == pytest.approx(0, abs=0.001)
+    assert sliced.overlap == pytest.approx(0.08, abs=0.02)
+    print_plan([whole, sliced], None, Console(file=text, width=80))
+    assert f"s, 256 chunks, {whole.overlap:.1%} overlap)" in text.getvalue()
+    assert f"s, 1024 chunks, {sliced.overlap:.1%} overlap)" in text.getvalue()
+
+
+def test_a_plan_that_is_estimated_has_no_schedule() -> None:
+    scenario = load(QUICKSTART, ["fabric.domains=16", "fabric.kinds=rail-only"])
+    estimated = next(plan(scenario, None))
+    assert (estimated.chunks, estimated.overlap) == (None, None)
+
+
 def test_the_plan_wraps_no_name_of_a_case_and_has_one_table() -> None:
     text = io.StringIO()
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
     print_plan(plan(scenario, TWO_CORES), TWO_CORES, Console(file=text, width=80))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     for case in scenario.cases:
-        assert any(line.startswith(f"{case.name} (") and line.endswith(" s)") for line in lines)
+        assert any(line.startswith(f"{case.name} (") and line.endswith(")") for line in lines)
     ends = {line.index("%") for line in lines if line.startswith("  ") and "%" in line}
     assert len(ends) == 1

@@ -154,6 +154,17 @@ def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
     ]
 
 
+def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> None:
+    section = page.sections[0]
+    places = [list(section.columns).index(name) for name in ("case", "chunks", "overlap")]
+    shown = [tuple(row[place] for place in places) for row in section.rows]
+    assert shown == [
+        (case["case"], str(case["chunks"]), f"{case['overlap']:.1%}")
+        for case in run.result["cases"]
+    ]
+    assert [chunks for _, chunks, _ in shown] == ["4", "16"] * 2
+
+
 def test_steps_end_as_measured_and_as_modeled(run: RunData) -> None:
     for case in run.cases.values():
         found = steps(case)

@@ -1,5 +1,6 @@
 """Statistics, verdicts, the JSON contract and the store."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -75,7 +76,8 @@ def result(
 ) -> CaseResult:
     topology, schedule, prediction = modeled(kind, collective, algorithm)
     seconds = prediction.completion_s * ratio
-    measured = Measured(topology, schedule, (), (repeat(0, seconds, **changes),), 0, None)
+    repeats = (repeat(0, seconds, **changes),)
+    measured = Measured(topology, schedule, (), repeats, 0, None, epoch=Epoch(topology))
     return compare(f"{kind}/{collective}/{algorithm}", measured, prediction, 10.0, LIMITS)
 
 
@@ -200,6 +202,27 @@ def test_the_slowdown_is_against_the_fastest_rail_optimized_case() -> None:
     )
     assert slowdown["modeled"] == pytest.approx(two_step / direct - 1)
     assert slowdown["measured"] == pytest.approx(1.01 * (1 + slowdown["modeled"]) - 1)
+
+
+def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() -> None:
+    """Steps of an all-to-all that follow one another do not overlap."""
+    case = result()
+    assert case.work.chunks == 16
+    assert case.overlap == pytest.approx(0, abs=0.01)
+    shown = dataclasses.replace(case, overlap=0.251)
+    found = run_object("id", "scenario", Path(), [shown])
+    assert (found["cases"][0]["chunks"], found["cases"][0]["overlap"]) == (16, 0.251)
+    text = io.StringIO()
+    print_run(found, Console(file=text, width=80))
+    lines = [line.split() for line in text.getvalue().splitlines()]
+    assert ["all-to-all/two-step", "16", "25.1%"] in lines
+
+
+def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
+    text = io.StringIO()
+    found = run_object("id", "scenario", Path(), [dataclasses.replace(result(), overlap=None)])
+    print_run(found, Console(file=text, width=80))
+    assert "overlap" not in text.getvalue().lower()
 
 
 @pytest.mark.parametrize("width", [80, 120])
