@@ -95,4 +95,5 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         **({} if case.iteration is None else {"iteration": case.iteration.plain()}),
         **({} if case.inference is None else {"inference": case.inference.plain()}),
         **({"jobs": [job.plain() for job in case.jobs]} if case.jobs else {}),
+        **({"rail_crossings": list(case.rail_crossings)} if case.rail_crossings else {}),
     }

@@ -99,6 +99,8 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
         yield _phases(phases)
     if run.result["failures"]:
         yield _failures(run, lost)
+    if crossing := [case for case in cases if "rail_crossings" in case]:
+        yield _rail_crossings(crossing)
     yield _fabrics(run)
     healthy = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
     if healthy:
@@ -133,6 +135,17 @@ def _completion(cases: Sequence[Mapping[str, Any]]) -> Section:
             *("verdict", "reasons"),
         ),
         [_case_row(case) for case in cases],
+    )
+
+
+def _rail_crossings(crossing: Sequence[Mapping[str, Any]]) -> Section:
+    return Section(
+        "Crossed rails",
+        "What rail-only fabrics carry between rails, by the schedule. No spine switch joins their "
+        "rails, so other GPUs forward it.",
+        [],
+        ("case", "crosses"),
+        [[case["case"], how] for case in crossing for how in case["rail_crossings"]],
     )
 
 

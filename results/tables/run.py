@@ -105,6 +105,10 @@ def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
         yield Text("Chunks of the data, and the overlap of HB domains and NICs:", "bold")
         yield case_grid(("chunks", "overlap"), scheduled, _schedule_cells)
         yield Text(OVERLAP_LEGEND, "dim")
+    if crossing := [case for case in result["cases"] if "rail_crossings" in case]:
+        yield ""
+        yield Text("Rails that are crossed, though no spine switch joins them:", "bold")
+        yield from (Text(line) for case in crossing for line in rail_crossings(case))
     if any("disturbed_s" in case for case in result["cases"]):
         yield ""
         yield Text("Executions, and pauses of the machine:", "bold")
@@ -172,6 +176,11 @@ def _scale_cells(case: Case) -> Iterator[str]:
     yield f"size / {case['size_scale']:g}"
     yield human_seconds(case["measured_s"]["median"])
     yield f"{human_seconds(case['real_s'])} real"
+
+
+def rail_crossings(case: Mapping[str, Any]) -> Iterator[str]:
+    """Say how a case crosses rails on a rail-only fabric."""
+    yield from (f"  {case['case']}: {how}" for how in case.get("rail_crossings", ()))
 
 
 def _schedule_cells(case: Case) -> Iterator[str]:

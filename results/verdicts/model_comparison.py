@@ -115,6 +115,7 @@ class CaseResult:
     few others. `data_is_right` is `None` if the results were not checked, `iteration` and
     `inference` if the case is none; `jobs` are empty unless it is of jobs. `overlap` is the part of
     the modeled time in which HB domains and NICs carry data at once, `None` where paths changed.
+    `rail_crossings` says how it crosses rails where no spine switch joins them.
     """
 
     name: str
@@ -133,6 +134,7 @@ class CaseResult:
     inference: RequestResult | None = None
     jobs: tuple[JobTime, ...] = ()
     overlap: float | None = None
+    rail_crossings: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from scenarios.execution.link_check import calibrate, require_calibrated, undeci
 from scenarios.execution.neighbours import telling_of_others
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.progress import NOBODY, Listener, Onlooker
-from scenarios.planning.rail_isolation import crossing
+from scenarios.planning.rail_isolation import crossings
 from scenarios.planning.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
@@ -127,16 +127,23 @@ class Run:
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         schedule = case_schedule(case, fabric.topology.spec)
-        if sentence := crossing(case, fabric.topology.spec):
-            self.measuring.listener.step(sentence)
+        crossed = self._crossings(case, fabric)
         warmup = self.scenario.warmup
         result = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
         self.onlooker.judged(case.name, result.verdict, result.ratio)
-        return result
+        return replace(result, rail_crossings=crossed)
+
+    def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
+        """Tell how a case crosses rails on a rail-only fabric, and return it."""
+        found = tuple(crossings(case, fabric.topology.spec))
+        for how in found:
+            self.measuring.listener.step(f"{case.name}: {how}")
+        return found
 
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultImpact:
+        self._crossings(case, fabric)
         impact = FaultCase(case, fabric, self.measuring).execute()
         ratio = impact.degraded.ratio if impact.degraded else None
         self.onlooker.judged(case.name, impact.verdict, ratio)

@@ -4,51 +4,79 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from model.arrays import Ints
 from model.fabric.spec import FabricKind, FabricSpec
-from model.job.communicators import communicators, label
+from model.job.communicators import Asked, Shape, communicators, label
 from scenarios.planning.load_estimate import TimedWork, followed, transfers_of, work_of
 from scenarios.planning.schedules import MOST_IRREGULAR_GPUS
 from scenarios.spec.scenario import Case, Scenario
+from traffic_gen.workloads.jobs import Job, Jobs
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 def rail_crossings(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence for each case that crosses rails on a rail-only fabric."""
+    """Yield a sentence for each case, and each of several jobs, that crosses rails on rail-only."""
     for spec in scenario.fabrics:
         for case in scenario.cases_on(spec.kind):
-            sentence = crossing(case, spec)
-            if sentence:
-                yield sentence
+            yield from (f"{case.name}: {found}" for found in crossings(case, spec))
 
 
-def crossing(case: Case, spec: FabricSpec) -> str:
-    """Say how a case crosses rails; nothing if it does not, or if the fabric has spines for it."""
-    if spec.kind is not FabricKind.RAIL_ONLY:
+def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
+    """Yield how a case, or each of its jobs, crosses rails; nothing if the fabric has spines."""
+    if spec.kind is FabricKind.RAIL_ONLY:
+        yield from (f"{whose}{told}" for whose, told in _told(case, spec) if told)
+
+
+def _told(case: Case, spec: FabricSpec) -> Iterator[tuple[str, str]]:
+    """Yield what there is to say about a case or each of its jobs, after whose it is."""
+    if isinstance(case.task, Jobs):
+        pairs = _pairs(case, spec)
+        for job in case.task.jobs:
+            yield f"job {job.name}: ", _of_job(job, pairs, spec.job_size)
+        return
+    told = _by_communicator(case.communicator, (spec.job_domains, spec.job_size))
+    yield "", told or _by_pairs(_pairs(case, spec), spec.job_size)
+
+
+def _of_job(job: Job, pairs: Ints, domain_size: int) -> str:
+    """Say how one of several jobs crosses rails, whose GPUs are those of its partition."""
+    told = ""
+    if isinstance(job.task, SizedCollective):
+        told = _by_communicator(job.task.communicator, job.task.shape)
+    own = np.isin(pairs[0], job.partition.ranks(domain_size))
+    return told or _by_pairs(pairs[:, own], domain_size)
+
+
+def _by_communicator(asked: Asked, shape: Shape) -> str:
+    """Say which communicator no algorithm can serve along rails; nothing if all can be."""
+    groups = communicators(asked, shape)
+    apart = sum(not group.is_rail_isolated(shape[1]) for group in groups)
+    if not apart:
         return ""
-    groups = communicators(case.communicator, (spec.job_domains, spec.job_size))
-    apart = sum(not group.is_rail_isolated(spec.job_size) for group in groups)
-    if apart:
-        several = f" {apart} times" if len(groups) > 1 else ""
-        return (
-            f"{case.name}: the communicator {label(case.communicator)} crosses rails{several}: its "
-            "GPUs are not joined by rails and HB domains of their own, so others forward for them"
-        )
-    crossed, sent = _pairs(case, spec) if spec.gpus <= MOST_IRREGULAR_GPUS else (0, 0)
-    if not crossed:
-        return ""
+    several = f" {apart} times" if len(groups) > 1 else ""
     return (
-        f"{case.name}: {crossed} of {sent} pairs of GPUs that send cross rails, and others forward "
-        "for them"
+        f"the communicator {label(asked)} crosses rails{several}: its GPUs are not joined by rails "
+        "and HB domains of their own, so others forward for them"
     )
 
 
-def _pairs(case: Case, spec: FabricSpec) -> tuple[int, int]:
-    """Return how many pairs of ranks share neither domain nor rail, and how many pairs send."""
+def _by_pairs(pairs: Ints, domain_size: int) -> str:
+    """Say how many pairs of ranks that send share neither domain nor rail; nothing if none do."""
+    (domains, others), (rails, other_rails) = np.divmod(pairs, domain_size)
+    crossed = int(((domains != others) & (rails != other_rails)).sum())
+    if not crossed:
+        return ""
+    sent = pairs.shape[1]
+    return f"{crossed} of {sent} pairs of GPUs that send cross rails, and others forward for them"
+
+
+def _pairs(case: Case, spec: FabricSpec) -> Ints:
+    """Return a column for each pair of ranks that sends; no pairs of too many GPUs to count."""
+    if spec.gpus > MOST_IRREGULAR_GPUS:
+        return np.empty((2, 0), np.int64)
     job = work_of(case, spec)
     if isinstance(job, TimedWork):
         ends = np.stack(followed(job).pairs)
-        ends = ends[:, ends[0] != ends[1]]
-    else:
-        sent = transfers_of(job)
-        ends = np.unique(np.stack([sent.source, sent.destination]), axis=1)
-    (domains, others), (rails, other_rails) = np.divmod(ends, spec.job_size)
-    return int(((domains != others) & (rails != other_rails)).sum()), ends.shape[1]
+        return ends[:, ends[0] != ends[1]]
+    sent = transfers_of(job)
+    return np.unique(np.stack([sent.source, sent.destination]), axis=1)

@@ -1,0 +1,117 @@
+"""What crosses rails on a rail-only fabric is told of cases and of jobs, before and in a run."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import build_topology
+from results.documents.run import run_object
+from results.report.run_article import report_page
+from results.report.run_data import read_run
+from results.tables.run import print_run
+from results.verdicts.model_comparison import CaseResult
+from scenarios.execution.case import Measuring
+from scenarios.execution.emulation import Experiment
+from scenarios.execution.run import Run
+from scenarios.loader import load
+from scenarios.planning.rail_isolation import rail_crossings
+from testbed.nodes.gpu_proxies import ProxyKind
+from tests.unit.stored_runs import stored_run
+from tests.unit.test_results import result
+
+HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
+PAIRWISE = "collective: all-to-all, algorithm: pairwise, size: 8 MB"
+RING = "collective: all-reduce, algorithm: ring, size: 8 MB"
+JOINED = "its GPUs are not joined by rails and HB domains of their own, so others forward for them"
+DIAGONAL = f"the communicator d0g0+d1g1 crosses rails: {JOINED}"
+SHARE = "144 of 240 pairs of GPUs that send cross rails, and others forward for them"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "x.yaml"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Keeps what a run says; measures nothing."""
+
+    said: list[str]
+
+    @property
+    def listener(self) -> "Told":
+        return self
+
+    def step(self, what: str) -> None:
+        self.said.append(what)
+
+    def measure(self, name: str, *_: Any) -> CaseResult:
+        self.said.append(f"{name} is measured")
+        return result()
+
+
+class OnPaper(Run):
+    """A run whose fabrics are never brought up."""
+
+    @contextmanager
+    def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
+        yield cast(Experiment, SimpleNamespace(topology=build_topology(spec)))
+
+
+def test_a_run_tells_it_before_the_case_and_keeps_it(file: Path) -> None:
+    file.write_text(f"{HEAD}workloads:\n- {{{PAIRWISE}}}\n- {{{RING}}}\n")
+    told = Told([])
+    run = OnPaper(load(file), ProxyKind.PROCESS, cast(Measuring, told))
+    cases, _ = run.execute()
+    name = "all-to-all/pairwise"
+    assert told.said[:2] == [f"rail-only/{name}: {SHARE}", f"rail-only/{name} is measured"]
+    assert [case.rail_crossings for case in cases] == [(SHARE,), (), (), ()]
+
+
+def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
+    top = f"{{name: top, domains: 0-1, {RING}, communicator: [d0g0, d1g1]}}"
+    bottom = f"{{name: bottom, domains: 2-3, rails: 1-2, {PAIRWISE}}}"
+    jobs = f"workloads:\n- time_dilation: 10000\n  kinds: rail-only\n  jobs: [{top}, {bottom}]\n"
+    file.write_text(HEAD + jobs)
+    few = "4 of 12 pairs of GPUs that send cross rails, and others forward for them"
+    assert list(rail_crossings(load(file))) == [
+        f"rail-only/jobs/top: job top: {DIAGONAL}",
+        f"rail-only/jobs/bottom: job bottom: {few}",
+        f"rail-only/jobs/top+bottom: job top: {DIAGONAL}",
+        f"rail-only/jobs/top+bottom: job bottom: {few}",
+    ]
+
+
+def test_pairs_of_large_fabrics_are_not_counted(file: Path) -> None:
+    file.write_text(f"{HEAD}workloads:\n- {{{PAIRWISE}}}\n")
+    assert len(list(rail_crossings(load(file, ["fabric.domains=64"])))) == 1
+    assert list(rail_crossings(load(file, ["fabric.domains=65"]))) == []
+
+
+def test_the_object_and_the_table_of_a_run_have_it() -> None:
+    crossing, other = (
+        replace(result(), rail_crossings=(SHARE,)),
+        result(kind=FabricKind.RAIL_OPTIMIZED),
+    )
+    found = run_object("id", "scenario", Path(), [crossing, other])
+    assert found["cases"][0]["rail_crossings"] == [SHARE]
+    assert "rail_crossings" not in found["cases"][1]
+    text = io.StringIO()
+    print_run(found, Console(file=text, width=200))
+    assert f"\n  rail-only/all-to-all/two-step: {SHARE}\n" in text.getvalue()
+
+
+def test_the_report_of_a_run_has_it(tmp_path: Path) -> None:
+    run = read_run(stored_run(tmp_path))
+    assert "Crossed rails" not in [section.heading for section in report_page(run, {}).sections]
+    run.result["cases"][1]["rail_crossings"] = [SHARE]
+    (section,) = (one for one in report_page(run, {}).sections if one.heading == "Crossed rails")
+    assert section.rows == [["rail-only/all-to-all/direct", SHARE]]
