@@ -18,6 +18,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.collective import Collective
 from model.workload.schedule import Schedule
 from model.workload.transfers import Transfers
+from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
@@ -243,3 +244,13 @@ def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) ->
     (tmp_path / "moe.csv").write_text("0 1 2 3\n" * 4)
     with pytest.raises(InputError, match=said):
         load(write(tmp_path, "moe.csv"), [change])
+
+
+def test_the_library_measures_every_skewed_preset_in_two_steps_and_spread() -> None:
+    scenario = load(LIBRARY / "moe-skew.yaml", ["fabric.kinds=rail-only"])
+    skewed = set(Preset) - {Preset.UNIFORM}
+    assert {(case.matrix, case.algorithm) for case in scenario.cases} == {
+        (Skew(preset), algorithm)
+        for preset in skewed
+        for algorithm in ("two-step-pipelined", "spreading")
+    }
