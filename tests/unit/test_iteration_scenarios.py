@@ -200,3 +200,12 @@ def test_the_iterations_of_the_library_are_those_of_the_documentation() -> None:
         for kind in ("rail-only", "rail-optimized")
         for name in ("gpt-146b", "moe-1.3b")
     ]
+
+
+def test_the_library_executes_interleaved_pipelines_and_gradients_without_zero() -> None:
+    scenario = load(LIBRARY / "pipeline-schedules.yaml", ["fabric.kinds=rail-only"])
+    interleaved, summed = (case.task for case in scenario.cases)
+    assert isinstance(interleaved, Iteration)
+    assert isinstance(summed, Iteration)
+    assert (interleaved.iteration.strategy.interleave, interleaved.zero) == (2, True)
+    assert (summed.iteration.strategy.interleave, summed.zero) == (1, False)
