@@ -25,6 +25,7 @@ class Observation:
     """One execution: CPU samples (`windows`), each agent's wait for a processor, its start and end.
 
     `pauses` are the machine's pauses meanwhile; `depth_s` is the fabric's least bucket depth.
+    `seconds` of an execution that did not complete reach until its end, as when a job aborts.
     """
 
     seconds: float
@@ -35,9 +36,10 @@ class Observation:
     start_skew_s: float
     pauses: PauseLog
     depth_s: float
+    complete: bool = True
 
     @property
-    def is_complete(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether all was observed: CPU samples, agents' waits, and pauses of all cores."""
         return bool(self._is_sampled and self.agents_delay_s and self.pauses.seconds)
 
@@ -111,7 +113,10 @@ class Switch:
 
 @dataclass(frozen=True)
 class Agents:
-    """Shares of the time that agents waited for a core, and how late the last one started."""
+    """Shares of the time that agents waited for a core, and how late the last one started.
+
+    The start skew is that of complete executions: an aborted one may be as short as it likes.
+    """
 
     agents_run_delay_max: float
     agents_run_delay_mean: float
@@ -160,7 +165,7 @@ class MachineHeadroom:
 
 def summarized(observations: Sequence[Observation], dropped_packets: int) -> MachineHeadroom | None:
     """Summarize all executions; return `None` if none of them was observed completely."""
-    seen = [one for one in observations if one.is_complete and one.seconds > 0]
+    seen = [one for one in observations if one.is_observed and one.seconds > 0]
     if not seen:
         return None
     windows = list(chain.from_iterable(one.windows for one in seen))
@@ -218,11 +223,12 @@ def _switch(seen: Sequence[Observation], windows: Sequence[Window]) -> Switch:
 
 
 def _agents(seen: Sequence[Observation]) -> Agents:
+    whole = [one for one in seen if one.complete]
     return Agents(
         agents_run_delay_max=max(max(one.agents_delay_s, default=0) / one.seconds for one in seen),
         agents_run_delay_mean=max(_mean(one.agents_delay_s) / one.seconds for one in seen),
-        start_skew_s=max(one.start_skew_s for one in seen),
-        start_skew=max(one.start_skew_s / one.seconds for one in seen),
+        start_skew_s=max((one.start_skew_s for one in whole), default=0.0),
+        start_skew=max((one.start_skew_s / one.seconds for one in whole), default=0.0),
     )
 
 

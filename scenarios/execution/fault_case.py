@@ -204,6 +204,7 @@ class FaultCase:
             on_tick=on_tick,
             first=len(executions),
             not_before_ns=not_before_ns,
+            before=observer.begin,
         )
         try:
             executions.append(next(under_way))

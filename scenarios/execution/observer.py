@@ -1,6 +1,7 @@
 """Observe executions: CPU samples, machine pauses, agents' waits, bytes that links carried."""
 
 import csv
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -23,12 +24,21 @@ from testbed.instruments.pauses import PauseWatch, watching_pauses
 
 @dataclass(frozen=True)
 class _End:
-    """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses."""
+    """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses.
+
+    `ended_ns` is when the last byte had arrived or, if not all did, when the execution ended.
+    """
 
     repeat: Repeat
+    ended_ns: int
     waited_s: tuple[float, ...]
     backlog_left_bytes: int
     pauses: PauseLog
+
+    @property
+    def seconds(self) -> float:
+        """The length of the execution."""
+        return (self.ended_ns - self.repeat.start_ns) / 1e9
 
 
 class Observer:
@@ -61,8 +71,13 @@ class Observer:
             if group
         }
 
+    def begin(self, _number: int = 0) -> None:
+        """Count the agents' waits from now on: an execution begins."""
+        self._delays_ns = self._senders_delays_ns()
+
     def note(self, repeat: Repeat) -> PauseLog:
         """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
+        ended_ns = repeat.end_ns if repeat.complete else time.monotonic_ns()
         before, self._delays_ns = self._delays_ns, self._senders_delays_ns()
         waited = tuple(
             sum(now - before.get(agent, {}).get(pid, now) for pid, now in group.items()) / 1e9
@@ -70,10 +85,10 @@ class Observer:
         )
         # An execution that was aborted leaves its data in the queues.
         left_bytes = self._bed.links.longest_queue_bytes() if repeat.complete else 0
-        log = self._watch.log_until(repeat.end_ns)
-        watched = log.covers(repeat.start_ns, repeat.end_ns)
-        pauses = log.during(repeat.start_ns, repeat.end_ns) if watched else NOT_WATCHED
-        self._ends.append(_End(repeat, waited, left_bytes, pauses))
+        log = self._watch.log_until(ended_ns)
+        watched = log.covers(repeat.start_ns, ended_ns)
+        pauses = log.during(repeat.start_ns, ended_ns) if watched else NOT_WATCHED
+        self._ends.append(_End(repeat, ended_ns, waited, left_bytes, pauses))
         return pauses
 
     def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
@@ -81,14 +96,15 @@ class Observer:
         windows = self._watching.windows
         return tuple(
             Observation(
-                seconds=end.repeat.completion_s,
-                windows=within(windows, end.repeat.start_ns, end.repeat.end_ns),
+                seconds=end.seconds,
+                windows=within(windows, end.repeat.start_ns, end.ended_ns),
                 agents_delay_s=end.waited_s,
                 backlog_left_bytes=end.backlog_left_bytes,
                 retransmits=end.repeat.retransmits,
                 start_skew_s=end.repeat.start_skew_s,
                 pauses=end.pauses,
                 depth_s=self._depth_s,
+                complete=end.repeat.complete,
             )
             for end in self._ends
             if end.repeat in of
@@ -115,9 +131,9 @@ class Observer:
 
     def _number(self, window: Window) -> int | None:
         """Return the number of the execution that a CPU sample belongs to, or `None`."""
-        for repeat in (end.repeat for end in self._ends):
-            if within([window], repeat.start_ns, repeat.end_ns):
-                return repeat.number
+        for end in self._ends:
+            if within([window], end.repeat.start_ns, end.ended_ns):
+                return end.repeat.number
         return None
 
 
