@@ -54,7 +54,8 @@ class Restart:
 class DuringFault:
     """The execution that the fault met and, if the job began again, the second execution.
 
-    `restart` is `None` if the job did not begin again. With `check_data` times mean nothing.
+    `restart` is `None` if the job did not begin again, which a job that `aborts` has to. With
+    `check_data` times mean nothing.
     """
 
     executions: tuple[Repeat, ...]
@@ -63,6 +64,7 @@ class DuringFault:
     limits: Thresholds
     restart: Restart | None = None
     check_data: bool = False
+    aborts: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -73,6 +75,8 @@ class DuringFault:
     @property
     def found(self) -> Iterator[Reason]:
         """Judge every execution: complete, right, and in the time that the model expects."""
+        if self.aborts and len(self.executions) < 2:
+            yield Verdict.FAIL, _no_abort(self.times)
         if not self.executions[-1].complete:
             which = "in which it happened" if self.restart is None else "after the restart"
             yield Verdict.FAIL, f"the execution {which} did not complete"
@@ -82,6 +86,15 @@ class DuringFault:
             yield from _restart_reasons(self.restart)
             yield from ratio_reasons(self.seconds, self.restart.modeled_end_s, self.limits)
         yield from self.fidelity.found
+
+
+def _no_abort(times: Iterable[FaultTimes]) -> str:
+    """Say why a job that aborts when the controller detects a fault did not."""
+    if any(fault.detected_ms is not None for fault in times):
+        why = "its execution ended before the controller detected the fault; break it earlier"
+    else:
+        why = "the controller did not detect the fault"
+    return f"the job never aborted: {why}"
 
 
 def _restart_reasons(restart: Restart) -> Iterator[Reason]:

@@ -82,6 +82,19 @@ class Phases:
     recovered: CaseResult | None
 
 
+def has_degraded_phase(
+    faults: Sequence[Fault], strategy: RecoveryStrategy, executions: int
+) -> bool:
+    """Whether the job goes on with the faults; `executions` were begun during the fault.
+
+    A flapping link is mended by itself. A job that should have aborted, and did not, has not come
+    to where it goes on.
+    """
+    if strategy is RecoveryStrategy.REROUTE:
+        return not any(fault.mode is FaultMode.FLAP for fault in faults)
+    return executions > 1
+
+
 class FaultCase:
     """One case of a scenario with faults, on a fabric of its own."""
 
@@ -121,7 +134,8 @@ class FaultCase:
             undos.callback(timeline.undo)
             during = self._during_fault(timeline, prediction)
             flapping = any(fault.mode is FaultMode.FLAP for fault in self.faults)
-            degraded = None if flapping else self._degraded(undos)
+            goes_on = has_degraded_phase(self.faults, self.job.strategy, len(during.executions))
+            degraded = self._degraded(undos) if goes_on else None
             replay = self._replay(during, undos) if flapping else None
         return Phases(baseline, during, degraded, replay, self._recovered())
 
@@ -319,6 +333,7 @@ class FaultCase:
                 times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
                 limits=self.scenario.thresholds,
                 restart=self._restart(during, phases.degraded),
+                aborts=self._restarts,
                 check_data=self.scenario.check_data,
             ),
             degraded=phases.degraded,

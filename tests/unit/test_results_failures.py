@@ -46,12 +46,16 @@ def during(*executions: Repeat, **changes: Any) -> dict[str, Any]:
 
 
 def restarted(
-    seconds: float, late_s: float = 0.0, check_data: bool = False, **facts: Any
+    seconds: float,
+    late_s: float = 0.0,
+    check_data: bool = False,
+    aborts: bool = False,
+    **facts: Any,
 ) -> dict[str, Any]:
     back_s = RESTART.back_s + late_s
     again = repeat(1, seconds, start_ns=ABORTED.start_ns + round(back_s * 1e9), **facts)
     restart = replace(RESTART, back_s=back_s)
-    return during(ABORTED, again, restart=restart, check_data=check_data)
+    return during(ABORTED, again, restart=restart, check_data=check_data, aborts=aborts)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,13 @@ def restarted(
         ),
         (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
         (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),
+        (during(repeat(0, 1.5), aborts=True), Verdict.FAIL, "never aborted: its execution ended"),
+        (
+            during(repeat(0, 1.5), aborts=True, times=(FaultTimes("a link", 0.3, None),)),
+            Verdict.FAIL,
+            "never aborted: the controller did not detect the fault",
+        ),
+        (restarted(2.0, aborts=True), Verdict.PASS, None),
         (restarted(2.0), Verdict.PASS, None),
         (restarted(1.9), Verdict.WARN, "during fault: 3.4% away from the model"),
         (restarted(2.2), Verdict.FAIL, "during fault: 6.9% away from the model"),

@@ -1,0 +1,55 @@
+"""The phases of a failure experiment, and the executions in them."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from model.faults import Component, Fault, FaultMode
+from model.job.recovery import RecoveryStrategy
+from model.measurement.records import Repeat
+from scenarios.execution.fault_case import FaultCase, has_degraded_phase
+from tests.unit.test_results import repeat
+
+DOWN = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
+FLAPS = Fault(Component.NIC_LINK, FaultMode.FLAP, "d0g0--rail0")
+
+
+@pytest.mark.parametrize(
+    ("faults", "strategy", "executions", "has_it"),
+    [
+        ([DOWN], RecoveryStrategy.REROUTE, 1, True),
+        ([DOWN, FLAPS], RecoveryStrategy.REROUTE, 1, False),
+        ([DOWN], RecoveryStrategy.RESTART, 2, True),
+        ([DOWN], RecoveryStrategy.RESTART, 1, False),
+        ([DOWN], RecoveryStrategy.SPARE_RAIL_SWITCH, 1, False),
+    ],
+)
+def test_a_job_that_never_aborted_has_no_degraded_phase(
+    faults: list[Fault], strategy: RecoveryStrategy, executions: int, has_it: bool
+) -> None:
+    assert has_degraded_phase(faults, strategy, executions) is has_it
+
+
+def test_an_execution_is_observed_from_its_begin() -> None:
+    """Connections are opened before, which agents wait for cores for."""
+    done: list[str] = []
+
+    def repeats(*_: Any, before: Callable[[int], None], **__: Any) -> Iterator[Repeat]:
+        done.append("connected")
+        before(0)
+        done.append("executed")
+        yield repeat(0, 1.0)
+
+    case = FaultCase.__new__(FaultCase)
+    case.fabric = cast(Any, SimpleNamespace(repeats=repeats))
+    case.scenario = cast(Any, SimpleNamespace(check_data=False))
+    case.schedule = cast(Any, None)
+    observer = SimpleNamespace(
+        begin=lambda _: done.append("observed"), note=lambda _: done.append("noted")
+    )
+    executions: list[Repeat] = []
+    case._run(executions, cast(Any, None), cast(Any, observer))
+    assert done == ["connected", "observed", "executed", "noted"]
+    assert [one.number for one in executions] == [0]
