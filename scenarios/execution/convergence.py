@@ -1,6 +1,8 @@
 """Read the controller's journal: whether it has answered a failure, and how soon."""
 
 from collections.abc import Callable, Sequence
+from itertools import dropwhile, takewhile
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ DEADLINE_S = 15.0
 # The controller's events once all pairs use their new paths, and once it removed the old ones.
 REROUTED = ("confirmed", "settled")
 CONVERGED = ("settled",)
-Events = Sequence[dict[str, Any]]
+Event = dict[str, Any]
+Events = Sequence[Event]
 
 
 def wait_until_converged(
@@ -55,10 +58,12 @@ def is_converged(
 def has_detected(journal: Path, since_ns: int) -> bool:
     """Whether the controller has detected a failed or slow link, or a dead proxy, since then."""
     events: Events = read_journal(journal)
-    return any(
-        event["event"] in ("detected", "died") and event["ns"] > since_ns and "usable" not in event
-        for event in events
-    )
+    return any(event["ns"] > since_ns and _is_failure(event) for event in events)
+
+
+def _is_failure(event: Event) -> bool:
+    """Whether the controller detected a failed or slow link, or a dead proxy; not a return."""
+    return event["event"] in ("detected", "died") and "usable" not in event
 
 
 def epochs_of(events: Events, start_ns: int, placement: Placement) -> list[Epoch]:
@@ -75,11 +80,14 @@ def epochs_of(events: Events, start_ns: int, placement: Placement) -> list[Epoch
 
 
 def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTimes:
-    """Times of a fault's begin and end, and of the controller's first events after its begin."""
-    behind = [event for event in events if event["ns"] > record.begun_ns]
+    """Times of a fault's begin and end, of its detection, and of the controller's response to it.
+
+    A link that flaps is held down: further failures are not detected, and need no response.
+    """
+    response = _response(record, events)
 
     def milliseconds_until(*names: str) -> float | None:
-        first = next((e["ns"] for e in behind if e["event"] in names), None)
+        first = next((e["ns"] for e in response if e["event"] in names), None)
         return None if first is None else (first - record.begun_ns) / 1e6
 
     ended_ns = record.ended_ns
@@ -92,3 +100,17 @@ def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTime
         sent_ms=milliseconds_until("sent"),
         confirmed_ms=milliseconds_until("confirmed"),
     )
+
+
+def _response(record: FaultRecord, events: Events) -> Events:
+    """Return the events from a fault's detection, while it lasted, until its link is usable again.
+
+    Empty if the controller did not detect the fault.
+    """
+    ended_ns = inf if record.ended_ns is None else record.ended_ns
+    behind = [event for event in events if event["ns"] > record.begun_ns]
+    response = list(dropwhile(lambda event: not _is_failure(event), behind))
+    if not response or response[0]["ns"] > ended_ns:
+        return []
+    link = response[0].get("link")
+    return list(takewhile(lambda e: "usable" not in e or e["link"] != link, response))

@@ -57,6 +57,47 @@ def test_times_count_from_the_fault() -> None:
     assert times.confirmed_ms == 18
 
 
+def flapping(*edges_ms: tuple[float, str]) -> list[dict[str, Any]]:
+    """A link that the controller finds failed, or usable again, with its response."""
+    return [
+        one
+        for ms, state in edges_ms
+        for one in (
+            event(ms, "detected", link=LINK, **{state: "carrier"}),
+            event(ms + 3, "computed", failed=[LINK] if state == "failed" else []),
+            event(ms + 4, "sent", switch="rail0"),
+            event(ms + 8, "confirmed"),
+        )
+    ]
+
+
+def test_a_link_that_is_held_down_while_it_flaps_fails_unnoticed() -> None:
+    """The controller detects the first two failures of four, and the return long after the last."""
+    events = flapping((102, "failed"), (400, "usable"), (502, "failed"), (3000, "usable"))
+    begins_ms = (100, 500, 900, 1300)
+    records = [FaultRecord(f"{LINK} flap", ms * 10**6, (ms + 200) * 10**6) for ms in begins_ms]
+    times = [fault_times(record, 0, events) for record in records]
+    assert [one.detected_ms for one in times] == [2, 2, None, None]
+    assert [one.confirmed_ms for one in times] == [10, 10, None, None]
+
+
+def test_the_response_to_a_short_fault_may_come_after_its_end() -> None:
+    events = flapping((102, "failed"), (400, "usable"))
+    times = fault_times(FaultRecord(f"{LINK} down", 100 * 10**6, 104 * 10**6), 0, events)
+    assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (2, 5, 10)
+
+
+def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
+    """A link that is not slow enough to be drained needs no new paths."""
+    events = [
+        event(101, "detected", link=LINK, degraded="rate", rate_bps=9),
+        event(300, "detected", link=LINK, usable="rate", rate_bps=10),
+        event(500, "computed", failed=[]),
+    ]
+    times = fault_times(FaultRecord(f"{LINK} degrade", 100 * 10**6, None), 0, events)
+    assert (times.detected_ms, times.computed_ms) == (1, None)
+
+
 def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
     times = fault_times(FaultRecord("controller kill", round(700e6), None), 0, EVENTS)
     assert (times.ended_s, times.detected_ms, times.confirmed_ms) == (None, None, None)
