@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,8 +21,8 @@ from scenarios.execution.fault_timeline import FaultTimeline
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.probes.blackout import ALWAYS_NS, longest, lost
-from traffic_gen.probes.prober_process import background, probing
+from traffic_gen.probes.blackout import ALWAYS_NS, longest, longest_possible_ms, lost
+from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
 from traffic_gen.workloads.collectives import build_schedule
 
 FAULTS = (
@@ -38,10 +39,14 @@ STRIDE = 7
 
 @dataclass(frozen=True)
 class Trial:
-    """Figures of one trial: a failure and its end."""
+    """Figures of one trial: a failure and its end.
+
+    A blackout may have lasted for `possible_ms`, as a prober that comes late leaves times unprobed.
+    """
 
     complete: bool
     blackout_ms: float
+    possible_ms: float
     lost_unaffected: int
     probes_unaffected: int
     affected: int
@@ -62,17 +67,28 @@ def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
 
 def _summary(done: Sequence[Trial]) -> dict[str, Any]:
     blackouts_ms = [trial.blackout_ms for trial in done]
+    sought = _sought(done)
+    return {
+        **sought,
+        "skipped_ticks": sum(trial.skipped_ticks for trial in done),
+        "blackout_median_ms": median(blackouts_ms),
+        "blackout_worst_ms": max(blackouts_ms),
+        "possible_worst_ms": max(trial.possible_ms for trial in done),
+        "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
+        "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
+        "probes_untouched": sum(trial.probes_unaffected for trial in done),
+        "judged_right": not any(sought.values()),
+    }
+
+
+def _sought(done: Sequence[Trial]) -> dict[str, int]:
+    """Count what must not be, in all trials."""
     links = [trial for trial in done if trial.affected]
     return {
         "incomplete": sum(not trial.complete for trial in done),
         "undetected": sum(trial.times.detected_ms is None for trial in links),
-        "skipped_ticks": sum(trial.skipped_ticks for trial in done),
-        "blackout_median_ms": median(blackouts_ms),
-        "blackout_worst_ms": max(blackouts_ms),
-        "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
-        "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
+        "not_reached_again": sum(trial.blackout_ms == inf for trial in done),
         "lost_probes_untouched": sum(trial.lost_unaffected for trial in done),
-        "probes_untouched": sum(trial.probes_unaffected for trial in done),
     }
 
 
@@ -98,11 +114,13 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
         wait_until_converged(fabric.bed.journal, frozenset())
         records, rest = probes.stop(), others.stop()
     (broken,) = timeline.records
+    probed_ns = broken.begun_ns, probes.ended_ns
     blackout = longest(records, broken.begun_ns)
     events = read_journal(fabric.bed.journal)
     return Trial(
         complete=repeat.complete,
         blackout_ms=blackout.duration_ms if blackout else 0.0,
+        possible_ms=longest_possible_ms(records, probed_ns, EVERY_MILLISECOND.tick_ns),
         lost_unaffected=lost(rest, ALWAYS_NS),
         probes_unaffected=sum(len(record.sent_ns) for record in rest),
         affected=len(affected),

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,12 +147,36 @@ def test_no_blackout_lasted_longer_than_possible(records: list[PairRecord]) -> N
 
 def test_trials_that_went_wrong_are_counted() -> None:
     times = FaultTimes("nic-link down", 0.3, 0.7, detected_ms=2.0, confirmed_ms=20.0)
-    good = Trial(True, 20.0, 0, 900, affected=6, skipped_ticks=3, times=times)
+    good = Trial(True, 20.0, 21.0, 0, 900, affected=6, skipped_ticks=3, times=times)
     undetected = replace(good, times=replace(times, detected_ms=None), blackout_ms=math.inf)
     found = _summary([good, replace(good, complete=False, lost_unaffected=2), undetected])
     assert (found["incomplete"], found["undetected"], found["skipped_ticks"]) == (1, 1, 9)
     assert (found["lost_probes_untouched"], found["probes_untouched"]) == (2, 2700)
     assert (found["blackout_median_ms"], found["blackout_worst_ms"]) == (20.0, math.inf)
+    assert found["not_reached_again"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "right"),
+    [
+        ({}, True),
+        ({"skipped_ticks": 400, "possible_ms": 80.0}, True),
+        ({"complete": False}, False),
+        ({"times": FaultTimes("nic-link down", 0.3, 0.7)}, False),
+        ({"times": FaultTimes("controller kill", 0.3, 0.7), "affected": 0}, True),
+        ({"blackout_ms": math.inf}, False),
+        ({"lost_unaffected": 1}, False),
+    ],
+)
+def test_trials_are_judged_and_their_worst_case_is_told(
+    changes: dict[str, Any], right: bool
+) -> None:
+    times = FaultTimes("nic-link down", 0.3, 0.7, detected_ms=2.0, confirmed_ms=20.0)
+    good = Trial(True, 20.0, 21.0, 0, 900, affected=6, skipped_ticks=3, times=times)
+    other = replace(good, **changes)
+    found = _summary([good, other])
+    assert found["judged_right"] is right
+    assert found["possible_worst_ms"] == max(21.0, other.possible_ms)
 
 
 def test_a_punctual_prober_leaves_nothing_open() -> None:
