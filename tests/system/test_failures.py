@@ -77,6 +77,7 @@ def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:
     assert row["reaction"] == "spare-gpu"
     assert row["after_s"] is None
     assert row["faulty_s"] > 0
+    assert row["lost_probes_untouched"] == 0
     assert row["modeled_faulty_s"] == pytest.approx(row["modeled_healthy_s"], rel=0.01)
 
 
@@ -92,6 +93,7 @@ def test_a_job_goes_on_elsewhere(folder: Path, name: str, change: str) -> None:
     for row in experiment(name, "--set", change, "--set", "job.restart_time=0.7"):
         assert row["struck_s"] > row["healthy_s"]
         assert row["faulty_s"] > 0
+        assert row["lost_probes_untouched"] == 0
         assert_restarted(row, next((folder / "runs").glob(f"*-{name}-*")))
 
 

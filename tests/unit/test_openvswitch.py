@@ -1,0 +1,58 @@
+"""Commands to Open vSwitch that close sockets of ports, and so would stop all other switches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from linux.processes import Watch
+from model.fabric.spec import Datapath
+from testbed.nodes import openvswitch
+from testbed.nodes.openvswitch import OpenVSwitch
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done: the first word of each command, and borrowed sockets."""
+    found: list[str] = []
+
+    @contextmanager
+    def closing_together(process_id: int) -> Iterator[None]:
+        found.append(f"sockets of {process_id} borrowed")
+        yield
+        found.append("sockets closed")
+
+    def command(_self: OpenVSwitch, *words: str) -> str:
+        found.append(" ".join(words))
+        return ""
+
+    monkeypatch.setattr(openvswitch, "closing_together", closing_together)
+    monkeypatch.setattr(OpenVSwitch, "command", command)
+    return found
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> OpenVSwitch:
+    made = OpenVSwitch(tmp_path, Datapath.USER_SPACE, {}, Watch())
+    made._daemon = cast(Any, SimpleNamespace(pid=7))
+    return made
+
+
+def test_moved_ports_are_closed_together(switch: OpenVSwitch, done: list[str]) -> None:
+    switch.move_ports(["to-d0g0", "to-d1g0"], [("rail2", 1, "to-d0g0")])
+    assert done[:3] == [
+        "sockets of 7 borrowed",
+        "del-port to-d0g0 -- del-port to-d1g0",
+        "sockets closed",
+    ]
+    assert [words.split()[0] for words in done[3:]] == ["add-port"]
+
+
+def test_ports_of_a_removed_bridge_are_closed_together(
+    switch: OpenVSwitch, done: list[str]
+) -> None:
+    switch.remove_bridge("rail0")
+    assert done == ["sockets of 7 borrowed", "--if-exists del-br rail0", "sockets closed"]
