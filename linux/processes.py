@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 from model.errors import EmulationError
 
@@ -59,15 +60,15 @@ def output_of(
     `check` is called meanwhile, and may raise the cause why it does not end.
     """
     pipe, end_s = subprocess.PIPE, time.monotonic() + timeout_s
-    with subprocess.Popen(dies_with_us(command), stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            while (said := _said(process)) is None:
-                check()
-                require_not_stopped(process.pid, command[0])
-                if time.monotonic() > end_s:
-                    raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
-        finally:
-            process.kill()
+    process = subprocess.Popen(dies_with_us(command), stdout=pipe, stderr=pipe, text=True)
+    try:
+        while (said := _said(process)) is None:
+            check()
+            require_not_stopped(process.pid, command[0])
+            if time.monotonic() > end_s:
+                raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
+    finally:
+        end(process)
     if process.returncode != 0:
         raise EmulationError(f"{command[0]} failed: {said[1].strip()}")
     return said[0]
@@ -104,14 +105,21 @@ def running(
         end(process)
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a child and wait for its end; raise `EmulationError` if the kernel does not end it."""
+def end(process: "subprocess.Popen[Any]") -> None:
+    """Kill a child, wait for its end and close its pipes.
+
+    Raises `EmulationError` if the kernel does not end it.
+    """
     process.kill()
     try:
         process.wait(END_DEADLINE_S)
     except subprocess.TimeoutExpired:
         what = f"process {process.pid} was killed, and has not ended within {END_DEADLINE_S} s"
         raise EmulationError(what) from None
+    finally:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:

@@ -2,23 +2,24 @@
 
 import json
 import os
-import signal
+import select
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from threading import Timer
 
 from linux.listening import listens
 from linux.namespaces import namespace_of
-from linux.processes import dies_with_us, wait_for
+from linux.processes import ANSWER_S, dies_with_us, end, wait_for
 from model.errors import EmulationError
 from model.workload.schedule import Steps
 
 IPERF_PORT = 5201
 # The slowest loads of the benchmarks take a minute.
 LISTEN_DEADLINE_S, END_DEADLINE_S = 10, 600.0
+PIECE_BYTES = 1 << 16
 Pair = tuple[int, int]
 Process = subprocess.Popen[str]
 
@@ -129,28 +130,37 @@ def iperf3(
             text=True,
             pass_fds=tuple(files),
         )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    try:
+        yield process
+    finally:
+        end(process)
 
 
 def _finish(process: Process) -> tuple[str, float]:
     """Wait for a process to end; return its output and its processor time in seconds.
 
-    One that does not end is killed; raises `EmulationError` for it.
+    Raises `EmulationError` if it does not end.
     """
-    late = Timer(END_DEADLINE_S, process.kill)
-    late.start()
-    try:
-        text = process.stdout.read() if process.stdout else ""
-    finally:
-        late.cancel()
+    text = _output(process)
+    wait_for(lambda: _has_ended(process.pid), "end of iperf3 after its report", ANSWER_S)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode == -signal.SIGKILL:
-        raise EmulationError(
-            f"iperf3: killed, as what has not ended within {END_DEADLINE_S:g} s is"
-        )
     return text, usage.ru_utime + usage.ru_stime
+
+
+def _output(process: Process) -> str:
+    """Read what a process prints until it closes its output."""
+    if process.stdout is None:
+        return ""
+    end_s, pieces, poll = time.monotonic() + END_DEADLINE_S, list[bytes](), select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    while poll.poll(max(0.0, end_s - time.monotonic()) * 1000):
+        if not (piece := os.read(process.stdout.fileno(), PIECE_BYTES)):
+            return b"".join(pieces).decode()
+        pieces.append(piece)
+    raise EmulationError(f"iperf3: not ended within {END_DEADLINE_S:g} s")
+
+
+def _has_ended(process_id: int) -> bool:
+    """Whether a child has ended; its status stays for whoever waits for it (waitid(2))."""
+    return os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -26,6 +26,8 @@ ATTEMPTS = 3
 # So often, the cluster is asked for new machines.
 POLL_S = 1.0
 TAKE_DOWN_S = 60.0
+# A machine ends a run that hangs; what it has not told so long after is lost with the machine.
+ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
@@ -54,6 +56,12 @@ class _Sent:
     order: Order
     machine: str
     begun_s: float
+    at_most_s: float
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the machine should have ended the run, and told so."""
+        return self.seconds > self.at_most_s + ANSWER_S
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write what came back into the order's folder; return how the run ended."""
@@ -103,9 +111,8 @@ class RayExecutor:
                 if not under_way:
                     self._require_machines(lost)
                     return
-                for task in self._ended(under_way):
+                for task, outcome in self._outcomes(under_way):
                     sent = under_way.pop(task)
-                    outcome = self._outcome(task, sent)
                     if outcome is None and losses[sent.order] < ATTEMPTS - 1:
                         losses[sent.order] += 1
                         lost.append(sent.order)
@@ -131,9 +138,11 @@ class RayExecutor:
         busy = Counter(sent.machine for sent in under_way.values())
         room = Counter(self._slots()) - busy
         for machine, order in zip(room.elements(), orders, strict=False):
-            under_way[self._send(order, machine)] = _Sent(order, machine, time.monotonic())
+            hangs_s = at_most_s(order)
+            task = self._send(order, machine, hangs_s)
+            under_way[task] = _Sent(order, machine, time.monotonic(), hangs_s)
 
-    def _send(self, order: Order, machine: str) -> Any:
+    def _send(self, order: Order, machine: str, hangs_s: float) -> Any:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         memory = 0 if self._clock == REAL else MACHINE_MIB * MIB
         task = self._ray.remote(
@@ -144,7 +153,18 @@ class RayExecutor:
         )(ray_worker.execute)
         text = order.scenario.read_text(encoding="utf-8")
         named = order.scenario.stem, text, order.options
-        return task.remote(*self._program, *named, at_most_s(order))
+        return task.remote(*self._program, *named, hangs_s)
+
+    def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
+        """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
+        ended = self._ended(under_way)
+        found = [(task, self._outcome(task, under_way[task])) for task in ended]
+        for task, sent in under_way.items():
+            if task not in ended and sent.is_overdue:
+                self._ray.cancel(task)
+                self._lose(sent)
+                found.append((task, None))
+        return found
 
     def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
@@ -158,9 +178,13 @@ class RayExecutor:
         except errors.RayTaskError as error:
             return Outcome(EmulationError.exit_code, None, sent.seconds, str(error.cause))
         except errors.RayError:
-            self._gone.add(sent.machine)
-            self._say(f"{sent.order.folder.name}: its machine was lost; it goes to another one")
+            self._lose(sent)
             return None
+
+    def _lose(self, sent: _Sent) -> None:
+        """Send no more runs to a machine."""
+        self._gone.add(sent.machine)
+        self._say(f"{sent.order.folder.name}: its machine was lost; it goes to another one")
 
     def _require_machines(self, lost: list[Order]) -> None:
         if lost or not any(self._slots().values()):

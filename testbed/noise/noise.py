@@ -5,14 +5,15 @@ is a little milder than that of a hypervisor that takes the core.
 """
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from linux.cpu_time import processes_s
-from linux.processes import dies_with_us
+from linux.processes import END_DEADLINE_S, dies_with_us, end
 from model.errors import NotReady
 
 MAKER = Path(__file__).with_name("noise_maker.py")
@@ -20,6 +21,7 @@ MAKER = Path(__file__).with_name("noise_maker.py")
 MOST = 0.9
 # Noise ends by itself after this long, whatever happens to its caller.
 AT_MOST_S = 1800.0
+READY_DEADLINE_S = 20
 
 
 class Noise:
@@ -48,16 +50,13 @@ def noise(share: float, at_most_s: float = AT_MOST_S) -> Iterator[Noise]:
     if not 0 <= share <= MOST:
         raise ValueError(f"noise takes 0 to {MOST:.0%} of the cores, not {share:.0%}")
     makers: list[subprocess.Popen[str]] = []
-    try:
+    with ExitStack() as ending:
         for core in sorted(os.sched_getaffinity(0)) if share else ():
             makers.append(_maker(core, share, at_most_s))
+            ending.callback(end, makers[-1])
         for maker in makers:
             _wait_until_ready(maker)
         yield Noise(makers)
-    finally:
-        for maker in makers:
-            maker.kill()
-            maker.communicate()
 
 
 def _maker(core: int, share: float, at_most_s: float) -> subprocess.Popen[str]:
@@ -74,10 +73,19 @@ def _maker(core: int, share: float, at_most_s: float) -> subprocess.Popen[str]:
     )
 
 
+def _has_spoken(maker: subprocess.Popen[str]) -> bool:
+    """Wait until a maker prints a line or ends; return whether it did so in time."""
+    poll = select.poll()
+    if maker.stdout is not None:
+        poll.register(maker.stdout, select.POLLIN)
+    return bool(poll.poll(READY_DEADLINE_S * 1000))
+
+
 def _wait_until_ready(maker: subprocess.Popen[str]) -> None:
-    if maker.stdout is not None and maker.stdout.readline() == "ready\n":
+    if maker.stdout is not None and _has_spoken(maker) and maker.stdout.readline() == "ready\n":
         return
-    _, said = maker.communicate()
+    maker.kill()
+    _, said = maker.communicate(timeout=END_DEADLINE_S)
     words = said.strip().splitlines()
     raise NotReady(
         "noise: this machine allows no real-time processes "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
-from linux.processes import dies_with_us, first_line
+from linux.processes import dies_with_us, end, first_line
 from model.errors import EmulationError
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.work_folder import work_folder
@@ -80,11 +80,11 @@ class Guest:
         It has its own session: Ctrl-C at the terminal is for Railbed, which ends the machine.
         """
         command = dies_with_us(self._qemu(exchange))
-        with Popen(command, stdin=DEVNULL, start_new_session=True) as machine:
-            try:
-                yield machine
-            finally:
-                machine.kill()
+        machine = Popen(command, stdin=DEVNULL, start_new_session=True)
+        try:
+            yield machine
+        finally:
+            end(machine)
 
     def _qemu(self, exchange: Exchange) -> list[str]:
         files = exchange.handed.items()

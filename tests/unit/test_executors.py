@@ -141,6 +141,7 @@ class FakeRay:
 
     machines: dict[str, dict[str, float]]
     loses: Callable[[str, str], bool] = lambda machine, scenario: False
+    silent: str = ""
     done: list[tuple[str, str]] = field(default_factory=list)
     most: int = 0
     cancelled: list[Any] = field(default_factory=list)
@@ -168,7 +169,8 @@ class FakeRay:
         return lambda function: SimpleNamespace(remote=sent)
 
     def wait(self, tasks: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
-        return tasks[:1], tasks[1:]
+        ended = [task for task in tasks if task[0] != self.silent][:1]
+        return ended, [task for task in tasks if task not in ended]
 
     def get(self, task: Any) -> dict[str, Any]:
         self.under_way.remove(task)
@@ -227,6 +229,18 @@ def test_runs_of_a_lost_machine_go_to_another(tmp_path: Path, cluster: Cluster) 
     ray = FakeRay({"a": FOUR_CORES, "b": FOUR_CORES}, lambda machine, _: machine == "a")
     ended = dict(cluster(ray).execute(orders(tmp_path, 4)))
     assert [outcome.cause for outcome in ended.values()] == [""] * 4
+    assert {machine for machine, _ in ray.done} == {"b"}
+
+
+def test_a_machine_that_does_not_tell_of_its_run_is_lost(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It should have ended the run long ago; nothing is waited for without end."""
+    monkeypatch.setattr(ray_executor, "ANSWER_S", -60.0)
+    ray = FakeRay({"a": FOUR_CORES, "b": FOUR_CORES}, silent="a")
+    ended = dict(cluster(ray).execute(orders(tmp_path, 3)))
+    assert [outcome.cause for outcome in ended.values()] == [""] * 3
+    assert ray.cancelled == [("a", "scenario 1")]
     assert {machine for machine, _ in ray.done} == {"b"}
 
 

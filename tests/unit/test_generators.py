@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from linux.processes import end
 from linux.tcp_counters import packets_out_of_order, retransmitted_segments
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
@@ -268,13 +269,36 @@ def test_a_part_that_is_stopped_is_told() -> None:
         part.kill()
 
 
-def test_an_iperf3_that_does_not_end_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traffic_gen.iperf3.END_DEADLINE_S", 0.1)
-    with (
-        subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, text=True) as process,
-        pytest.raises(EmulationError, match=r"iperf3: killed, .* not ended within 0\.1 s"),
-    ):
-        _finish(process)
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["sleep", "600"], r"iperf3: not ended within 0\.1 s"),
+        (["sh", "-c", "exec sleep 600 >&-"], r"end of iperf3 after its report: not within 0\.2 s"),
+    ],
+)
+def test_an_iperf3_that_does_not_end_is_an_error(
+    command: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sh" not in command:
+        monkeypatch.setattr("traffic_gen.iperf3.END_DEADLINE_S", 0.1)
+    monkeypatch.setattr("traffic_gen.iperf3.ANSWER_S", 0.2)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        with pytest.raises(EmulationError, match=message):
+            _finish(process)
+    finally:
+        end(process)
+
+
+def test_an_iperf3_that_ends_has_a_report_and_its_processor_time() -> None:
+    command = ["sh", "-c", "head --bytes=200000 /dev/zero | tr '\\0' x; echo end"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        text, cpu_s = _finish(process)
+    finally:
+        end(process)
+    assert (len(text), text[-4:], process.returncode) == (200_004, "end\n", 0)
+    assert cpu_s > 0
 
 
 @pytest.mark.parametrize("count", [retransmitted_segments, packets_out_of_order])
