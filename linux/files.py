@@ -113,13 +113,26 @@ def write_bytes(place: Path, content: bytes) -> None:
     """
     require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")
-    draft.unlink(missing_ok=True)
-    with draft.open("xb") as file:
+    with cleared(draft).open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
     sync_folder(place.parent)
+
+
+def cleared(place: Path) -> Path:
+    """Remove what is in a file's place, and return it, to be opened with mode "x".
+
+    That opens a new file and no link (open(2), O_EXCL): root writes into folders of users.
+    """
+    place.unlink(missing_ok=True)
+    return place
+
+
+def unfollowed(place: str, flags: int) -> int:
+    """Open a file, for `open()` with mode "a"; a link in its place is an error."""
+    return os.open(place, flags | os.O_NOFOLLOW, 0o666)
 
 
 def sync(folder: Path) -> None:

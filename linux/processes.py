@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from linux.files import unfollowed
 from model.errors import EmulationError
 
 LAST_WORDS_LINES = 12
@@ -32,7 +33,7 @@ def start(
     It has its own session: Ctrl-C at the terminal goes to this process, which takes down in order.
     A lower `niceness` is a higher priority (nice(1)).
     """
-    with log.open("ab") as output:
+    with open(log, "ab", opener=unfollowed) as output:
         return subprocess.Popen(
             dies_with_us(["nice", "-n", str(niceness), *command]),
             stdin=subprocess.DEVNULL,

@@ -35,5 +35,3 @@ def reaper(
         yield process
     finally:
         end(process)
-        if process.stdin:
-            process.stdin.close()

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files import Unreadable, give, require_regular, sync_file
+from linux.files import Unreadable, cleared, give, require_regular, sync_file
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
@@ -113,7 +113,7 @@ def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
         return
     create(memory, table.name, table.all_columns)
     load_loose(memory, run, table)
-    draft, place = run / f"{table.name}.parquet.draft", sealed(run, table)
+    draft, place = cleared(run / f"{table.name}.parquet.draft"), sealed(run, table)
     try:
         memory.execute(f"COPY {table.name} TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd)")
         sync_file(draft)

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files import give, make_folder, sync
+from linux.files import cleared, give, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
@@ -105,7 +105,7 @@ class RunFolder:
         self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
         modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
         self._write(f"{name}/prediction.json", modeled)
-        with (self.path / name / "transfers.csv").open("w", newline="") as file:
+        with cleared(self.path / name / "transfers.csv").open("x", newline="") as file:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
 
     def folder_of(self, case: str) -> Path:
@@ -114,7 +114,8 @@ class RunFolder:
 
     def add_repeat(self, case: str, repeat: Repeat) -> None:
         """Append the raw transfer records of an execution."""
-        with (self.folder_of(case) / "transfers.csv").open("a", newline="") as file:
+        place = self.folder_of(case) / "transfers.csv"
+        with open(place, "a", newline="", opener=unfollowed) as file:
             csv.writer(file).writerows(vars(record).values() for record in repeat.records)
 
     def end_case(

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from linux.files import give, make_folder, sync
+from linux.files import cleared, give, make_folder, sync
 from linux.program_files import program_version
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
@@ -238,7 +238,8 @@ def _write(folder: SweepFolder, number: int) -> None:
     sweep = folder.sweep
     for point in sweep.points:
         make_folder(folder.point_folder(point))
-        folder.scenario(point).write_text(point.text, encoding="utf-8")
+        with cleared(folder.scenario(point)).open("x", encoding="utf-8") as file:
+            file.write(point.text)
     give(folder.path)
     sync(folder.path)
     points = [

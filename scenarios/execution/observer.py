@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from linux.files import cleared
 from linux.namespaces import processes_beside
 from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.topology import Hop
@@ -112,18 +113,18 @@ class Observer:
 
     def keep(self, folder: Path) -> None:
         """Write CPU samples (also between executions), pauses and agents' waits as CSV files."""
-        with (folder / "waits.csv").open("w", newline="") as file:
+        with cleared(folder / "waits.csv").open("x", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", "agent", "waited_s"])
             for end in self._ends:
                 rows.writerows([end.repeat.number, *pair] for pair in enumerate(end.waited_s))
-        with (folder / "pauses.csv").open("w", newline="") as file:
+        with cleared(folder / "pauses.csv").open("x", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", "begin_ns", "end_ns", "core"])
             for end in self._ends:
                 for pause in end.pauses.pauses:
                     rows.writerow([end.repeat.number, *asdict(pause).values()])
-        with (folder / "vitals.csv").open("w", newline="") as file:
+        with cleared(folder / "vitals.csv").open("x", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["execution", *(field.name for field in fields(Window))])
             for one in self._watching.windows:

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from linux import program_files
+from linux.files import write_text
 from model.errors import EmulationError, NotReady
 from model.sweep import REAL
 from results.store.runs import stored_runs
@@ -67,7 +68,7 @@ class _Sent:
         """Write what came back into the order's folder; return how the run ended."""
         folder = self.order.folder
         log = folder / "log.txt"
-        log.write_text(returned["log"])
+        write_text(log, returned["log"])
         extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", str(folder)]
         subprocess.run(extract, input=returned["runs"], check=True)
         exit_code = returned["exit_code"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.raw_tables import seal
-from results.store.records import read_json, write_json
+from results.store.records import read_json, write_json, write_record
 from results.store.runs import adopt, new_run_id, scenario_of
 
 # Files of a run that say when it was stored, or where; all others are its records.
@@ -39,7 +39,7 @@ def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
     """
     folder = adopt(run, store, new_run_id(scenario_of(run.name) or run.name))
     if scenario is not None:
-        (folder / "scenario.yaml").write_text(scenario, encoding="utf-8")
+        write_record(folder / "scenario.yaml", scenario)
     return folder
 
 

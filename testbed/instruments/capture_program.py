@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from linux.clocks import Timestamps
+from linux.files import cleared, write_text
 
 # The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
 MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1
@@ -46,7 +47,7 @@ class PcapFile:
     left_out: int = 0
 
     def __post_init__(self) -> None:
-        self._file: BinaryIO = self.place.open("wb")
+        self._file: BinaryIO = cleared(self.place).open("xb")
         header = FILE_HEADER.pack(MAGIC, MAJOR, MINOR, 0, 0, SNAPSHOT_BYTES, ETHERNET)
         self._bytes = self._file.write(header)
         self._file.flush()
@@ -131,7 +132,7 @@ def main(folder: str, most_bytes: str, *named: str) -> None:
     timestamps.renew()
     links = [capture.close(timestamps) for capture in captures]
     content = {"realtime_minus_monotonic_ns": timestamps.ahead_at_first_ns, "links": links}
-    Path(folder, "capture.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_text(Path(folder, "capture.json"), json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from linux.carried_bytes import parse_carried
+from linux.files import cleared
 from model.fabric.topology import Link
 from model.measurement.records import LinkSample
 
@@ -63,7 +64,7 @@ def sampling_links(links: Sequence[Link], place: Path) -> Iterator[None]:
         with sampler:
             yield
     finally:
-        with (place / "links.csv").open("w", newline="") as file:
+        with cleared(place / "links.csv").open("x", newline="") as file:
             rows = csv.writer(file)
             rows.writerow([field.name for field in fields(LinkSample)])
             rows.writerows(vars(sample).values() for sample in sampler.samples())

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.clocks import Timestamps
+from linux.files import cleared
 from linux.namespaces import namespace_of
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
@@ -256,7 +257,8 @@ def main(plan: Path, records: Path) -> None:
     )
     ticks = {"ticks": prober.ticks, "skipped": prober.skipped}
     pairs = [pair.record() for pair in prober.pairs]
-    records.write_text(json.dumps({**ticks, "pairs": pairs}, separators=(",", ":")))
+    with cleared(records).open("x") as file:
+        file.write(json.dumps({**ticks, "pairs": pairs}, separators=(",", ":")))
 
 
 if __name__ == "__main__":

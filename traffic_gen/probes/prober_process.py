@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linux.files import make_folder
+from linux.files import make_folder, write_text
 from linux.processes import Watch, running, wait_until_begun, wait_until_ended
 from linux.program_files import ROOT
 from model.fabric.addressing import address_of
@@ -110,7 +110,7 @@ def probing(
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
-    plan.write_text(json.dumps(_plan(process_ids, pairs, cadence)))
+    write_text(plan, json.dumps(_plan(process_ids, pairs, cadence)))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_until_begun(process, lambda: _has_begun(log), name, log, START_DEADLINE_S)
