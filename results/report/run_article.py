@@ -111,7 +111,7 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     yield Section(
         "Times of transfers",
         "Of all executions that count. A steep curve: all transfers take as long.",
-        [transfer_times(kind, _shown(run, found)) for kind, found in run.fabrics.items()],
+        [transfer_times(kind, _repeated(found)) for kind, found in run.fabrics.items()],
     )
     yield from _of_tasks(run)
     if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
@@ -237,7 +237,8 @@ def _bus_bandwidth(collectives: Sequence[Mapping[str, Any]]) -> Section:
     )
 
 
-def _shown(run: RunData, found: Sequence[CaseData]) -> Sequence[CaseData]:
+def _repeated(found: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Leave out cases of which no execution counts."""
     return [case for case in found if len(case.measured["repeat"])]
 
 

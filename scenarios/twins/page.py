@@ -32,7 +32,7 @@ def write_page(found: Result, folder: Path) -> Path:
 def _lines(found: Result) -> Lines:
     for section in (_head, _figure_8, _figure_9, _figure_10, _slowdowns, _table_2, _losses):
         yield from section(found)
-    yield from (*_heat_maps(found), *_points(found))
+    yield from (*_heat_maps(), *_points(found))
 
 
 def _head(found: Result) -> Lines:
@@ -214,7 +214,7 @@ def _share(loss: float | None) -> str:
     return "all" if loss is None else f"{loss:.2%}"
 
 
-def _heat_maps(found: Result) -> Lines:
+def _heat_maps() -> Lines:
     text = (
         "Bytes between all pairs of GPUs: modeled at the paper's scale, and counted from the "
         "transfer records of an executed iteration, in bytes of the real platform. Executed "

@@ -24,9 +24,6 @@ from model.errors import RailbedError
 from model.fabric.addressing import address_of, nic_address
 from testbed.fabric.mininet_network import GpuProxyNode
 
-# Mininet's commands that open windows.
-WINDOWS = ("xterm", "gterm", "x")
-
 
 def no_words(_before: Sequence[str]) -> Sequence[str]:
     """Complete nothing."""

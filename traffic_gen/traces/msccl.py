@@ -82,8 +82,10 @@ class _Reader:
         self.open.append(name)
         if name == "algo":
             self._algorithm(given)
+        elif name == "step":
+            self._step(given)
         elif self.algorithm is not None:
-            {"gpu": self._gpu, "tb": self._block, "step": self._step}[name](given, self.algorithm)
+            {"gpu": self._gpu, "tb": self._block}[name](given, self.algorithm)
 
     def _end(self, _name: str) -> None:
         self.open.pop()
@@ -123,7 +125,7 @@ class _Reader:
         self.block = Block(send, receive, channel)
         algorithm.blocks[self.gpu, number] = self.block
 
-    def _step(self, given: Attributes, algorithm: Algorithm) -> None:
+    def _step(self, given: Attributes) -> None:
         block, type_ = self.block, given.get("type", "")
         if block is None or type_ not in TYPES:
             self._refuse(f"has a step of type {type_[:40]!r}", f"known: {', '.join(TYPES)}")
