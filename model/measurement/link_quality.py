@@ -332,9 +332,9 @@ class DirectionCalibration:
         wrong = [trial for trial in self.trials if trial.outcome is Outcome.WRONG]
         wrong.sort(key=lambda trial: trial.rate_error)
         for first in range(len(wrong) - WRONG_AFTER + 1):
-            alike = wrong[first : first + WRONG_AFTER]
-            if alike[-1].rate_error - alike[0].rate_error <= SAME_RATE:
-                return alike
+            agreeing = wrong[first : first + WRONG_AFTER]
+            if agreeing[-1].rate_error - agreeing[0].rate_error <= SAME_RATE:
+                return agreeing
         return ()
 
     @property
@@ -353,6 +353,6 @@ def representatives(topology: Topology) -> tuple[Link, ...]:
     """Choose two links of each kind at random, by the fabric's seed."""
     chosen, links = random.Random(topology.spec.seed), []
     for kind in LinkKind:
-        alike = [link for link in topology.links if link.kind is kind]
-        links += chosen.sample(alike, min(LINKS_OF_A_CLASS, len(alike)))
+        of_kind = [link for link in topology.links if link.kind is kind]
+        links += chosen.sample(of_kind, min(LINKS_OF_A_CLASS, len(of_kind)))
     return tuple(links)

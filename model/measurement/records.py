@@ -48,8 +48,8 @@ class Repeat:
 
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
-    segments that its TCP sent again, and `out_of_order` the packets that came to it before an
-    earlier one. `notes` say what a generator has found to be right, beside the bytes.
+    number of TCP retransmits of each rank, `out_of_order` its number of packets that arrived
+    before an earlier one. `notes` name what a generator has checked, beside the bytes.
     """
 
     number: int

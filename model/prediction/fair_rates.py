@@ -42,7 +42,8 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
     """Return the bytes of each flow that pass at once, and take their tokens, in this order.
 
     A flow passes as much as the emptiest bucket on its path has. Flows on links of their own, or
-    with an empty bucket, do not wait for their turn. The first `unlimited` links are no real ones.
+    with an empty bucket, need not wait for earlier flows. The first `unlimited` links are
+    placeholders for no link.
     """
     passed = np.zeros(len(paths))
     left = np.arange(len(paths))
@@ -50,10 +51,10 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
         links = paths[left]
         first = np.full(len(tokens), len(paths))
         np.minimum.at(first, links, left[:, None])
-        turn = ((first[links] == left[:, None]) | (links < unlimited)).all(axis=1)
+        ready = ((first[links] == left[:, None]) | (links < unlimited)).all(axis=1)
         found = np.maximum(0.0, tokens[links].min(axis=1))
-        turn |= found == 0
-        passed[left[turn]] = np.minimum(sizes[left[turn]], found[turn])
-        tokens -= sums(links[turn], passed[left[turn]], len(tokens))
-        left = left[~turn]
+        ready |= found == 0
+        passed[left[ready]] = np.minimum(sizes[left[ready]], found[ready])
+        tokens -= sums(links[ready], passed[left[ready]], len(tokens))
+        left = left[~ready]
     return passed

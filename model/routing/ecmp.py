@@ -77,22 +77,22 @@ class EcmpSelection:
         return self.port(switch, destination, others, came_from)
 
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
-        """Index of the port to the packet's own spine switch, or else of others in turn."""
+        """Index of the port to the packet's own spine switch, or else of one dealt by number."""
         here = self._topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0
         origin = self._topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if here.kind is NodeKind.SPINE_SWITCH:
             return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
-        own, turn = self._own_spine(here, origin, destination)
+        own, number = self._own_spine(here, origin, destination)
         if own in ports.spines:
             return ports.spines.index(own)
-        return turn % len(ports.next_hops)
+        return number % len(ports.next_hops)
 
     def _own_spine(
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu
     ) -> tuple[int | None, int]:
-        """The spine switch of a packet, if it has one, and its turn among others."""
+        """The spine switch of a packet, if it has one, and a number to choose another one by."""
         spec = self._topology.spec
         if origin is None:
             return self.spine_for(destination), self._displaced(here, destination)
@@ -116,9 +116,9 @@ class EcmpSelection:
         By rounds of the spines, then by the distance in rails, or leaf switches, from `here`.
         """
         spec = self._topology.spec
-        turn = destination.domain // spec.spines
+        spine_round = destination.domain // spec.spines
         if spec.rail_leaves > 1:
-            return turn + leaf_of_domain(spec, destination.domain) - here.index - 1
+            return spine_round + leaf_of_domain(spec, destination.domain) - here.index - 1
         rails = spec.domain_size
         rails_on = (destination.rail - (here.rail or 0) - 1) % rails
-        return turn * (rails - 1) + rails_on
+        return spine_round * (rails - 1) + rails_on

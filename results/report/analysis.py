@@ -113,8 +113,8 @@ def spread_rates(
     return rates
 
 
-# The column of a sample that counts what goes away from the GPUs, and what comes towards them.
-WAYS = {"up": "received_bytes", "down": "sent_bytes"}
+# The column of a sample that counts each direction: up is away from the GPUs, down towards them.
+DIRECTIONS = {"up": "received_bytes", "down": "sent_bytes"}
 
 
 def sample_times_s(case: CaseData) -> Floats:
@@ -123,16 +123,16 @@ def sample_times_s(case: CaseData) -> Floats:
     return seconds
 
 
-def throughput_bps(case: CaseData, link: Link, way: str, edges_s: Floats) -> Floats:
+def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) -> Floats:
     """The mean rate in bit/s of one direction of a link in each slice between `edges_s`.
 
     A counter counts a frame of up to 64 KiB when the link begins to carry it. Its bytes are spread
     over the time that the link's rate needs for them, behind those of the frame before.
     """
     chosen = case.link_samples["link"] == link.name
-    counted = case.link_samples[WAYS[way]][chosen].astype(float)
+    counted = case.link_samples[DIRECTIONS[direction]][chosen].astype(float)
     seconds = sample_times_s(case)[chosen]
-    # What a link of this rate has carried of all that it was given until then.
+    # The bytes that a link of this rate has carried by each edge, of those it was given by then.
     in_time = seconds * link.rate_bps / 8
     carried = np.interp(edges_s, seconds, in_time + np.minimum.accumulate(counted - in_time))
     bps: Floats = np.diff(carried) * 8 / np.diff(edges_s)

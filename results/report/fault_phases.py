@@ -1,4 +1,4 @@
-"""The phases of a failure experiment in the form of cases: before, under and after the fault."""
+"""The phases of a failure experiment in the form of cases: before, during and after the fault."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from results.report.run_data import RunData
 def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
     """Return the phases of all failures whose time is modeled, with measured and modeled times.
 
-    An execution that a fault meets is modeled where the job begins again.
+    The time of an execution during the fault is modeled only if the job begins again.
     """
     return [phase for failure in run.result["failures"] for phase in _phases(run, failure)]
 

@@ -23,7 +23,7 @@ STYLES = {
 def fault_strip(
     failure: Mapping[str, Any], case: CaseData, lost_s: Mapping[str, Sequence[float]], name: str
 ) -> Picture:
-    """Draw the execution that a fault met; `lost_s` has the seconds at which probes were lost."""
+    """Draw the execution during the fault; `lost_s` has the seconds at which probes were lost."""
     end_s = max(float(case.transfers["confirmed_ns"].max()) / NS_PER_S, 1e-9)
     rates = sent_rates(case, end_s)
     ranks = len(rates)

@@ -23,9 +23,9 @@ ROW = 0.68
 
 @dataclass(frozen=True)
 class LinkShown:
-    """A link that is drawn, with the bytes of an execution that met the fault, and of one before.
+    """A link that is drawn, with its bytes in an execution during the fault and in one before it.
 
-    They are those of its busier direction.
+    The bytes are those of the link's busier direction.
     """
 
     link: Link
@@ -41,15 +41,15 @@ class LinkShown:
 
 
 def link_throughput(
-    failure: Mapping[str, Any], healthy: CaseData, struck: CaseData, name: str
+    failure: Mapping[str, Any], baseline: CaseData, during: CaseData, name: str
 ) -> Picture:
-    """Draw what links carried in the execution that a fault met, which has link samples."""
-    shown, happened = links_shown(failure, healthy, struck), moments(failure)
-    edges_s = np.linspace(0, float(sample_times_s(struck).max()), SLICES + 1)
+    """Draw the throughput of links during the fault; `during` must have link samples."""
+    shown, happened = links_shown(failure, baseline, during), moments(failure)
+    edges_s = np.linspace(0, float(sample_times_s(during).max()), SLICES + 1)
     with drawing(1.2 + ROW * len(shown), WIDE + 0.4) as figure:
         grid = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, one in zip(grid, shown, strict=True):
-            _draw(axes, struck, one.link, edges_s)
+            _draw(axes, during, one.link, edges_s)
             mark(axes, happened, 1.0)
             axes.set_title(one.label, loc="left")
         grid[0].set_ylim(0, 110)
@@ -64,15 +64,17 @@ def link_throughput(
 def sentence(shown: Sequence[LinkShown]) -> str:
     """Say which links are drawn, and what they carried."""
     told = "; ".join(one.label for one in shown)
-    return f"Bytes of links in an execution that met the fault: {told}."
+    return f"Bytes of links in an execution during the fault: {told}."
 
 
-def links_shown(failure: Mapping[str, Any], healthy: CaseData, struck: CaseData) -> list[LinkShown]:
+def links_shown(
+    failure: Mapping[str, Any], baseline: CaseData, during: CaseData
+) -> list[LinkShown]:
     """Choose failed links, and of the others those whose bytes changed most and least."""
-    failed = failed_links(struck.topology, failure)
-    before, after = (bytes_per_execution(case) for case in (healthy, struck))
+    failed = failed_links(during.topology, failure)
+    before, after = (bytes_per_execution(case) for case in (baseline, during))
     changes = {
-        link: (after[link] - before[link]) / struck.topology.link_by_name[link].rate_bps
+        link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
         for link in before.keys() & after.keys()
     }
     used = [link for link in before if link in changes and before[link] + after[link] > 0]
@@ -80,7 +82,7 @@ def links_shown(failure: Mapping[str, Any], healthy: CaseData, struck: CaseData)
     chosen = [*sorted(failed & changes.keys())[:MOST_FAILED], *order[:MOST_CHANGED]]
     chosen += order[MOST_CHANGED:][-LEAST_CHANGED:]
     return [
-        LinkShown(struck.topology.link_by_name[k], k in failed, after[k], before[k]) for k in chosen
+        LinkShown(during.topology.link_by_name[k], k in failed, after[k], before[k]) for k in chosen
     ]
 
 
@@ -92,9 +94,9 @@ def bytes_per_execution(case: CaseData) -> dict[str, float]:
 
 def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:
     """Draw both directions of a link."""
-    for way, words, colour, dash in (
+    for direction, words, colour, dash in (
         ("up", "up, away from the GPUs", SERIES[0], "-"),
         ("down", "down, towards the GPUs", SERIES[4], "--"),
     ):
-        share = 100 * throughput_bps(case, link, way, edges_s) / link.rate_bps
+        share = 100 * throughput_bps(case, link, direction, edges_s) / link.rate_bps
         axes.stairs(share, edges_s, color=colour, linestyle=dash, linewidth=1.1, label=words)

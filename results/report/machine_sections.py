@@ -15,7 +15,7 @@ OBSERVED: Mapping[str, tuple[str, str, Limit | None]] = {
     "strain_max": ("strain", "{:.2f}", LIMITS.strain),
     "agents_run_delay_mean": ("agents waited for a core", "{:.1%}", LIMITS.agents_run_delay),
     "agents_run_delay_max": ("one agent waited", "{:.1%}", LIMITS.one_agent_run_delay),
-    "lost_beyond": ("pauses, beyond what buckets make good", "{:.1%}", LIMITS.lost_beyond),
+    "lost_beyond": ("pauses, beyond what buckets make up for", "{:.1%}", LIMITS.lost_beyond),
     "start_skew": ("latest start", "{:.1%}", LIMITS.start_skew),
     "retransmits_per_s": ("retransmitted segments a second", "{:.0f}", LIMITS.retransmits_per_s),
     "dropped_packets": ("dropped packets", "{}", None),

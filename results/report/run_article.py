@@ -102,11 +102,11 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     if crossing := [case for case in cases if "rail_crossings" in case]:
         yield _rail_crossings(crossing)
     yield _fabrics(run)
-    healthy = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
-    if healthy:
-        yield _steps(healthy)
+    faultless = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
+    if faultless:
+        yield _steps(faultless)
     yield _bytes_of_pairs(
-        healthy or [case for name, case in run.cases.items() if name.endswith("/healthy")]
+        faultless or [case for name, case in run.cases.items() if name.endswith("/healthy")]
     )
     yield Section(
         "Times of transfers",
@@ -152,9 +152,9 @@ def _rail_crossings(crossing: Sequence[Mapping[str, Any]]) -> Section:
 def _phases(phases: Sequence[Mapping[str, Any]]) -> Section:
     return Section(
         "Completion time by phase",
-        "Healthy is before the fault, struck the execution that it met, where the job began "
-        "again, faulty is with the fault, and after is after its end. The verdict is that of "
-        "the experiment.",
+        "Baseline (healthy) is before the fault; during fault (struck), the execution in which it "
+        "happens, is shown if the job began again; degraded (faulty) is with the fault throughout, "
+        "recovered (after) after its end. The verdict is that of the experiment.",
         [completion(phases)],
     )
 
@@ -289,7 +289,8 @@ def _failures(run: RunData, lost: Lost) -> Section:
         "link begins to carry it; its bytes are spread over the time that the rate needs for them.",
         drawn,
         (
-            *("case", "fault", "blackout ms", "before s", "during s", "with s", "modeled s"),
+            *("case", "fault", "blackout ms", "baseline s", "during fault s", "degraded s"),
+            "modeled s",
             *("verdict", "reasons"),
         ),
         [_failure_row(failure) for failure in found],
@@ -297,14 +298,14 @@ def _failures(run: RunData, lost: Lost) -> Section:
 
 
 def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
-    """Draw the execution that a fault met: GPUs and probes, then links if they were sampled."""
+    """Draw the execution during the fault: GPUs and probes, then links if they were sampled."""
     case = failure["case"]
-    struck, healthy = (run.cases.get(f"{case}/{phase}") for phase in ("struck", "healthy"))
-    if struck is None:
+    during, baseline = (run.cases.get(f"{case}/{phase}") for phase in ("struck", "healthy"))
+    if during is None:
         return
-    yield fault_strip(failure, struck, lost.get(struck.name, {}), f"fault-{number}")
-    if healthy is not None and len(struck.link_samples["ns"]):
-        yield link_throughput(failure, healthy, struck, f"fault-links-{number}")
+    yield fault_strip(failure, during, lost.get(during.name, {}), f"fault-{number}")
+    if baseline is not None and len(during.link_samples["ns"]):
+        yield link_throughput(failure, baseline, during, f"fault-links-{number}")
 
 
 def _failure_row(failure: Mapping[str, Any]) -> list[object]:
@@ -322,10 +323,10 @@ def _figure(value: float | None) -> str:
 def _fabrics(run: RunData) -> Section:
     drawn, rows = [], []
     for kind, cases in run.fabrics.items():
-        faulty = [case for case in cases if case.name.endswith(("/faulty", "/struck"))]
-        shown = faulty or cases
+        degraded = [case for case in cases if case.name.endswith(("/faulty", "/struck"))]
+        shown = degraded or cases
         use = link_use(shown)
-        broken = [f for f in run.result["failures"] if f["fabric"] == kind] if faulty else []
+        broken = [f for f in run.result["failures"] if f["fabric"] == kind] if degraded else []
         failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
         drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]

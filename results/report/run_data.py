@@ -35,7 +35,7 @@ class CaseData:
     """A case, or a phase of a case with faults, as it was measured.
 
     Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
-    links are of the execution that a fault met, and no run of an older Railbed has them.
+    links are of the execution during the fault, and no run of an older Railbed has them.
     """
 
     name: str

@@ -15,8 +15,8 @@ from model.arrays import Floats
 from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
 from results.report.analysis import (
+    DIRECTIONS,
     NS_PER_S,
-    WAYS,
     paths_of,
     sample_times_s,
     spread_rates,
@@ -177,7 +177,7 @@ def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) ->
     rates = spread_rates(crossing, row, len(numbers), slice_ns / NS_PER_S, SLICES)
     for link in {hop.link: None for hop in numbers}:
         ends = {"up": link.lower.node, "down": link.upper.node}
-        used = {way: _percent(rates, numbers, Hop(link, node)) for way, node in ends.items()}
+        used = {to: _percent(rates, numbers, Hop(link, node)) for to, node in ends.items()}
         yield from _use_of(link, used, start_ns, slice_ns)
 
 
@@ -188,8 +188,8 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     edges_s = np.linspace(0, float(sample_times_s(case).max()), SAMPLED_SLICES + 1)
     start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * NS_PER_S
     for link in case.topology.links:
-        used = {way: throughput_bps(case, link, way, edges_s) / link.rate_bps for way in WAYS}
-        shares = {way: [round(100 * float(u), 1) for u in use] for way, use in used.items()}
+        used = {to: throughput_bps(case, link, to, edges_s) / link.rate_bps for to in DIRECTIONS}
+        shares = {to: [round(100 * float(u), 1) for u in use] for to, use in used.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
 
 

@@ -52,7 +52,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class DuringFault:
-    """The execution that the fault met and, if the job began again, the second execution.
+    """The execution during the fault and, if the job began again, the second execution.
 
     `restart` is `None` if the job did not begin again, which a job that `aborts` has to. With
     `check_data` times mean nothing.

@@ -147,7 +147,7 @@ def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reaso
     yield (
         limits.lost_beyond.verdict(pauses.lost_beyond),
         f"pauses of up to {pauses.pause_longest_s * 1e3:.0f} ms took {pauses.lost_beyond:.0%} "
-        "of an execution beyond what the links' buckets make good",
+        "of an execution beyond what the links' buckets make up for",
     )
     yield (
         limits.retransmits_per_s.verdict(packets.retransmits_per_s),

@@ -1,4 +1,4 @@
-"""Machine headroom: what the machine had left while executions ran, and where bytes waited."""
+"""Machine headroom: spare capacity of the machine during executions, and where bytes waited."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -140,7 +140,7 @@ class MachineHeadroom:
     """Machine headroom during a case's counted executions.
 
     `strain` adds up the delays of a byte, as a share of the time: at the switch, at both of its
-    agents, and in pauses that no bucket makes good. It is the median of the executions, as the
+    agents, and in pauses that no bucket makes up for. It is the median of the executions, as the
     completion time is; `strain_max` is of the worst. `run_delay` is the wait for a core of an agent
     and of the switch: bytes pass both.
     """

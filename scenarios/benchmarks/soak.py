@@ -118,7 +118,7 @@ class Soak:
         return self._looked_at(command, what, code, (*wanted, 0, 1))
 
     def _victim(self, command: Command) -> tuple[int, str]:
-        """Half of the time the program, else one of its parts, each kind alike."""
+        """Half of the time the program, else one of its parts, each kind as likely."""
         parts = command.parts()
         if not parts or self.random.random() < 0.5:
             return command.process_id, "program"

@@ -65,10 +65,10 @@ FABRIC = FabricSpec(
 MANY_PORTS = replace(FABRIC, domain_size=1, spines=16)
 # Partners of every rank (2 d + r for domain d, rail r), by the switches between the two.
 HB = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6}
-NEAR = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}
-FAR = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
-ACROSS = {0: 3, 3: 0, 1: 2, 2: 1, 4: 7, 7: 4, 5: 6, 6: 5}
-# The same as NEAR where a domain has one GPU.
+ONE_SWITCH = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}
+THREE_SWITCHES = {0: 4, 4: 0, 1: 5, 5: 1, 2: 6, 6: 2, 3: 7, 7: 3}
+CROSS_RAIL = {0: 3, 3: 0, 1: 2, 2: 1, 4: 7, 7: 4, 5: 6, 6: 5}
+# The same as ONE_SWITCH where a domain has one GPU.
 ONE_GPU = {0: 1, 1: 0, 2: 3, 3: 2}
 Pairs = Mapping[int, int]
 
@@ -193,17 +193,18 @@ def measure(key: MachineKey) -> Machine:
     """
     with watching_pauses() as watch:
         late_s = timer_lateness_s(SLEEPS, SLEEP_S)
-        with bench("hops", FABRIC, NEAR) as hops:
-            near, far, hb, across = (hops.path(pairs) for pairs in (NEAR, FAR, HB, ACROSS))
+        with bench("hops", FABRIC, ONE_SWITCH) as hops:
+            one, three = hops.path(ONE_SWITCH), hops.path(THREE_SWITCHES)
+            hb, cross_rail = hops.path(HB), hops.path(CROSS_RAIL)
             exchanged = hops.transfers(HB)
         with bench("ports", MANY_PORTS, ONE_GPU) as ports:
             many = ports.load(ONE_GPU, SMALL_PART)
         pauses = profile(watch.log())
-    costs = _hops(near.rest(), far.rest(), hb.rest(), across.rest())
+    costs = _hops(one.rest(), three.rest(), hb.rest(), cross_rail.rest())
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
     few, more = switch_ports(FABRIC), switch_ports(MANY_PORTS)
-    threads = solve_threads(far.small.thread(3), far.large.thread(3), near.large.thread(1), few)
+    threads = solve_threads(three.small.thread(3), three.large.thread(3), one.large.thread(1), few)
     return Machine(
         key=key,
         hops=costs,
@@ -215,15 +216,17 @@ def measure(key: MachineKey) -> Machine:
     )
 
 
-def _hops(near: HopCost, far: HopCost, hb: HopCost, across: HopCost) -> dict[HopKind, HopCost]:
+def _hops(
+    one_switch: HopCost, three_switches: HopCost, hb: HopCost, cross_rail: HopCost
+) -> dict[HopKind, HopCost]:
     """Return each hop's cost as the difference of paths with and without the hop."""
-    two_switches = minus(far, near)
+    two_switches = minus(three_switches, one_switch)
     switch = HopCost(two_switches.packet_s / 2, two_switches.byte_s / 2)
-    ends = minus(near, switch)
+    ends = minus(one_switch, switch)
     bridge = minus(hb, ends)
     # Forwarded packets were counted twice: at the source GPU and at the transit GPU.
-    across = HopCost(across.packet_s * 2, across.byte_s * 2)
-    transit = minus(minus(minus(across, ends), bridge), switch)
+    cross_rail = HopCost(cross_rail.packet_s * 2, cross_rail.byte_s * 2)
+    transit = minus(minus(minus(cross_rail, ends), bridge), switch)
     kinds = HopKind.ENDS, HopKind.HB_SWITCH, HopKind.SWITCH, HopKind.TRANSIT
     return dict(zip(kinds, (ends, bridge, switch, transit), strict=True))
 

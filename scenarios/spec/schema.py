@@ -128,7 +128,7 @@ class Fabric(Strict):
     bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
         Field(
             default="auto",
-            description="seconds of its rate that a link makes good at once after a pause, "
+            description="seconds of its rate that a link makes up for at once after a pause, "
             f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
         )
     )

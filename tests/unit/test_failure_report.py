@@ -57,39 +57,39 @@ def test_a_restarted_job_is_measured_beside_its_model(failed: Article) -> None:
     (failure,) = failed.run.result["failures"]
     restarted = {**failure, "struck_s": 2.9, "modeled_struck_s": 2.8, "after_s": None}
     run = replace(failed.run, result={**failed.run.result, "failures": [restarted]})
-    struck = phases_as_cases(run)[1]
-    assert struck["case"].endswith("/struck")
-    assert struck["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
-    assert struck["ratio"] == pytest.approx(2.9 / 2.8)
+    during = phases_as_cases(run)[1]
+    assert during["case"].endswith("/struck")
+    assert during["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
+    assert during["ratio"] == pytest.approx(2.9 / 2.8)
 
 
 def test_links_carried_what_their_samples_say(failed: Article) -> None:
-    struck = _struck(failed)
+    during = _during(failed)
     edges_s = np.array([0.0, 0.255, 0.9, 1.1, 2.0])
-    for link in struck.topology.links:
-        shares = throughput_bps(struck, link, "up", edges_s) / link.rate_bps
+    for link in during.topology.links:
+        shares = throughput_bps(during, link, "up", edges_s) / link.rate_bps
         assert shares == pytest.approx([1.0, 1.0, 0.5, 0.0], abs=1e-6)
-        assert not throughput_bps(struck, link, "down", edges_s).any()
+        assert not throughput_bps(during, link, "down", edges_s).any()
 
 
 def test_a_frame_is_spread_over_the_time_that_its_link_needs(failed: Article) -> None:
-    struck = _struck(failed)
-    (link, *_) = struck.topology.links
-    times_s, start_ns = np.linspace(0, 0.08, 9), struck.executions["start_ns"].min()
+    during = _during(failed)
+    (link, *_) = during.topology.links
+    times_s, start_ns = np.linspace(0, 0.08, 9), during.executions["start_ns"].min()
     # Two frames of two hundredths each are counted at once, after one hundredth.
     counted = np.where(times_s < 0.01, 0, 4 * link.rate_bps / 800)
     sampled = {"link": np.full(9, link.name), "ns": start_ns + (times_s * 1e9).astype(int)}
-    changed = replace(struck, link_samples={**sampled, "received_bytes": counted})
+    changed = replace(during, link_samples={**sampled, "received_bytes": counted})
     found = throughput_bps(changed, link, "up", times_s) / link.rate_bps
     assert found == pytest.approx([1, 1, 1, 1, 0, 0, 0, 0], abs=1e-9)
 
 
 def test_failed_links_come_first_then_those_whose_bytes_changed_most(failed: Article) -> None:
-    struck = _struck(failed)
-    counters = struck.counters
+    during = _during(failed)
+    counters = during.counters
     more = counters["sent_bytes"] * np.where(counters["link"] == "d1g1--hb1", 3, 1)
-    changed = replace(struck, counters={**counters, "sent_bytes": more})
-    shown = links_shown({"where": "d0g0--rail0"}, struck, changed)
+    changed = replace(during, counters={**counters, "sent_bytes": more})
+    shown = links_shown({"where": "d0g0--rail0"}, during, changed)
     assert [one.label for one in shown[:2]] == [
         "d0g0--rail0 (failed): 4 MB, 4 MB without fault",
         "d1g1--hb1: 12 MB, 4 MB without fault",
@@ -108,13 +108,13 @@ def test_failed_links_come_first_then_those_whose_bytes_changed_most(failed: Art
     ],
 )
 def test_a_broken_part_breaks_its_links(failed: Article, where: str, links: set[str]) -> None:
-    assert failed_links(_struck(failed).topology, {"where": where}) == links
+    assert failed_links(_during(failed).topology, {"where": where}) == links
 
 
 def test_the_throughput_of_links_is_drawn_with_the_moments_of_the_fault(failed: Article) -> None:
     (picture,) = (one for one in failed.pictures if one.name == "fault-links-0")
     assert picture.sentence.startswith(
-        "Bytes of links in an execution that met the fault: d0g0--rail0 (failed): "
+        "Bytes of links in an execution during the fault: d0g0--rail0 (failed): "
     )
     axes, *_ = picture.figure.axes
     shown = [text.get_text() for text in picture.figure.legends[0].get_texts()]
@@ -137,7 +137,7 @@ def test_a_failure_run_of_an_older_railbed_has_no_throughput(tmp_path: Path) -> 
     assert "fault-links-0" not in names
 
 
-def _struck(article: Article) -> CaseData:
-    """The execution that a fault met, of an article about one failure."""
+def _during(article: Article) -> CaseData:
+    """The execution during the fault, of an article about one failure."""
     assert article.run is not None
     return next(case for name, case in article.run.cases.items() if name.endswith("/struck"))

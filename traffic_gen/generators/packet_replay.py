@@ -1,7 +1,7 @@
 """Replay a schedule packet by packet: every transfer is an RDMA WRITE over RoCEv2.
 
-Nothing is sent again: a replay shows that every byte came, in order, over which ports. It is slow,
-as each packet is crafted for itself, about a thousand in a second.
+Nothing is retransmitted: a replay shows that every byte came, in order, over which ports. It is
+slow, as each packet is crafted for itself, about a thousand in a second.
 """
 
 import random

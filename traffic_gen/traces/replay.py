@@ -74,9 +74,9 @@ class Replay:
         return self.trace.largest_bytes
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Replayed:
-        """Build and verify the steps: bytes divided by a scale, times multiplied by a dilation.
+        """Build and prove the steps: bytes divided by a scale, times multiplied by a dilation.
 
-        Raises `ScheduleError` for more than memory or a day has room for.
+        Raises `ScheduleError` for more steps than memory holds, or compute of more than a day.
         """
         if (count := self.trace.most_steps) > MOST_STEPS:
             raise ScheduleError(f"would have {count} steps, of at most {MOST_STEPS}")

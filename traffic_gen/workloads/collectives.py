@@ -96,7 +96,7 @@ def build_schedule(
     matrix: Matrix | None = None,
     communicator: Asked = EVERYONE,
 ) -> Schedule:
-    """Build and verify the schedule of a collective of about `size_bytes` on a grid of GPUs.
+    """Build and prove the schedule of a collective of about `size_bytes` on a grid of GPUs.
 
     `size_bytes` is as nccl-tests define it, rounded up to whole slices of whole elements. A
     pipelined algorithm sends each chunk in `slices`, by default as many as the algorithm says. An
@@ -128,7 +128,7 @@ def build_transfers(
     matrix: Matrix | None = None,
     communicator: Asked = EVERYONE,
 ) -> Transfers:
-    """Build the same transfers without verification.
+    """Build the same transfers without a proof.
 
     Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
     """

@@ -22,7 +22,7 @@ class Arrivals:
     """The requests of a load: how many a second (a Poisson process), and the tokens of prompts.
 
     Tokens are distributed log-normally, with a mean and a variation: the standard deviation over
-    the mean; 0 has all prompts alike.
+    the mean; with 0, all prompts have the same length.
     """
 
     requests: int
@@ -98,8 +98,8 @@ class RequestLoad:
         """
         found = []
         for number, other in enumerate(self._requests[2].tolist()):
-            turn, domain = divmod(number, self.domains)
-            replica = turn % (self.domain_size // self.tensor)
+            of_domain, domain = divmod(number, self.domains)
+            replica = of_domain % (self.domain_size // self.tensor)
             decoding = (domain + 1 + other) % self.domains
             found.append((self._gpus(domain, replica), self._gpus(decoding, replica)))
         return found
