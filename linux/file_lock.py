@@ -1,4 +1,4 @@
-"""A lock that processes hold one after the other, in a file (flock(2))."""
+"""A lock between processes, in a file (flock(2))."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import IO
 
 from linux.processes import wait_for
 
-# What a process does with a lock takes minutes at most; the rest is for those before us.
+# A process holds a lock for minutes at most; several may wait before this one.
 DEADLINE_S = 1800.0
 
 
@@ -17,7 +17,7 @@ DEADLINE_S = 1800.0
 def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
     """Hold the lock for as long as the context lasts.
 
-    Says so if another process holds it; raises `EmulationError` if it still does at the deadline.
+    Prints a message while another process holds it; raises `EmulationError` at the deadline.
     """
     with place.open("w") as lock:
         if not _take(lock):

@@ -77,10 +77,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def digest_of(files: Mapping[Path, Path]) -> str:
-    """Return a digest, 16 hexadecimal digits, of files' contents and of the names they go by.
-
-    Empty if there are no files.
-    """
+    """Return a digest, 16 hexadecimal digits, of files' names and contents; empty without files."""
     whole = hashlib.sha256()
     for name, file in sorted(files.items()):
         with file.open("rb") as content:
@@ -89,9 +86,9 @@ def digest_of(files: Mapping[Path, Path]) -> str:
 
 
 def require_replaceable(place: Path) -> None:
-    """Raise `OSError` if a folder, a device or a FIFO is where a file is to be written.
+    """Raise `OSError` for the path of a folder, device or FIFO, or in one of the kernel's folders.
 
-    So are the kernel's folders: /dev/stdout is a link, which a file would replace.
+    /dev/stdout, for example, is a link, which a written file would replace.
     """
     folder = Path(os.path.realpath(place.parent))
     if folder == Path("/dev") or any(folder.is_relative_to(one) for one in ("/proc", "/sys")):
@@ -108,8 +105,8 @@ def write_text(place: Path, text: str) -> None:
 def write_bytes(place: Path, content: bytes) -> None:
     """Write a file atomically: a draft reaches the disk before it gets its name.
 
-    What anybody has put in the draft's place goes, and a link in the file's own place is replaced;
-    neither is written through. What is no regular file is not replaced.
+    A file or link at the draft's path is removed, and a link at the file's path is replaced: no
+    link is followed. `OSError` is raised for anything else than a regular file at the path.
     """
     require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")

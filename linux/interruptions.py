@@ -1,4 +1,4 @@
-"""Interruptions by signals, some of which libraries would swallow, or answer with other errors."""
+"""Interruptions by signals: raised again where Python or a library would swallow them."""
 
 import signal
 import sys
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# A swallowed interruption comes again so much later, in seconds: outside of what swallowed it.
+# Seconds until a swallowed interruption is raised again: by then, the swallowing code has ended.
 AGAIN_S = 0.01
 
 
 class _Postponed(threading.local):
-    """How many contexts of this thread postpone interruptions, and the one that came meanwhile.
+    """The number of contexts of this thread that postpone interruptions; the postponed exception.
 
-    Python executes the handlers of signals in the main thread.
+    Python executes signal handlers in the main thread.
     """
 
     contexts = 0
@@ -39,9 +39,9 @@ def end_program() -> None:
 
 
 def repeat_swallowed() -> None:
-    """From now on, let an interruption come again that Python swallows.
+    """From now on, raise an interruption again if Python swallows it.
 
-    It swallows what is raised in `__del__`, or in a callback of a weak reference.
+    Python swallows exceptions in `__del__` and in callbacks of weak references.
     """
     before = sys.unraisablehook
 
@@ -57,15 +57,16 @@ def repeat_swallowed() -> None:
 
 
 def is_ending() -> bool:
-    """Whether a signal has asked the program to end: errors since then may be of libraries.
+    """Whether a signal has asked the program to end.
 
-    What a handler raises in their code, some of them answer with exceptions of their own.
+    Later errors may be consequences: some libraries turn an exception that a signal handler raises
+    in their code into one of their own.
     """
     return _program.is_ending
 
 
 def interrupt(how: BaseException) -> None:
-    """Raise an exception, now or when it disturbs no library; for handlers of signals."""
+    """Raise an exception, now or at the end of `uninterrupted`; for signal handlers."""
     _program.raised = how
     if not _postponed.contexts:
         raise how

@@ -12,8 +12,8 @@ Span = tuple[int, int]
 class Partition:
     """The GPUs of consecutive rails in consecutive HB domains.
 
-    Between two of them, a rail-only fabric without failures uses no other GPU's links: who forwards
-    is in the domain of one and on the rail of the other.
+    A rail-only fabric without failures carries the traffic between two of them on links of the
+    partition alone: the transit GPU has the domain of one GPU and the rail of the other.
     """
 
     domains: Span

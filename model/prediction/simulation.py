@@ -51,7 +51,7 @@ class Flows:
 
 
 class Releases:
-    """What the end of each transfer releases: those that wait for it, or for its rendezvous.
+    """The transfers that wait for the end of each transfer, or for its rendezvous.
 
     A receiver knows of an arrival at once, a sender when the confirmation is back, another sender
     when its destination's readiness has reached it.
@@ -77,7 +77,10 @@ class Releases:
         return np.where(travels == NONE, 0.0, self._latency_s[travels])
 
     def of(self, ended: Ints) -> tuple[Ints, Ints]:
-        """Return the places of what the end of these transfers releases, and whose end that is."""
+        """Return indices into `later` that the end of these transfers releases, and by which end.
+
+        The second array has the ended transfer for each index.
+        """
         begins = self._starts[ended]
         counts = self._starts[ended + 1] - begins
         ends = np.cumsum(counts)

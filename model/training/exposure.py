@@ -14,8 +14,8 @@ from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension
 from model.workload import critical_path
 
-# Where data of several dimensions arrive at once, the first of these has the time: ranks wait for
-# collectives inside of a pass, and not for what another stage sends.
+# Time in which data of several dimensions arrive counts for the first of these: ranks wait for
+# collectives inside a pass, but not for the data of another stage.
 ORDER = (Dimension.TENSOR, Dimension.EXPERT, Dimension.DATA, Dimension.PIPELINE)
 COMPUTES, WAITS = "compute", "waiting"
 

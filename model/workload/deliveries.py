@@ -1,8 +1,9 @@
-"""Proof that transfers replay a trace: each byte is delivered, in the order that the trace says.
+"""Proof that transfers replay a trace: they deliver every byte, in the order of the trace.
 
-Two columns are shown to be right. `entries` has the transfers with which a node begins to send.
-`ends` has those whose end is the end of the node, as its GPU sees it. By induction over the trace:
-what a node comes after has ended before its entries begin, or before it ends if it has none.
+Two columns with a row for each node are proved. `entries` has the transfers with which the node
+begins to send, `ends` the transfers whose end is the node's end, as its GPU observes it. By
+induction over the trace: the node's dependencies have ended before its entries begin, or, without
+entries, before the node ends.
 """
 
 from dataclasses import dataclass
@@ -17,11 +18,11 @@ from model.workload.transfers import NONE, Rows, Transfers
 
 @dataclass(frozen=True, eq=False)
 class Deliveries:
-    """What a trace asks for, and the columns that say how it is done, a row for each node.
+    """A trace, and the columns that map its nodes to transfers, with a row for each node.
 
     `gpu_of` has the GPU of each rank, `size_bytes` the bytes that each send delivers, `compute_ns`
-    how long each node computes. Collective operations are proved on their own; here is shown that
-    they begin and end in order.
+    the duration of each node's compute. Collective operations are proved elsewhere; this proves
+    that they begin and end in order.
     """
 
     trace: Trace

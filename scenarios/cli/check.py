@@ -1,4 +1,4 @@
-"""What `check` prints of a scenario that has no mistakes."""
+"""The output of `check` for a scenario without mistakes."""
 
 import os
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def describe(scenario: Scenario, out: Console) -> None:
 
 
 def _details(case: Case) -> Iterator[str]:
-    """Say what of an iteration was reduced, what is sliced, and what each of several jobs is."""
+    """Yield lines about a reduced iteration, about slices, and about each of several jobs."""
     if isinstance(case.task, Iteration):
         yield reduction_in_words(case.task.iteration.plain_changes)
     if case.slices > 1:
@@ -50,7 +50,7 @@ def _details(case: Case) -> Iterator[str]:
 
 
 def _trace(case: Case) -> str:
-    """What the trace of a case is, if it has one."""
+    """Describe the trace of a case; empty without one."""
     if not isinstance(case.task, Replay):
         return ""
     trace = case.task.trace

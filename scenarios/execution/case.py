@@ -51,7 +51,8 @@ class Measuring:
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction)
-        # Reading may take long: what passes meanwhile lies between the two times.
+        # The span includes both readings of the counters, which may take long: bytes that are
+        # counted have passed within it.
         begun_s, before = time.monotonic(), fabric.bed.counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
@@ -73,7 +74,7 @@ class Measuring:
             repeats=counted,
             disturbed=tuple(done.disturbed),
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
-            # Where times are not judged, the machine is not: it was busy with other things.
+            # If times are not judged, the machine is not either: it was busy with other work.
             observations=observer.observations(counted) if timed else None,
             carried=carried(fabric, before, after, seconds),
             epoch=fabric.placement.epoch,
@@ -93,7 +94,7 @@ class Measuring:
         done: Executions,
         generator: Generator,
     ) -> Iterator[Repeat]:
-        """Yield executions as they end, until there are enough; also one that ends incomplete."""
+        """Yield executions as they end, an incomplete one included, until there are enough."""
         before = seeding(self.scenario.machine_seed, name)
         request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
         try:

@@ -1,4 +1,4 @@
-"""Chance under the virtual clock: each execution has a seed of its own, and can be had again."""
+"""Chance under the virtual clock: each execution has its own seed, and can be repeated exactly."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ def no_chance(_number: int) -> None:
 
 
 def seeding(machine_seed: int, case: str) -> BeforeExecution:
-    """Return what seeds the virtual clock's machine for each execution of a case.
+    """Return a callback that seeds the virtual machine before each execution of a case.
 
-    The seed moves the phase of everything that repeats in the machine: link probes, timers,
-    samples. A real machine has chances enough.
+    The seed shifts the phase of all periodic work in the machine: link probes, timers, samples. On
+    a real machine, the callback does nothing: phases are random there.
     """
 
     def seed_execution(number: int) -> None:

@@ -209,7 +209,7 @@ class FaultCase:
         on_tick: OnTick = no_ticks,
         not_before_ns: int = 0,
     ) -> None:
-        """Execute once more, observed, and add the execution, also one that ends incomplete."""
+        """Execute once, observed, and add the execution, even if it ends incomplete."""
         under_way = self.fabric.repeats(
             self.schedule,
             prediction,
@@ -228,7 +228,7 @@ class FaultCase:
         observer.note(executions[-1])
 
     def _recover(self) -> None:
-        """Do what the job does after an abort: take its new places, through the optical switch."""
+        """Place the job anew after an abort, and set the optical switch if the placement asks."""
         placement = self._later()
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
@@ -236,7 +236,7 @@ class FaultCase:
         self._converge(placement, reached=REROUTED)
 
     def _later(self) -> Placement:
-        """Where the job goes on after an abort."""
+        """Return the job's placement after an abort."""
         return placement_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
 
     # Phases degraded and recovered
@@ -264,7 +264,7 @@ class FaultCase:
         return self._measure("faulty")
 
     def _break(self, undos: ExitStack) -> None:
-        """Begin faults again that were temporary, now without end; wait for convergence."""
+        """Begin the temporary faults again, without an end; wait for convergence."""
         for fault in self.faults:
             if fault.for_s is not None:
                 undos.callback(break_component(self.injector, self.home.topology, fault))

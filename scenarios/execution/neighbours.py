@@ -1,4 +1,4 @@
-"""Other runs on this machine at the same time: they disturb each other's measurements."""
+"""Other runs on this machine at the same time, which disturb each other's measurements."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,14 +19,15 @@ def on_standard_error(sentence: str) -> None:
 def telling_of_others(
     lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
 ) -> Iterator[None]:
-    """Tell of other runs that are under way at the beginning or at the end of the context.
+    """Report other live runs at the beginning and at the end of the context.
 
-    The first of two runs hears as much as the second. Those in `known` were told of; it grows.
+    The report at the end tells the earlier of two runs of the later one. Runs in `known` are not
+    reported again; reported runs are added to it.
     """
     known = set() if known is None else known
     _tell_of_others(lock, tell, known)
     yield
-    # What was measured is there: it is not lost if nobody can say who else was.
+    # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
         _tell_of_others(lock, tell, known)
 

@@ -88,7 +88,7 @@ def alone(case: Case) -> tuple[Case, ...]:
 
 
 def _job(job: AnyJob, spec: FabricSpec) -> Job:
-    """A job on its partition, which is to it as a fabric of its own."""
+    """Build a job as if its partition were a whole fabric."""
     partition = job.partition(spec.job_domains, spec.job_size)
     domains, size = partition.shape
     own = replace(spec, domains=domains, domain_size=size, spare_domains=0, spare_gpus=0)

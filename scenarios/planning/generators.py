@@ -1,4 +1,4 @@
-"""Workloads whose generator cannot do what the scenario asks of it."""
+"""Workloads that ask more than their generator can do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ ONLY_AGENTS = f"use generator: {Generator.AGENT}"
 
 
 def generator_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of what only the agents can do: faults, and the check of data."""
+    """Refuse faults and data checks with generators other than the agents."""
     for number, workload in enumerate(file.workloads):
         where = ("workloads", number, "generator")
         if workload.generator is Generator.AGENT:
@@ -48,7 +48,7 @@ def generator_load_issues(fabrics: Sequence[FabricSpec], cases: Sequence[Case]) 
 
 
 def _too_much(generator: Generator, transfers: Transfers) -> str:
-    """What a generator cannot do, in words; empty if there is nothing."""
+    """Say which limit of a generator the transfers exceed; empty if none."""
     if transfers.is_compute.any():
         return f"{generator} executes no steps of compute"
     if generator is Generator.IPERF3:

@@ -1,4 +1,4 @@
-"""Rail isolation: what of a case a rail-only fabric can only carry by crossing rails."""
+"""Rail isolation: traffic of a case that crosses rails on a rail-only fabric."""
 
 from collections.abc import Iterator
 

@@ -35,12 +35,13 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
 EXACT_UP_TO_GPUS = 32
-# With a matrix, or communicators that look otherwise in a smaller grid, all is computed in full.
+# No smaller grid can stand in for a matrix, or for a communicator that changes shape with the grid:
+# these schedules are computed in full, for at most this many GPUs.
 MOST_IRREGULAR_GPUS = 256
-# Of parts that pairs of GPUs may have: so many take the proof seconds.
+# Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
 REGULAR = (EVERYONE, "rails", "domains")
-# A larger grid is represented by a smaller one, of at most so many domains and GPUs in each.
+# A larger grid is represented by a smaller one, of at most this many domains, and GPUs in each.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
 
@@ -57,7 +58,7 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
 
 
 def _steps(case: Case, task: TimedTask, time_dilation: float) -> Steps:
-    """The steps of what is no collective; raises `InputError` if there are none at these scales."""
+    """Build the steps of a timed task; raises `InputError` if it cannot be executed."""
     try:
         return task.steps(case.size_scale, time_dilation)
     except ScheduleError as error:
@@ -94,7 +95,7 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 
 def _wrong_groups(workload: CollectiveWork, shape: Shape) -> Iterator[tuple[str, str]]:
-    """Yield a key and what is wrong with its communicator, or its matrix for that."""
+    """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
     try:
         groups = communicators(workload.communicator, shape)
     except ValueError as error:
@@ -113,14 +114,14 @@ def _wrong_groups(workload: CollectiveWork, shape: Shape) -> Iterator[tuple[str,
 
 
 def _parts(workload: CollectiveWork, groups: Sequence[Communicator]) -> int:
-    """Return at most how many parts the data of all pairs have, in slices and phases."""
+    """Return the most parts that slices and phases cut the data of all pairs into."""
     slices = slices_of(workload.collective, workload.algorithm, workload.slices)
     phases = 1 if workload.pair_sizes is None else workload.pair_sizes.phases
     return sum(len(group.ranks) ** 2 for group in groups) * slices * phases
 
 
 def _issue_of(workload: CollectiveWork, shape: Shape) -> "Words | None":
-    """Return what is wrong with the schedule of a workload, and a hint."""
+    """Return the issue of a workload's schedule, and a hint; `None` if the schedule is right."""
     named = workload.collective, workload.algorithm
     among = workload.pair_sizes, workload.communicator
     return _issue(*named, shape, workload.slices, *among)
@@ -139,7 +140,7 @@ def _issue(
     matrix: Matrix | None,
     communicator: Asked,
 ) -> Words | None:
-    """Return what is wrong with an algorithm on a grid, and a hint; `None` if nothing is."""
+    """Return the issue of an algorithm on a grid, and a hint; `None` if its schedule is right."""
     try:
         require_accepted(collective, algorithm, *shape, communicator)
     except ScheduleError as error:
@@ -157,9 +158,9 @@ def _issue(
 def stand_in(
     collective: Collective, algorithm: str, shape: Shape, communicator: Asked = EVERYONE
 ) -> Shape:
-    """The largest grid that is small, lies within `shape`, and is accepted by the algorithm.
+    """Return the largest grid within `shape` and the limits above that the algorithm accepts.
 
-    It has one domain only if `shape` has. Raises `ScheduleError` if there is none.
+    The grid has a single domain only if `shape` has. Raises `ScheduleError` if no grid is accepted.
     """
     domains, domain_size = min(shape[0], LARGEST_DOMAINS), min(shape[1], LARGEST_SIZE)
     fewest = min(domains, 2)

@@ -45,7 +45,7 @@ def replay_of(workload: TraceWork, domains: int, domain_size: int) -> Replay:
 
 
 def _trace_of(workload: TraceWork, gpus: int) -> Trace:
-    """Read a trace for a job of so many GPUs."""
+    """Read a trace for a job of `gpus` GPUs."""
     path = Path(workload.trace)
     size_bytes = None if workload.size is None else round(size_in_bytes(workload.size))
     versions = tuple(map(_version, files_of(path)))
@@ -53,7 +53,7 @@ def _trace_of(workload: TraceWork, gpus: int) -> Trace:
 
 
 Version = tuple[int, ...]
-"""What changes when a file does; nothing of one that cannot be read."""
+"""Modification time, size and inode of a file; empty if the file cannot be read."""
 
 
 def _version(path: Path) -> Version:

@@ -20,7 +20,7 @@ from testbed.virtual_machine.initrd import append
 # The program's folder inside: the same on every machine, as paths are a part of what is executed.
 INSIDE = Path("/railbed")
 ENVIRONMENT = Path(".venv")
-# What checks the program and does not run it, what draws figures, and what reads stored runs.
+# Packages that no run needs: for tests and type checks, figures, reports, and queries of runs.
 NOT_NEEDED = (
     *("__pycache__", "mypy", "mypyc", "*__mypyc*", "hypothesis", "_pytest", "pip"),
     *("matplotlib*", "mpl_toolkits", "PIL", "pillow*", "fontTools", "fonttools*", "contourpy*"),

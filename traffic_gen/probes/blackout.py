@@ -101,11 +101,11 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
 def longest_possible_ms(
     records: Iterable[PairRecord], between: tuple[int, int], tick_ns: int
 ) -> float:
-    """Return the longest time in milliseconds that any blackout may have lasted, by what was sent.
+    """Return an upper bound on the length of any blackout, in milliseconds.
 
-    That is the longest time without a probe that arrived, less the tick after which the next one is
-    due. A prober that comes late makes it longer than `longest`, and what it left unprobed at the
-    end of `between`, in nanoseconds, counts too.
+    The bound is the longest time between two consecutive probes that arrived, less one tick, after
+    which the next probe is due. It exceeds `longest` if the prober was late. Time without probes
+    at the end of `between`, in nanoseconds, counts too.
     """
     begin_ns, end_ns = between
     return max(

@@ -200,7 +200,7 @@ class _Memory:
         self.written: dict[tuple[int, Location], list[Part]] = {}
         self.reading: dict[tuple[int, Location], list[Part]] = {}
         self.sent: dict[int, list[Value]] = {}
-        # What a node is to send of what its step has added up, but does not keep.
+        # For each node, the reduced chunks that it forwards and its step does not store.
         self.passing: dict[int, list[Value]] = {}
         reduces = algorithm.collective in ("allreduce", "reduce_scatter")
         for rank, buffers in algorithm.buffers.items():
