@@ -13,9 +13,9 @@ from scenarios.spec.schema import FaultEntry, ScenarioFile
 
 # Idle paths whose links add no delay have shorter latencies on any machine that emulates at all.
 SLOWEST_PATH_S = 0.01
-# Estimates let no flows share a link. Where flows do, as on the last edge of a ring that crosses
-# rails, a step takes twice as long, times the oversubscription; another factor of two is for
-# algorithms and fabrics that were not tried.
+# Estimates assume that no flows share a link. Where flows do, as on the last edge of a ring that
+# crosses rails, a step takes twice as long, times the oversubscription; another factor of two is
+# margin for algorithms and fabrics that were not tried.
 MARGIN = 4
 # Segments leave on credit, so the order of flows matters: on paths with shorter latencies, all may
 # end a ten-thousandth later.
@@ -40,7 +40,7 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
         what = f"{case.name} has {estimate.steps} steps, got {entry.at_step}"
         return Issue(("faults", number, "at_step"), what, f"use at most {estimate.steps - 1}")
     at_s = DEFAULT_AT_S if entry.at is None else entry.at
-    # The end takes longer to compute than the estimate, and an execution is never much shorter.
+    # The latest end takes longer to compute than the estimate, before which no execution ends.
     if at_s < estimate.completion_s or at_s < (end_s := latest_end_s(case, spec)):
         return None
     default = " (the default)" if entry.at is None else ""
@@ -57,7 +57,7 @@ def latest_end_s(case: Case, spec: FabricSpec) -> float:
 
 
 def estimated_end_s(case: Case, spec: FabricSpec) -> float:
-    """The same for a large fabric, whose prediction would take too long."""
+    """Upper bound of the completion time on a fabric too large for a prediction."""
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, work_of(case, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.

@@ -11,9 +11,9 @@ from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 
-# For a larger fabric nobody would wait: an agent serves all its peers, iperf3 one.
+# On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
-# Two processes for each pair, 3 MB each; a thousandth of a second for each packet.
+# iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
 MOST_PAIRS, MOST_PACKETS = 500, 50_000
 ONLY_AGENTS = f"use generator: {Generator.AGENT}"
 

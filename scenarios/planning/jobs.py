@@ -9,12 +9,12 @@ from scenarios.spec.issues import Issue, Place
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import AnyJob, AnyWork, JobsWorkload
 
-# All of their transfers are computed in full, as no closed form has several jobs.
+# Transfers of several jobs are computed in full: no closed form describes them together.
 MOST_GPUS = 256
 
 
 def works(file: ScenarioFile) -> Iterator[tuple[Place, AnyWork, Shape]]:
-    """Yield all that is executed, with its place in the file and its grid of GPUs."""
+    """Yield each workload, or each of its jobs, with its place in the file and its grid of GPUs."""
     grid = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):
         if not isinstance(workload, JobsWorkload):
@@ -25,7 +25,7 @@ def works(file: ScenarioFile) -> Iterator[tuple[Place, AnyWork, Shape]]:
 
 
 def job_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of partitions, and of what does not go with several jobs."""
+    """Issues of partitions, and of keys that are not possible with several jobs."""
     if any(isinstance(workload, JobsWorkload) for workload in file.workloads):
         yield from _excluded(file)
     for number, workload in enumerate(file.workloads):

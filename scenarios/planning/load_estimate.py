@@ -145,7 +145,7 @@ def transfers_of(job: Work) -> Transfers:
     return _transfers(SizedCollective(job.collective, job.algorithm, shape, job.size_bytes, *among))
 
 
-# A case is asked about on each fabric, and again for the rails that it crosses.
+# Cached: a case is followed for its load on each fabric, and again for its rail crossings.
 @lru_cache(maxsize=8)
 def _transfers(sized: SizedCollective) -> Transfers:
     return sized.transfers()

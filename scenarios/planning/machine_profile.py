@@ -20,7 +20,7 @@ from testbed.virtual_machine.job import CLOCK_VARIABLE
 PLACE = Path("/var/lib/railbed/machine.json")
 # Environment variable with another path, for tests.
 VARIABLE = "RAILBED_MACHINE"
-# What `railbed doctor --measure` found in the virtual machine; the guide of it says how.
+# Costs of the virtual machine of the virtual clock, measured there by `railbed doctor --measure`.
 VIRTUAL_PLACE = Path(__file__).parents[2] / "testbed" / "virtual_machine" / "machine.json"
 SCHEMA = "railbed.machine/2"
 

@@ -18,7 +18,7 @@ from scenarios.spec.scenario import Scenario
 Alone = tuple[FabricKind, int, str]
 """A job that is alone: the fabric, the number of its workload, its name."""
 
-# The columns of `plan`, at least so wide: each case has a table of its own, below its name.
+# Columns of `plan` with their least widths: each case has a table of its own, below its name.
 PLAN_COLUMNS = (
     ("busiest second", 32),
     ("packets/s", 9),
@@ -27,7 +27,7 @@ PLAN_COLUMNS = (
     ("of all cores", 12),
     ("fits", 6),
 )
-# Packet sizes in `doctor`'s table: what TCP hands down at a low rate, and at a high one.
+# Packet sizes in `doctor`'s table: segments of TCP at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
 
 

@@ -47,7 +47,8 @@ def resolve(
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
     issues = _issues_of_keys(file)
-    # To prove schedules takes longest, so all else is checked before; but `auto` needs them first.
+    # Proofs of schedules take longest, so all other checks come first; `auto` needs the proofs,
+    # though.
     is_given = file.fabric.bandwidth_scale != "auto"
     if not issues and not is_given:
         issues = list(schedule_issues(file))
@@ -254,7 +255,7 @@ def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 
 def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:
-    """Add its part to the name of each case, if another case of that name has another part."""
+    """Append its part to the name of each case, if cases of the same name differ in that part."""
     known = defaultdict[str, set[str]](set)
     for case, part in zip(cases, parts, strict=True):
         known[case.name].add(part)

@@ -15,9 +15,9 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 
 
 def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of collectives whose size is known without their schedules, as their scale is given.
+    """Issues of collectives with a given size scale, which need no schedule to be found.
 
-    The schedule of one that is refused would take seconds.
+    Building the schedule of a refused collective would take seconds.
     """
     for place, work, _ in works(file):
         if isinstance(work, CollectiveWork):
@@ -28,7 +28,7 @@ def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
-    """The scale of sizes that a workload gives; without end where one is chosen for it."""
+    """Return the size scale that a workload gives; infinity if it is `auto`."""
     if workload.time_dilation is None:
         return inf if workload.size_scale == "auto" else workload.size_scale
     given = file.fabric.bandwidth_scale, workload.time_dilation
