@@ -1,4 +1,4 @@
-"""Captures that a run was asked for: on links by their names, on the fabrics that have them."""
+"""Captures on the links that a run's user named, on each fabric that has them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

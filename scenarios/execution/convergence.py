@@ -1,4 +1,4 @@
-"""Read the controller's journal: whether it has answered a failure, and how soon."""
+"""Read the controller's journal: whether it has converged after a failure, and how soon."""
 
 from collections.abc import Callable, Sequence
 from itertools import dropwhile, takewhile
@@ -29,8 +29,8 @@ def wait_until_converged(
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    `REROUTED` is earlier than `CONVERGED`. Raises `EmulationError` after `DEADLINE_S`, or as
-    `check` does, which is called meanwhile.
+    `REROUTED` is reached before `CONVERGED`. `check` is called during the wait. Raises
+    `EmulationError` after `DEADLINE_S`, or if `check` does.
     """
     links = ", ".join(sorted(failed)) or "none"
     what = f"the controller converges on these failed links: {links}"

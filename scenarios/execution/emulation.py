@@ -35,7 +35,7 @@ LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
 
 @dataclass(frozen=True)
 class Background:
-    """Pairs that are probed all the time meanwhile, each once in `interval_s`."""
+    """Pairs that are probed during all executions, each once in `interval_s`."""
 
     pairs: Sequence[Pair]
     interval_s: float
@@ -124,7 +124,7 @@ def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Exper
         with testbed(topology, kind, AGENT, lock) as bed:
             up_s = time.monotonic() - begun_s
             sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
-            # Deaths are told before the client goes: agents end with it.
+            # Report dead parts before the client closes: its agents end with it.
             with agent_client(sockets, bed.watch.check) as agents, deaths_told(bed.watch):
                 fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
                 fabric.rearrange(fabric.placement)

@@ -16,7 +16,7 @@ from testbed.faults.injector import FaultInjector, Undo
 from traffic_gen.agents.client import Aborted
 
 WATCH_EVERY_S = 0.002
-# While nothing is executed, the parts of the testbed are looked at so often.
+# Seconds between two checks of the testbed's parts while no execution is under way.
 LOOK_EVERY_S = 0.1
 
 

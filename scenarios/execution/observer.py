@@ -160,7 +160,7 @@ def carried(
     after: Mapping[str, Counters],
     seconds: float,
 ) -> Carried:
-    """Return what each direction of each link of the present placement has carried.
+    """Return the bytes and packets that each direction of each link has carried in the placement.
 
     Counters have the link names of start-up; an optical switch may have moved upper ends since.
     """
@@ -178,7 +178,7 @@ def carried(
 
 
 def probed(fabric: Experiment, seconds: float) -> dict[Hop, float]:
-    """Bytes, without headers as TCP's, that the probes of background pairs add in `seconds`."""
+    """Bytes that background probes add in `seconds`; a probe counts less the headers of TCP."""
     if fabric.background is None:
         return {}
     rounds = seconds / fabric.background.interval_s + MORE_ROUNDS

@@ -112,6 +112,6 @@ def sentence(ended: Ended, ranks: Sequence[int], timeout_s: float) -> str:
 
 
 def _how(code: int) -> str:
-    """The end of a process, in words."""
+    """Say how a process ended."""
     names = {one.value: one.name for one in signal.Signals}
     return f"with exit code {code}" if code > 0 else f"by {names.get(-code, f'signal {-code}')}"

@@ -43,7 +43,7 @@ from testbed.host.preflight import datapath_in_words
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import datapath_of
 
-# The cause of a run's early end that its user asked for.
+# Cause of an early end by the run's user.
 INTERRUPTED = "interrupted"
 
 
@@ -193,7 +193,7 @@ def run(
 def ending_recorded(folder: RunFolder) -> Iterator[None]:
     """Record an early end in the run's folder; add the folder's path to an `EmulationError`.
 
-    A part of the testbed dies of a full file system, too; the cause is named then.
+    If a file system is full, the cause names it: parts of the testbed die of that, too.
     """
     try:
         yield
@@ -220,5 +220,5 @@ def ending_recorded(folder: RunFolder) -> Iterator[None]:
 
 
 def _record(folder: RunFolder, cause: str) -> None:
-    with suppress(OSError):  # where nothing can be written any more, the cause is printed alone
+    with suppress(OSError):  # if nothing can be written any more, the cause is only printed
         folder.incomplete(cause)
