@@ -1,1 +1,1 @@
-"""Schedules of transfers, their symbolic verification, and sizes of real training jobs."""
+"""Schedules of transfers, their symbolic proof, and sizes of real training jobs."""

@@ -29,12 +29,12 @@ ROOT = 0
 
 
 def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
-    """What a collective of `gpus` ranks asks, of chunks of these sizes.
+    """Return the demand of a collective of `gpus` ranks with chunks of these sizes.
 
-    The buffer of AllReduce and Broadcast is cut into any number of chunks. Where each rank has a
-    shard, all shards are cut into equally many chunks, numbered shard by shard; so are the data of
-    each pair of ranks in an all-to-all, numbered by `pair_chunk`, some of which may have no bytes.
-    In a Send/Recv chain, each rank but the last has data for the next one.
+    AllReduce and Broadcast: one buffer, cut into any number of chunks. AllGather and ReduceScatter:
+    a shard for each rank, all cut into equally many chunks, which are numbered shard by shard.
+    All-to-all: as many chunks for each pair of ranks, numbered by `pair_chunk`; some may have no
+    bytes. Send/Recv chain: data of each rank but the last for the next rank.
     """
     chunks = np.arange(len(chunk_bytes))
     shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)

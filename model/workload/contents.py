@@ -1,6 +1,6 @@
 """Contents of versions: sets of ranks, whose contributions a version sums up.
 
-A set is known by the two sets that it unites; equal ones of the same two are stored once.
+A set is stored as the union of two sets; a union of the same two sets is stored once.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from model.arrays import Bools, Ints
 from model.workload.transfers import NONE
 from model.workload.versions import History
 
-# Ranks of sets that are told apart at once.
+# Number of flags (sets times ranks) that are handled together.
 BLOCK = 1 << 22
 
 
@@ -27,13 +27,13 @@ class Contents:
     def __init__(self, gpus: int, history: History, holder: Ints) -> None:
         self._gpus, self._history = gpus, history
         most = gpus + int(history.added.sum())
-        # Of each union, the two sets, and the first move that makes it.
+        # For each union: its two sets, and the first move that makes it.
         self._parts, self._move = np.empty((2, most), np.int64), np.empty(most, np.int64)
         self.size = np.empty(most, np.int64)
         self.size[:gpus] = 1
         self.set_of = np.concatenate([holder, np.empty(len(history.reads), np.int64)])
         self._set_made = self.set_of[len(holder) :]
-        # Where the unions of independent moves end.
+        # The number of sets after each batch of independent moves.
         self._ends = [gpus]
         self._follow()
         self.twice = self._first_overlap()
@@ -59,7 +59,7 @@ class Contents:
                 self._add(moves)
 
     def _batches(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of moves, none of which needs what another one of the same range makes."""
+        """Yield ranges of moves that do not depend on each other."""
         history, transfers = self._history, self._history.transfers
         moves, needs = transfers.chunks, np.full(len(transfers), NONE)
         np.maximum.at(needs, moves.row, history.maker[history.reads])
@@ -73,7 +73,7 @@ class Contents:
             begin = end
 
     def _add(self, moves: Ints) -> None:
-        """Add what these moves bring to the versions before."""
+        """Unite the set of each of these moves with the set of the version before it."""
         before = self.set_of[self._history.before[moves]]
         pairs = self._set_made[moves] * len(self.size) + before
         distinct, first, which = np.unique(pairs, return_index=True, return_inverse=True)
@@ -95,13 +95,13 @@ class Contents:
         return int(self._move[unions[self._overlap(unions)]].min())
 
     def _has_overlap(self, end: int) -> bool:
-        """Whether a set below this number has a rank twice: one that is part of no other has."""
+        """Whether a set below this number has a rank twice: sets within other sets need no look."""
         whole = np.ones(end, bool)
         whole[self._parts[:, self._gpus : end]] = False
         return bool(self._overlap(np.flatnonzero(whole)).any())
 
     def _overlap(self, numbers: Ints) -> Bools:
-        """Whether each of these sets has a rank twice, itself or in its parts."""
+        """Whether each of these sets has a rank twice, in itself or in its parts."""
         found = self.size[numbers] > self._gpus
         possible = np.flatnonzero(~found)
         for places in np.array_split(possible, len(possible) * self._gpus // BLOCK + 1):

@@ -1,4 +1,4 @@
-"""When steps begin and end by their dependencies alone."""
+"""Begin and end of steps by their dependencies alone."""
 
 from itertools import pairwise
 
@@ -9,9 +9,9 @@ from model.workload.transfers import NONE, Transfers
 
 
 def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
-    """Return when each step ends, if it lasts so long and begins when those before it have ended.
+    """Return the end of each step that lasts `lasts_s` and begins when its dependencies have ended.
 
-    Seconds since the start. A step waits for a rendezvous as for what it depends on.
+    Seconds since the start. A rendezvous counts as a dependency.
     """
     waits, found = transfers.waits, lasts_s.astype(np.float64)
     starts, row = waits.starts.tolist(), waits.row
@@ -24,7 +24,7 @@ def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
 
 
 def _rounds(transfers: Transfers) -> list[int]:
-    """Return where the steps divide into rounds: none waits for another one of its round."""
+    """Return the boundaries of rounds: no step waits for another step of its round."""
     latest = np.full(len(transfers), NONE)
     np.maximum.at(latest, transfers.waits.row, transfers.waits.values)
     found = [0]
@@ -35,7 +35,7 @@ def _rounds(transfers: Transfers) -> list[int]:
 
 
 def begins_s(transfers: Transfers, end_s: Floats) -> Floats:
-    """Return when each step could begin: the end of the last one that it waits for, or 0."""
+    """Return the earliest begin of each step: the end of its last dependency, or 0."""
     found = np.zeros(len(transfers))
     np.maximum.at(found, transfers.waits.row, end_s[transfers.waits.values])
     return found

@@ -39,7 +39,7 @@ class Deliveries:
         self._check_order(transfers)
 
     def _check_steps(self, transfers: Transfers) -> None:
-        """Show that each message between two GPUs, and all that computes, has a step of its own."""
+        """Show that each message between two GPUs, and each node that computes, has a step."""
         trace = self.trace
         source, to = self.gpu_of[trace.rank], self.gpu_of[trace.peer]
         sends = (trace.kind == NodeKind.SEND) & (source != to)
@@ -56,7 +56,7 @@ class Deliveries:
             raise ScheduleError("the step of a node of the trace is another one's")
 
     def _check_order(self, transfers: Transfers) -> None:
-        """Show that nothing begins, or is said to end, before what it comes after has ended."""
+        """Show that no node begins, or counts as ended, before its dependencies have ended."""
         trace = self.trace
         receives = np.flatnonzero(trace.sent_by != NONE)
         later = np.concatenate([trace.after.row, receives])
@@ -79,7 +79,7 @@ def _picked(rows: Rows, which: Ints) -> tuple[Ints, Ints]:
 
 
 def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:
-    """Raise `ScheduleError` unless each of these rows has the value that belongs to it."""
+    """Raise `ScheduleError` unless each of these values is in its row."""
     width = 1 + max(rows.values.max(initial=0), value.max(initial=0))
     if not np.isin(row * width + value, rows.row * width + rows.values).all():
         raise ScheduleError("a node does not wait for all that it comes after")

@@ -10,7 +10,7 @@ import numpy as np
 from model.arrays import Ints, raw
 from model.workload.transfers import Rows, starts_of
 
-# Stands for the sum of the contributions of all ranks, where an array has the number of one.
+# Stands for the sum of all ranks' contributions, in an array of ranks.
 EVERYONE = -1
 
 
@@ -38,7 +38,7 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What a collective asks: the cells that are `held` before, and those `wanted` after.
+    """Demand of a collective: the cells that are `held` before it, and those `wanted` after it.
 
     A rank holds its own contribution to a chunk before. For each wanted cell, `contributor` has the
     rank whose contribution it must be, or `EVERYONE`: the sum of all that were held before.
@@ -52,7 +52,7 @@ class Demand:
 
     @classmethod
     def joined(cls, parts: Sequence["Demand"], ranks: Sequence[Ints]) -> "Demand":
-        """Return all that these ask, each of its own ranks, with chunks of its own."""
+        """Join demands, each with its own ranks and its own chunks."""
         if len(parts) == 1 and (ranks[0] == np.arange(len(ranks[0]))).all():
             return parts[0]
         firsts = starts_of([len(part.chunk_bytes) for part in parts]).tolist()
@@ -68,7 +68,7 @@ class Demand:
 
     @cached_property
     def holders(self) -> Rows:
-        """The ranks that hold each chunk before."""
+        """The ranks that hold each chunk before the schedule."""
         counts = np.bincount(self.held.chunks, minlength=len(self.chunk_bytes))
         return Rows(self.held.ranks[np.argsort(self.held.chunks, kind="stable")], starts_of(counts))
 
@@ -85,9 +85,9 @@ class Demand:
 
 
 def _in_order(parts: Sequence[Cells]) -> tuple[Cells, Ints]:
-    """Return the cells of all parts in their order, and the place that each one had."""
+    """Return the cells of all parts, sorted, and the place of each among the parts."""
     ranks = np.concatenate([part.ranks for part in parts])
     chunks = np.concatenate([part.chunks for part in parts])
-    # A stable sort takes no time where all is in order already.
+    # A stable sort takes no time if the cells are in order already.
     order = np.argsort(ranks * (1 + chunks.max(initial=0)) + chunks, kind="stable")
     return Cells(ranks[order], chunks[order]), order

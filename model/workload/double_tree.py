@@ -99,7 +99,7 @@ class _Tree:
 
 
 def _matching(moves: list[Move]) -> tuple[list[Move], list[Move]]:
-    """Divide moves into those of a round, and those that must wait."""
+    """Divide moves into one round, and the moves left for later rounds."""
     taken, left = [], []
     sends, receives = set[int](), set[int]()
     for move in moves:

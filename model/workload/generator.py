@@ -1,4 +1,4 @@
-"""Traffic generators, and what each adds on the wire to the bytes of a transfer."""
+"""Traffic generators, and the bytes that each adds to a transfer on the wire."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ SYN_BYTES = 8
 
 
 class Generator(StrEnum):
-    """What sends the transfers of a schedule."""
+    """The program that sends the transfers of a schedule."""
 
     AGENT = "agent"
     IPERF3 = "iperf3"
@@ -42,12 +42,12 @@ class Framing:
     answer: int = SYN_BYTES
 
     def forth(self, size_bytes: int) -> int:
-        """Bytes that a transfer of so many puts on its path."""
+        """Bytes that a transfer of `size_bytes` puts on its path."""
         return size_bytes + self.header
 
 
 class _CraftedPackets(Framing):
-    """Packets with other headers than TCP's: what they are longer than these counts as payload."""
+    """Packets with longer headers than TCP's: the difference counts as payload."""
 
     def forth(self, size_bytes: int) -> int:
         """Bytes of all frames of a transfer, less a TCP header for each."""

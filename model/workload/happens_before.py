@@ -1,4 +1,4 @@
-"""Which transfer is done before another one begins, by the dependencies of a schedule alone."""
+"""Order of transfers: which one is done before another begins, by the dependencies alone."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
     waiting, delivery = after.row[received], after.values[received]
     if not len(waiting):
         return np.zeros(len(later), bool)
-    # Of all that wait for a delivery on a chain, searched is the first.
+    # Of the transfers of a chain that wait for a delivery, the first decides.
     keys, places = number[waiting] * count + delivery, place[waiting]
     order = np.lexsort((places, keys))
     wanted = number[later] * count + earlier
@@ -70,7 +70,7 @@ def _chains(transfers: Transfers) -> tuple[Ints, Ints]:
     before = np.full(len(transfers), NONE)
     np.maximum.at(before, after.row[own], after.values[own])
     next_ = np.full(len(transfers), NONE)
-    next_[before[::-1]] = numbers[::-1]  # of several, the first goes on with the chain
+    next_[before[::-1]] = numbers[::-1]  # of several transfers, the first continues the chain
     goes_on = (before != NONE) & (next_[before] == numbers)
     chain, place = np.where(goes_on, before, numbers), goes_on.astype(np.int64)
     while (chain[chain] != chain).any():
@@ -91,7 +91,7 @@ def _searched(transfers: Transfers, later: Ints, earlier: Ints) -> list[Pair]:
 
 
 def _ancestors(transfers: Transfers, transfer: int, since: int) -> set[int]:
-    """Return what a transfer depends on, directly or not, from the number `since` on."""
+    """Return the transfers from number `since` on that a transfer depends on, directly or not."""
     values, starts = transfers.after.values, transfers.after.starts
     waiting, seen = [transfer], {transfer}
     while waiting:

@@ -1,8 +1,8 @@
-"""Proof that the transfers of a schedule do what is asked of it.
+"""Proof that the transfers of a schedule meet its demand.
 
-The transfers are executed symbolically. Shown for each of them: it is well-formed; its sender
-holds the chunks; whatever the order in which real transfers run, the deliveries of these chunks
-come before it; no contribution is added twice. In the end, every rank holds what it must.
+The transfers are executed symbolically. Shown for each transfer: it is well-formed; its sender
+holds the chunks; in any order in which real transfers may run, the deliveries of these chunks come
+before it; it adds no contribution twice. In the end, every rank holds what is wanted there.
 """
 
 from typing import NoReturn
@@ -55,19 +55,19 @@ def _refuse_move(transfers: Transfers, move: int, what: str) -> NoReturn:
 
 
 def _first(wrong: Bools) -> int:
-    """Return the place of the first that is wrong, `NONE` if all are right."""
+    """Return the place of the first true value, `NONE` if there is none."""
     return int(wrong.argmax()) if wrong.any() else NONE
 
 
 def _is_outside(gpus: int, transfers: Transfers) -> Bools:
-    """Whether each transfer has an end that is no rank."""
+    """Whether each transfer has an end that is not among the ranks."""
     wrong = (transfers.source < 0) | (transfers.source >= gpus)
     wrong |= (transfers.destination < 0) | (transfers.destination >= gpus)
     return wrong
 
 
 def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
-    """Raise `ScheduleError` for a transfer that is none between two ranks, of whole chunks."""
+    """Raise `ScheduleError` unless each transfer is between two ranks, and carries whole chunks."""
     if (place := _first(_is_outside(gpus, transfers))) != NONE:
         _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
     if (place := _first(transfers.source == transfers.destination)) != NONE:
@@ -80,7 +80,7 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
 
 
 def check_steps(gpus: int, transfers: Transfers) -> None:
-    """Raise `ScheduleError` for ranks that are not there, and for compute that takes no time."""
+    """Raise `ScheduleError` for ranks that do not exist, and for compute without a duration."""
     if (place := _first(_is_outside(gpus, transfers))) != NONE:
         raise ScheduleError(f"step {place}: is not of the ranks below {gpus}")
     computes = transfers.is_compute
@@ -90,7 +90,7 @@ def check_steps(gpus: int, transfers: Transfers) -> None:
 
 
 def check_dependencies(transfers: Transfers) -> None:
-    """Raise `ScheduleError` for a dependency that is not earlier, or that nobody there sees end."""
+    """Raise `ScheduleError` for a dependency that is not earlier, or unseen by who waits for it."""
     source, destination, after = transfers.source, transfers.destination, transfers.after
     if (place := _first((after.values < 0) | (after.values >= after.row))) != NONE:
         what = f"depends on {after.values[place]}, which does not come before it"
@@ -109,7 +109,7 @@ def check_dependencies(transfers: Transfers) -> None:
 
 
 def _check_order(history: History) -> None:
-    """Raise `ScheduleError` unless senders hold what they send, whatever the order of transfers."""
+    """Raise `ScheduleError` unless senders hold their data in any possible order of transfers."""
     if (move := _first(history.repeated)) != NONE:
         _refuse_move(history.transfers, move, "carries chunk {} twice")
     if (move := _first(history.reads == NONE)) != NONE:
@@ -120,10 +120,10 @@ def _check_order(history: History) -> None:
 
 
 def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None:
-    """Raise `ScheduleError` unless every rank holds what is asked.
+    """Raise `ScheduleError` unless every rank holds the wanted contributions.
 
-    `last` has the last version of each wanted cell. A contribution comes from a rank that held the
-    chunk before, so as many contributions as there were holders are those of all of them.
+    `last` has the last version of each wanted cell. Contributions come from ranks that held the
+    chunk before, each at most once: if there are as many as holders, none is missing.
     """
     chunks, promised = demand.wanted.chunks, demand.contributor
     found = np.where(last == NONE, NONE, contents.set_of[last])

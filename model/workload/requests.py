@@ -1,8 +1,8 @@
-"""The steps of a request load: each request's arrival, and the transfers that it asks for.
+"""The steps of a request load: each request's arrival, and its transfers.
 
-The load is open: a request arrives when it does, however many others are under way. Its arrival is
-a step of compute at each GPU that sends for it, as long as the time until then. Its latency is the
-time from its arrival until the last byte of its transfers has arrived.
+The load is open: arrivals do not depend on the requests under way. An arrival is a step of compute
+at each GPU that sends for the request, from the start until the arrival. The request's latency is
+the time from its arrival until the last byte of its transfers has arrived.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class RequestSteps:
         return last_s - self.arrival_ns / 1e9
 
     def _check_arrivals(self) -> None:
-        """Show that requests arrive at their times, and all transfers wait for that."""
+        """Show that requests arrive at their times, and that their transfers wait for that."""
         transfers, arrives = self.transfers, self.transfers.is_compute
         if not np.isin(np.arange(len(self.arrival_ns)), self.request[~arrives]).all():
             raise ScheduleError("a request has no transfer")

@@ -1,8 +1,8 @@
-"""Schedules: transfers with dependencies, which do what their collective asks.
+"""Schedules: transfers with dependencies that meet the demand of a collective.
 
 A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other GPU, and
 after which transfers. It is proved when it is built (`model.workload.proof`), so a wrong schedule
-cannot be built (the idea of a postcondition apart from the algorithm is msccl's).
+cannot be built (msccl has the idea to keep the postcondition apart from the algorithm).
 """
 
 import hashlib
@@ -22,21 +22,21 @@ from model.workload.transfers import Transfers
 class Steps(Protocol):
     """Transfers and steps of compute of `gpus` ranks, numbered from 0 in order of dependency.
 
-    All that is executed and predicted: the schedule of a collective, or a training iteration or
-    the replay of a trace, which have none.
+    The schedule of a collective, a training iteration, a request load, several jobs, or the replay
+    of a trace: only the first has a `collective`.
     """
 
     @property
     def task(self) -> str:
-        """What is executed: the name of the collective, `iteration` or `trace`."""
+        """The name of the work: of the collective, `iteration`, or `trace`."""
 
     @property
     def collective(self) -> Collective | None:
-        """The collective that all of the steps are for, if there is one."""
+        """The collective to which all of the steps belong, if there is one."""
 
     @property
     def algorithm(self) -> str:
-        """The name of what builds the steps."""
+        """The name of the algorithm; of other work, of its configuration, trace or jobs."""
 
     @property
     def gpus(self) -> int:
@@ -56,7 +56,7 @@ class Steps(Protocol):
 
 
 def fingerprint(transfers: Transfers, *names: object) -> str:
-    """Return a digest of transfers and of what names their work."""
+    """Return a digest of transfers and of the names of their work."""
     found = hashlib.sha256(repr(names).encode())
     for column in transfers.columns():
         found.update(raw(column))

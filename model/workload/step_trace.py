@@ -1,4 +1,4 @@
-"""The trace of steps: what a schedule sends and computes, as nodes of its GPUs."""
+"""The trace of steps: transfers and compute of a schedule as nodes of its GPUs."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def first_nodes(transfers: Transfers) -> Ints:
 
 
 def _after(transfers: Transfers, first: Ints, count: int) -> Rows:
-    """Return what each node comes after: a sender sees its own sends end, others' as arrivals.
+    """Return each node's dependencies: a GPU sees its own sends end, and others' sends arrive.
 
     A receive comes after the transfer that makes its destination ready-to-receive.
     """

@@ -1,7 +1,7 @@
-"""Traces: what the ranks of a program send, receive and wait for, as another tool wrote it down.
+"""Traces: what the ranks of a program send, receive and wait for, as another tool recorded it.
 
-A node is one thing that one rank does. It begins when all nodes of its rank that it comes after
-have ended.
+A node is one action of one rank. It begins when its dependencies, nodes of the same rank, have
+ended.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from model.workload.transfers import NONE, Rows
 
 
 class NodeKind(IntEnum):
-    """What a node does."""
+    """The action of a node."""
 
     COMPUTE = 0
     SEND = 1
@@ -48,7 +48,7 @@ class Contradiction(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The nodes of a trace as columns, whose numbers are their places.
+    """The nodes of a trace as columns: a node's number is its row.
 
     `peer` is the other rank of a send or a receive, `sent_by` the send that a receive takes, and
     `operation` the number of a collective operation; each is `NONE` where there is none.
@@ -73,7 +73,7 @@ class Trace:
 
     @cached_property
     def after_lists(self) -> Sequence[tuple[int, ...]]:
-        """What each node comes after, for code that handles one node at a time."""
+        """The dependencies of each node, for code that handles one node at a time."""
         return tuple(self.after.lists())
 
     @cached_property
@@ -99,10 +99,10 @@ class Trace:
 
     @cached_property
     def order(self) -> Sequence[int]:
-        """All nodes, each after those that it waits for; raises `Contradiction` for a cycle.
+        """All nodes, each after its dependencies; raises `Contradiction` for a cycle.
 
-        A receive waits for its send, too, and a collective operation for all its ranks: its nodes
-        follow each other.
+        A receive depends on its send, too, and a collective operation on the dependencies of all
+        its ranks: its nodes follow each other.
         """
         return _order(self)
 
@@ -110,8 +110,8 @@ class Trace:
 def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
     """Return the send that each receive takes, `NONE` for other nodes.
 
-    The n-th receive of a rank from another one with a tag takes the n-th such send. Raises
-    `Contradiction` for one that is left over.
+    The n-th receive of a rank from another rank with a tag takes the n-th send between them with
+    this tag. Raises `Contradiction` for a send or receive that is left over.
     """
     sends, receives = (
         np.flatnonzero(kind == NodeKind.SEND),
@@ -181,7 +181,7 @@ def _members(trace: Trace) -> list[list[int]]:
 
 
 def _waits(trace: Trace) -> tuple[Rows, Ints]:
-    """Return what follows each node, and how many nodes each one waits for."""
+    """Return the nodes that depend on each node, and the number of dependencies of each node."""
     receives = np.flatnonzero(trace.sent_by != NONE)
     earlier = np.concatenate([trace.after.values, trace.sent_by[receives]])
     later = np.concatenate([trace.after.row, receives])

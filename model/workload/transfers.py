@@ -1,4 +1,4 @@
-"""Transfers of a schedule as columns: arrays, so that a million of them take no time to handle."""
+"""Transfers of a schedule as columns: arrays, which handle a million transfers in no time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.arrays import Bools, Ints
 
-# Stands for no transfer, where an array has the number of one.
+# Stands for no transfer, in an array of transfers' numbers.
 NONE = -1
 
 
@@ -112,7 +112,7 @@ def starts_of(lengths: Sequence[int] | Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Transfers(Sequence[Transfer]):
-    """Columns of transfers, whose numbers are their places; as a sequence, `Transfer` objects.
+    """Transfers as columns: a transfer's number is its row; as a sequence, `Transfer` objects.
 
     `after` is sorted in each row. `ready` is `NONE` where there is no rendezvous.
     """
@@ -206,7 +206,7 @@ class Transfers(Sequence[Transfer]):
         return np.equal(self.source, self.destination)
 
     def dependencies(self) -> tuple[Ints, Ints, Bools]:
-        """Return each earlier transfer that a later one waits for, and whether as a rendezvous."""
+        """Return all dependencies as pairs, earlier and later, and whether each is a rendezvous."""
         after, meets = self.after, np.flatnonzero(self.ready != NONE)
         meeting = np.arange(len(after.values) + len(meets)) >= len(after.values)
         if not len(meets):
@@ -216,7 +216,7 @@ class Transfers(Sequence[Transfer]):
 
     @cached_property
     def waits(self) -> Rows:
-        """All that each waits for: those of `after`, and its rendezvous."""
+        """All dependencies of each transfer: those of `after`, and its rendezvous."""
         earlier, later, meeting = self.dependencies()
         return Rows.grouped(earlier, later, len(self)) if meeting.any() else self.after
 

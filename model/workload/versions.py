@@ -1,4 +1,4 @@
-"""Versions of cells: what every transfer of a schedule sends, and what it makes of what was there.
+"""Versions of cells: the data that each transfer of a schedule reads, and the data it writes.
 
 A cell is a chunk at a rank, numbered `rank * chunks + chunk`. A *move* is one chunk of one
 transfer: it makes a version of the cell at its receiver. Versions held initially have the first
@@ -14,9 +14,9 @@ import numpy as np
 from model.arrays import Bools, Ints
 from model.workload.transfers import NONE, Transfers
 
-# An event in a cell that is not there.
+# Stands for an event in no cell.
 NOWHERE = np.iinfo(np.int64).max
-# Events that are followed at once: as many as a processor's cache holds, a few times.
+# Events in a batch: a few times as many as a processor's cache holds.
 BLOCK = 1 << 17
 
 
@@ -68,10 +68,10 @@ class History:
 
 
 def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> History:
-    """Follow every cell through the transfers, from what is held initially to what is wanted.
+    """Follow every cell through the transfers, from the initial versions to the wanted cells.
 
-    An event reads or writes a version of a cell. What is held initially is written before all
-    moves, what is wanted is read behind them.
+    An event reads or writes a version of a cell. Initial versions are written before all moves;
+    wanted cells are read after them.
     """
     known, made = len(initial), len(initial) + len(transfers.chunks.values)
     count = made + len(wanted)
@@ -90,7 +90,7 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
 
 
 def _events(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> Ints:
-    """Return the cells that are written, by the number of the version, and those that are read."""
+    """Return the cells of all writes, in the order of versions, and of all reads."""
     moves = transfers.chunks
     written, read = (
         ranks[moves.row] * chunks + moves.values
@@ -102,14 +102,14 @@ def _events(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> I
 def _versions_before(events: Ints, bits: int, count: int) -> Ints:
     """Return the version that each event finds in its cell, `NONE` where there is none.
 
-    `events` are in order. Of each, the lowest `bits` have its number, by which the result is
-    sorted: twice the version that it is about, and one more if it reads.
+    `events` are sorted. The lowest `bits` of an event have its number, its row in the result: twice
+    the version that it reads or writes, and one more for a read.
     """
     lowest = (1 << bits) - 1
     found = np.full(count, NONE)
     written = NOWHERE
     for block in np.array_split(events, len(events) // BLOCK + 1):
-        # Of each event, the place of the last one before that writes; `written` is at 0.
+        # The place of the last write before each event; that of the block before is at 0.
         place = np.arange(len(block) + 1)
         place[1:][(block & 1).astype(bool)] = 0
         np.maximum.accumulate(place, out=place)
