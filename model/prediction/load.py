@@ -72,7 +72,7 @@ class Profile:
     def busiest(self, window_s: float, weight: Callable[[Load], Number]) -> Load:
         """The heaviest `window_s` of the execution, as a load per second.
 
-        `weight` is of all windows at once: the numbers of the load that it takes are arrays.
+        `weight` rates all windows in one call: the numbers of the load that it takes are arrays.
         """
         width = max(1, min(SLICES, round(window_s / self.completion_s * SLICES)))
         loads = self._loads(width)
@@ -96,7 +96,7 @@ class Profile:
 
 
 def _window_sums(parts: Sequence[float], width: int) -> Floats:
-    """The sums of all `width` parts that follow one another."""
+    """The sums of all `width` consecutive parts."""
     totals: Floats = np.append(0.0, np.cumsum(parts))
     return np.subtract(totals[width:], totals[:-width])
 
@@ -165,11 +165,11 @@ def _kind_of(node: str, topology: Topology) -> HopKind:
 def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
     """Spread amounts evenly over spans, which are in slices; return the amount of every slice.
 
-    What lies within a slice counts for it whole; a rounding rest after the end counts for the last.
+    A span within a slice counts for that slice; a rounding rest after the end counts for the last.
     """
     begin, end = spans.T
     first, last = begin.astype(int), np.minimum(end.astype(int), SLICES)
-    # Besides the edges of spans, the changes, at each slice, of the amount that whole slices get.
+    # `found` has the edges of spans; `changes` the steps of the amount that whole slices get.
     found, changes = np.zeros((2, SLICES + 1))
     within = first >= last
     np.add.at(found, np.minimum(first[within], SLICES - 1), amounts[within])

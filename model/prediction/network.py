@@ -44,7 +44,7 @@ class Network:
 
     @property
     def links(self) -> int:
-        """The number of all link directions, the two that stand for none included."""
+        """The number of link directions, with the two placeholders."""
         return len(self.rate)
 
 
@@ -77,7 +77,7 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
 
 
 def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, ...]]:
-    """Return the place of each path's class among the classes, and the classes."""
+    """Return the index of each path's class, and the classes."""
     kinds = np.array([0, 0, *(1 + KINDS.index(hop.link.kind) for hop in hops)])
     codes = np.zeros(len(paths), np.int64)
     for column in kinds[paths].T:

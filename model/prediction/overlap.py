@@ -13,8 +13,8 @@ OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
 def overlap(transfers: Transfers, pair: Ints, net: Network, arrival_s: Floats) -> float:
     """Return the share of the completion time in which both carry transfers; 0 without a NIC.
 
-    `pair` is the pair of each transfer in the network. A transfer is under way from when all that
-    it waits for has arrived until it has arrived itself; one that is forwarded over both uses both.
+    `pair` is the pair of each transfer in the network. A transfer is under way from the arrival of
+    its last dependency until its own arrival. A transfer that is forwarded uses both.
     """
     begin_s = _begin_s(transfers, arrival_s)
     by_hb, by_nic = (

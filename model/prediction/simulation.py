@@ -23,7 +23,7 @@ LEAST_RATE = 1e-9
 class Flows:
     """The flows under way: numbers of their transfers, bytes left, rates in bytes/s, paths.
 
-    The last `credit` bytes of those left leave at once.
+    The last `credit` bytes of those left leave without tokens.
     """
 
     number: Ints
@@ -53,8 +53,8 @@ class Flows:
 class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
-    A receiver knows of an arrival at once, a sender when the confirmation is back, another sender
-    when its destination's readiness has reached it.
+    A receiver learns of an arrival at once, the sender by the confirmation, another sender by the
+    ready-to-receive message.
     """
 
     def __init__(self, transfers: Transfers) -> None:
@@ -72,7 +72,7 @@ class Releases:
         self._latency_s = latency_s
 
     def later_s(self, places: Ints) -> Floats:
-        """Return how long after the arrival each of these is released."""
+        """Return the time from the arrival until each of these is released."""
         travels = self._travels[places]
         return np.where(travels == NONE, 0.0, self._latency_s[travels])
 
@@ -109,10 +109,10 @@ class Simulation:
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
         self._waiting = np.flatnonzero(self._missing == 0)
-        # Rendezvous released while their pair has no path: they take place when it has one.
+        # Rendezvous released while their pair has no path: they begin once the pair has one.
         self._held = self._waiting[:0]
         self._now_s = 0.0
-        # Buckets that no path has used yet are not there: their tokens are not a number.
+        # Buckets that no path has used yet have NaN tokens.
         self._tokens = np.full(max(epoch.links for epoch in epochs), np.nan)
         self._enter(self._epochs.pop(0))
         none = np.empty(0)
@@ -191,7 +191,7 @@ class Simulation:
         self._release(places, self._moment_s[earlier])
 
     def _release(self, places: Ints, since_s: Floats) -> None:
-        """Count one dependency of each as done; the last one lets it begin."""
+        """Count one dependency of each as done; without any left, it begins."""
         later_s = self._releases.later_s(places)
         stuck = np.isinf(later_s)
         self._held = np.append(self._held, places[stuck])

@@ -45,11 +45,10 @@ class Terms:
     def applied(self, net: Network) -> Network:
         """Return the network as data find it: with the rates that are left, and the bursts.
 
-        The controller's probes and acknowledgements go first. Each direction of a link has
-        acknowledgements of as many bytes as it has data, as if as many data went the other way. A
-        segment of two packets or more is acknowledged at once (__tcp_ack_snd_check in
-        net/ipv4/tcp_input.c), and it arrives whole. A full bucket passes at once after idleness
-        (tc-htb(8), cburst).
+        The controller's probes and acknowledgements go first. Each direction of a link is taken to
+        carry acknowledgements for as many bytes as it has data itself. A segment of two packets or
+        more is acknowledged at once (__tcp_ack_snd_check in net/ipv4/tcp_input.c), and it arrives
+        whole. A full bucket passes at once after idleness (tc-htb(8), cburst).
         """
         rate, burst = net.rate, net.burst
         if self.probes:

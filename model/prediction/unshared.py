@@ -1,8 +1,8 @@
-"""Arrival times where no two transfers share a link at any time: without events, so much sooner.
+"""Arrival times if no two transfers ever share a link: without events, and so much faster.
 
 A transfer then has the rate of its slowest link from beginning to end, and its times follow from
-those of what it waits for. All transfers whose dependencies are done are computed at once. As soon
-as two of them turn out to share a link, only the simulation knows the times.
+those of its dependencies. All transfers whose dependencies are done are computed together. Once two
+of them share a link, only the simulation is right.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ class _Links:
         self._free_s, self._tokens = np.zeros(net.links), net.burst.copy()
 
     def carry(self, hops: Ints, sizes: Floats, last: Floats, begin_s: Floats) -> Floats:
-        """Carry transfers, of whose paths a row has a hop each; return when the last bytes leave.
+        """Carry transfers, with a row of `hops` for each hop; return when their last bytes leave.
 
         The last segments leave on credit, and a transfer waits until its links are out of debt.
         """
