@@ -191,7 +191,7 @@ class Simulation:
         self._release(places, self._moment_s[earlier])
 
     def _release(self, places: Ints, since_s: Floats) -> None:
-        """Count one dependency of each as done; without any left, it begins."""
+        """Count one dependency of each as done; a transfer without any left is released."""
         later_s = self._releases.later_s(places)
         stuck = np.isinf(later_s)
         self._held = np.append(self._held, places[stuck])

@@ -51,7 +51,7 @@ def unshared_arrivals_s(
 
 
 def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats) -> Ints:
-    """Let others begin no sooner than these allow; return those that wait for no more."""
+    """Delay the dependents of these transfers until their release; return those that are ready."""
     places, earlier = releases.of(done)
     later = releases.later[places]
     np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places))

@@ -90,7 +90,7 @@ def check_steps(gpus: int, transfers: Transfers) -> None:
 
 
 def check_dependencies(transfers: Transfers) -> None:
-    """Raise `ScheduleError` for a dependency that is not earlier, or unseen by who waits for it."""
+    """Raise `ScheduleError` for a dependency that is later, or whose end the sender cannot see."""
     source, destination, after = transfers.source, transfers.destination, transfers.after
     if (place := _first((after.values < 0) | (after.values >= after.row))) != NONE:
         what = f"depends on {after.values[place]}, which does not come before it"

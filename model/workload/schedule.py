@@ -28,7 +28,7 @@ class Steps(Protocol):
 
     @property
     def task(self) -> str:
-        """The name of the work: of the collective, `iteration`, or `trace`."""
+        """The name of the work: of the collective, `iteration`, `inference`, `jobs` or `trace`."""
 
     @property
     def collective(self) -> Collective | None:

@@ -62,7 +62,7 @@ class Observer:
         self._ends: list[_End] = []
 
     def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
-        """By agent, its wait for a core; on request those of all processes in its network."""
+        """Return each agent's wait for a core, and on request those of its network's processes."""
         agents = tuple(self._bed.links.process_ids.values())
         beside = processes_beside(agents) if self._beside_agents else {}
         groups = {agent: thread_times((agent, *beside.get(agent, ()))) for agent in agents}

@@ -78,7 +78,7 @@ class TimedWork:
 
     @property
     def full_s(self) -> float:
-        """Least completion time on the real platform: of each rank alone, and of each link."""
+        """Lower bound of the completion time on the real platform, by each rank and each link."""
         return followed(self).least_s
 
 

@@ -47,7 +47,7 @@ SLICE_BYTES = 1024 * 1024
 ZEROS = memoryview(bytes(SLICE_BYTES))
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
-# tcpi_total_retrans and tcpi_rcv_ooopack in struct tcp_info (linux/tcp.h, since Linux 5.4).
+# Offsets of tcpi_total_retrans and tcpi_rcv_ooopack in struct tcp_info (linux/tcp.h, Linux 5.4).
 TCP_COUNTS = struct.Struct("=100xI120xI")
 TCP_INFO = socket.IPPROTO_TCP, socket.TCP_INFO, TCP_COUNTS.size
 
@@ -223,7 +223,7 @@ class Agent:
         return {"loaded": True}
 
     def connect(self, peer: int, address: str, rank: int) -> None:
-        """Open the connection that carries what this rank sends to `peer`."""
+        """Open the connection for this rank's transfers to `peer`."""
         sock = socket.create_connection((address, PORT), timeout=10)
         tune(sock)
         sock.sendall(HELLO.pack(rank))
@@ -298,7 +298,7 @@ class Agent:
         self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
 
     def start(self, send: Send) -> None:
-        """Queue a transfer on its connection, or begin a step of compute: all before it is done."""
+        """Queue a transfer on its connection, or begin its compute; its dependencies are done."""
         if send.compute_ns:
             send.started_ns = send.released_ns
             heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))
@@ -324,7 +324,7 @@ class Agent:
         return 0
 
     def done(self, transfer_id: int, moment_ns: int) -> None:
-        """Note that a transfer was confirmed or has arrived; release the sends that wait for it."""
+        """Note a confirmation or an arrival; release the sends that depend on the transfer."""
         self.open -= 1
         for send in self.waiting.pop(transfer_id, ()):
             self.release(send, moment_ns)
@@ -407,7 +407,7 @@ class Agent:
         set_batch(connection)
 
     def on_arrival(self, connection: Incoming, receive: Receive) -> None:
-        """Confirm a complete transfer, report ready-to-receive, and release what waits for it."""
+        """Confirm a complete transfer, report ready-to-receive, and release dependent sends."""
         connection.transfer = None
         receive.arrived_ns = time.monotonic_ns()
         connection.sock.send(REPLY.pack(receive.id))

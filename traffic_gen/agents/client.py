@@ -17,7 +17,7 @@ from model.workload.transfers import Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
-# Delay of a start, a constant and a part per GPU: all agents must have read the start time by then.
+# Delay of a start, a constant and a part per GPU: by then, all agents have read the start time.
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
@@ -61,7 +61,7 @@ class AgentClient:
         self._check = check
         self._gpus = list(range(len(self._sockets)))
         self._dead: set[int] = set()
-        # How long to wait for `check` to name the cause when an agent is gone.
+        # Longest wait for `check` to name the cause when an agent is gone.
         self._patience_s = 1.0
 
     def place(self, gpus: Sequence[int]) -> None:

@@ -67,7 +67,7 @@ def programs_of(
 
 
 def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
-    """Return a rank's initial chunks, and the ranks that each of its final chunks must sum up.
+    """Return a rank's initial chunks, and the ranks whose sum each of its final chunks must be.
 
     `elements` has the length of every chunk.
     """

@@ -1,10 +1,10 @@
 """Execute a schedule over iperf3: a server and a client for each pair of ranks, started before.
 
-iperf3 sends what it reads from a file, and writes what it receives to a file (`--file`). Both files
-are pipes here, so all processes run and all connections are open before the first step: a step
-begins when its bytes are written to the clients' pipes, and ends when they have come out of the
-servers'. At most `WINDOW_BYTES` of a pair are on their way: a client whose socket takes no more
-does not read on, and would never send what it has already read.
+iperf3 sends the content of a file, and writes received bytes to a file (`--file`). Both files are
+pipes here, so all processes run and all connections are open before the first step: a step begins
+when its bytes are written to the clients' pipes, and ends when they have come out of the servers'.
+At most `WINDOW_BYTES` of a pair are in flight: a client whose socket is full stops reading, and
+would never send the bytes that it has already read.
 """
 
 import os
@@ -47,7 +47,7 @@ GREETING = -1  # no number of a transfer
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
-# A server gives up after so many milliseconds without a byte: a rank may wait long for its turn.
+# Milliseconds without a byte until a server gives up: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
 # Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
 FILES_OF_A_FLOW = 5
@@ -88,7 +88,7 @@ class Flow:
             self.sent_ns[transfer_id] = time.monotonic_ns()
 
     def _write(self, piece: memoryview) -> int:
-        """Write to the client's pipe; raise `EmulationError`, in its words, if it has ended."""
+        """Write to the client's pipe; raise `EmulationError` with its message if it has ended."""
         try:
             return self.source.write(piece)
         except BrokenPipeError:
@@ -96,7 +96,7 @@ class Flow:
             raise EmulationError(f"iperf3: the client of ranks {self.pair} has ended") from None
 
     def drain(self, nowhere: int) -> list[int]:
-        """Discard what has come out of the server; return the transfers that have arrived."""
+        """Discard the server's output; return the transfers that have arrived."""
         count = os.splice(self.sink.fileno(), nowhere, WINDOW_BYTES)
         if not count:
             raise EmulationError(f"iperf3: the server of ranks {self.pair} has ended")
@@ -175,14 +175,14 @@ class Iperf3Flows:
                 yield flow, transfer_id
 
     def _require_none_stopped(self) -> None:
-        """Raise `EmulationError` if one of the next clients or servers is stopped by a signal."""
+        """Raise `EmulationError` if a signal has stopped one of the next clients or servers."""
         for flow in islice(self._in_turn, LOOKED_AT_ONCE):
             for role, process in (("client", flow.client), ("server", flow.server)):
                 what = f"iperf3: the {role} of ranks {flow.pair}"
                 require_not_stopped(process.pid, what)
 
     def _sums(self) -> Counted:
-        """What was counted since the flows were opened."""
+        """Counters since the flows were opened."""
         sent, received = [0] * len(self._hosts), [0] * len(self._hosts)
         for (source, destination), flow in self._flows.items():
             sent[source] += flow.written_bytes
@@ -264,7 +264,7 @@ def _pipe() -> tuple[FileIO, FileIO]:
 
 
 def _last_words(client: Process) -> str:
-    """What a client prints before it ends; raise `EmulationError` if it does not end."""
+    """Return the last output of a client; raise `EmulationError` if it does not end."""
     try:
         return client.communicate(timeout=END_DEADLINE_S)[0]
     except subprocess.TimeoutExpired:

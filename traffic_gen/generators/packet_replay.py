@@ -1,7 +1,7 @@
 """Replay a schedule packet by packet: every transfer is an RDMA WRITE over RoCEv2.
 
-Nothing is retransmitted: a replay shows that every byte came, in order, over which ports. It is
-slow, as each packet is crafted for itself, about a thousand in a second.
+Nothing is retransmitted: a replay shows that every byte arrived, in order, and over which ports. It
+is slow, as each packet is crafted by itself, about a thousand in a second.
 """
 
 import random
@@ -33,22 +33,22 @@ from traffic_gen.probes.port_capture import (
 )
 
 Pair = tuple[int, int]
-# Packets of a pair that are on their way, so that no queue is ever full.
+# Packets of a pair in flight: few enough that no queue is ever full.
 WINDOW_PACKETS = 8
 LONGEST_PACKET = 2048
-# Missing packets are lost when nothing has arrived for this long.
+# Seconds without an arrival after which missing packets are lost.
 IDLE_TIMEOUT_S = 2.0
 SHOWN = 3
 
 
 def content(transfer: Transfer) -> bytes:
-    """The bytes of a transfer, which no other transfer has."""
+    """The content of a transfer, different from that of any other transfer."""
     return random.Random(transfer.id).randbytes(transfer.size_bytes)
 
 
 @dataclass
 class Channel:
-    """The queue pair of two ranks: what is to be sent, and what has arrived."""
+    """The queue pair of two ranks: the packets to send, and those that have arrived."""
 
     pair: Pair
     queue_pair: QueuePair
@@ -104,7 +104,7 @@ class Channel:
         return list(self._whole())
 
     def _whole(self) -> Iterator[Transfer]:
-        """Yield the transfers whose bytes have all come; other bytes than were sent are errors."""
+        """Yield the transfers whose bytes have all arrived; wrong bytes are noted as errors."""
         while self.transfers and len(self._arriving) >= self.transfers[0].size_bytes:
             transfer = self.transfers.popleft()
             if self._arriving[: transfer.size_bytes] != content(transfer):
@@ -150,7 +150,7 @@ class PacketReplay:
         return _Execution(self, schedule).run(number)
 
     def channels(self, schedule: Steps) -> dict[Pair, Channel]:
-        """A queue pair for each pair of ranks that the schedule has."""
+        """A queue pair for each pair of ranks with transfers in the schedule."""
         pairs = dict.fromkeys((t.source, t.destination) for t in schedule.transfers)
         return {
             pair: Channel(pair, QueuePair(*self._addresses(pair), number))
@@ -191,7 +191,7 @@ class _Execution:
         self._channels = replay.channels(schedule)
         self._by_number = {c.queue_pair.number: c for c in self._channels.values()}
         self._broken_packets = 0
-        self._seen = replay.seen()  # what came before is not ours
+        self._seen = replay.seen()  # earlier packets are not of this replay
         self._seen.clear()
 
     def run(self, number: int) -> Repeat:
@@ -255,7 +255,7 @@ class _Execution:
             yield from (f"{name}: {error}" for error in self._strays(channel))
 
     def _strays(self, channel: Channel) -> Iterator[str]:
-        """Say at which hops there were more or fewer packets than intended."""
+        """Name the hops with more or fewer packets than intended."""
         ends = channel.queue_pair
         flow = Flow(ends.source, ends.destination, ends.source_port)
         wanted = dict.fromkeys(self._replay.intended(channel.pair), channel.sent_packets)

@@ -10,9 +10,9 @@ from model.workload.transfers import Transfer
 
 @dataclass(frozen=True)
 class Counted:
-    """What a generator has counted in an execution, and what it found.
+    """Counters and findings of a generator in an execution.
 
-    Bytes, segments that TCP retransmitted, and packets out of order, are those of each rank.
+    Bytes, TCP retransmits, and packets out of order are those of each rank.
     """
 
     sent_bytes: Sequence[int]
@@ -28,7 +28,7 @@ class Progress:
     """Which transfers have started and arrived, with their times of CLOCK_MONOTONIC in ns.
 
     A transfer may start once those that it is `after`, and the one that makes its receiver `ready`,
-    have arrived. Someone who sees both ends needs no confirmations.
+    have arrived. A generator that sees both ends needs no confirmations.
     """
 
     def __init__(self, transfers: Sequence[Transfer]) -> None:
@@ -48,7 +48,7 @@ class Progress:
         return len(self.arrived_ns) == len(self._transfers)
 
     def first(self) -> list[Transfer]:
-        """Return the transfers that wait for none."""
+        """Return the transfers without dependencies."""
         return [transfer for transfer in self._transfers if not _waits_for(transfer)]
 
     def arrived(self, transfer_id: int, now_ns: int) -> list[Transfer]:

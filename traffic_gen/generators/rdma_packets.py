@@ -110,7 +110,7 @@ def read_packet(packet: bytes) -> Received | None:
 
 
 def icrc(packet: bytes) -> bytes:
-    """Compute a packet's ICRC (section 7.8.1, annex A17.3.3): fields that change under way are 1.
+    """Compute a packet's ICRC (section 7.8.1, annex A17.3.3); fields that switches change are 1.
 
     These are the type of service, the time to live and both checksums, and the congestion bits of
     the BTH; eight bytes of ones stand for the header of InfiniBand's own link layer.

@@ -48,7 +48,7 @@ class Blackout:
 
 @dataclass(frozen=True)
 class Ticks:
-    """The ticks of a prober, and those that it skipped, as it came too late for them."""
+    """The ticks of a prober, and those that it skipped because it was too late."""
 
     all: int = 0
     skipped: int = 0

@@ -65,7 +65,7 @@ class Probes:
 
 @dataclass(frozen=True)
 class Cadence:
-    """What a prober sends at each tick: probes of the next of so many groups of pairs.
+    """The probes that a prober sends at each tick: those of the next of `groups` groups of pairs.
 
     Each pair belongs to one group. Two probers at a time need two UDP ports.
     """
@@ -78,7 +78,8 @@ class Cadence:
 
 # Short probes pass queues of data: they tell when a path works again, not how long its queue is.
 EVERY_MILLISECOND = Cadence()
-# A wake-up takes more processor time than a probe: with long intervals, a tick has several probes.
+# A wake-up takes more processor time than a probe: with long intervals, several probes share a
+# tick.
 BACKGROUND_TICK_NS = 5_000_000
 
 

@@ -1,12 +1,12 @@
 """Workloads of AICB and SimAI, as text: one iteration of a model, layer by layer.
 
 The first line names the parallel strategy, the second one the number of layers. A layer has 12
-columns: its name, a dependency, and for each of its three passes (forward, input gradient, weight
-gradient) what it computes in nanoseconds, its collective operation and that one's bytes; at last
-the time of an update. The order is that of `Workload.cc` in SimAI: all layers forward; then, from
-the last one, the input gradient and the weight gradient of each. Only the operation of a weight
-gradient does not hold up what follows; those of a rank follow each other. Layers of a `MICRO`
-benchmark follow each other.
+columns: its name; a dependency; for each of its three passes (forward, input gradient, weight
+gradient) the compute in nanoseconds, the collective operation and the operation's bytes; the time
+of an update. The order is that of `Workload.cc` in SimAI: all layers forward; then, from the last
+one, the input gradient and the weight gradient of each. Only the operation of a weight gradient
+lets the next pass begin before its end; such operations of a rank follow each other. Layers of a
+`MICRO` benchmark follow each other.
 """
 
 import re
@@ -38,7 +38,7 @@ OPERATIONS = {
     "ALLTOALL": Collective.ALL_TO_ALL,
     "BROADCAST": Collective.BROADCAST,
 }
-# AICB writes a tick where nothing is computed.
+# AICB writes a tick for a pass without compute.
 NOTHING_NS = 1
 Groups = list[tuple[int, ...]]
 
@@ -50,7 +50,7 @@ def is_aicb(text: str) -> bool:
 
 
 def read_aicb(text: str, defaults: Defaults) -> Trace:
-    """Read a workload; raise `Malformed` where it is none. It may leave the ranks out."""
+    """Read a workload, which may leave the ranks out; raise `Malformed` for any other text."""
     lines = text.split("\n")
     strategy, ranks = _strategy(lines[0], defaults)
     layers = list(_layers(lines, ranks))
@@ -76,7 +76,7 @@ class _Strategy:
     expert: int
 
     def groups(self, suffix: str, number: int) -> Groups:
-        """Return the groups of ranks that an operation of a pass is for, by its suffix."""
+        """Return the groups of ranks of an operation of a pass, by the operation's suffix."""
         if self.is_micro:
             return [tuple(range(self.ranks))]
         tensor, expert = self.tensor, self.expert
@@ -159,7 +159,7 @@ def _pass(words: list[str], number: int) -> _Pass:
 
 @dataclass
 class _Iteration:
-    """An iteration under way: each rank's last node, and its last one that holds nothing up."""
+    """An iteration under way: each rank's last node, and its last that delays no other pass."""
 
     nodes: Nodes
     strategy: _Strategy

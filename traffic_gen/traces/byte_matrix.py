@@ -1,7 +1,7 @@
-"""Matrices of bytes, as for the alltoallv of nccl-tests: what each rank sends to each other one.
+"""Matrices of bytes, as for the alltoallv of nccl-tests: the bytes from each rank to each other.
 
-A line has what one rank has for every one, in bytes, with spaces, tabs or commas between. Empty
-lines, and what follows `#`, do not count. All messages are sent at once, as in a group of NCCL.
+A line has the bytes that one rank sends to every rank, separated by spaces, tabs or commas. Empty
+lines and comments after `#` are left out. All messages are sent at once, as in a group of NCCL.
 """
 
 import re
@@ -27,7 +27,7 @@ LONGEST_WORD = 20
 
 
 def is_byte_matrix(text: str) -> bool:
-    """Whether the first line that counts has numbers alone, however written."""
+    """Whether the first line with content has numbers alone, in any notation."""
     for written in StringIO(text[:65536]):
         if words := _words(written):
             return all(map(FRACTION.fullmatch, words))
@@ -35,7 +35,7 @@ def is_byte_matrix(text: str) -> bool:
 
 
 def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
-    """Read a matrix; raise `Malformed` where it is none."""
+    """Read a matrix; raise `Malformed` for any other text."""
     rows = _rows(text)
     ranks = require_ranks(len(rows), line(1))
     nodes = Nodes(ranks)
@@ -59,12 +59,12 @@ def row_of(written: str) -> list[int]:
 
 
 def _words(written: str) -> list[str]:
-    """Return what a line has, without its comment."""
+    """Return the numbers of a line as words, without its comment."""
     return written.partition("#")[0].replace(",", " ").split()
 
 
 def _rows(text: str) -> list[tuple[int, list[int]]]:
-    """Return the rows with their lines."""
+    """Return the rows with their line numbers."""
     found, count = list[tuple[int, list[int]]](), 0
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:

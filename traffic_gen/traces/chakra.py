@@ -31,19 +31,19 @@ from traffic_gen.traces.nodes import (
 )
 
 GZIP, GZIP_WBITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
-# Of all files together, after decompression.
+# Limit of all files together, after decompression.
 MOST_CONTENT_BYTES = 2**29
-# The nodes that begin in so many bytes are read at once.
+# Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
-# What all nodes come after, as in a replay.
+# Limit of the dependencies of all nodes, as in a replay.
 MOST_DEPENDENCIES = 20_000_000
-# Of the schema, as `0.0.4` or `1.0.2-chakra.0.0.4`; no text has it behind a length.
+# The version of the schema, as `0.0.4` or `1.0.2-chakra.0.0.4`; no text has it behind a length.
 VERSION = re.compile(rb"[0-9]+\.[0-9]+[!-~]*")
 LONGEST_BEGIN = 64
 KINDS = {5: NodeKind.SEND, 6: NodeKind.RECEIVE, 7: NodeKind.COLLECTIVE}
 MOST_TYPE = 10
 BARRIER = 9
-# Of `CollectiveCommType`; a barrier is the smallest AllReduce.
+# Values of `CollectiveCommType`; a barrier is the smallest AllReduce.
 COLLECTIVES = {
     0: Collective.ALL_REDUCE,
     2: Collective.ALL_GATHER,
@@ -68,14 +68,14 @@ def is_chakra(content: bytes) -> bool:
 
 
 def _begin(content: bytes) -> bytes:
-    """Return the first bytes of the content of a file that may be gzipped."""
+    """Return the first bytes of a file's content, which may be gzipped."""
     if not content.startswith(GZIP):
         return content[:LONGEST_BEGIN]
     return zlib.decompressobj(wbits=GZIP_WBITS).decompress(content[:65536], LONGEST_BEGIN)
 
 
 def read_chakra(files: Sequence[bytes]) -> Trace:
-    """Read a trace from the files of all ranks; raise `Malformed` where they are none."""
+    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     require_ranks(len(files), "")
     frames = _frames(files)
     columns = frames.columns()
@@ -83,7 +83,7 @@ def read_chakra(files: Sequence[bytes]) -> Trace:
 
 
 def _unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
-    """Return the content of a file that may be gzipped, in one or several members."""
+    """Return the content of a file, which may be gzipped, in one or several members."""
     plain, what = content, ""
     if content.startswith(GZIP):
         try:
@@ -134,7 +134,7 @@ class _Frames:
         return NodeColumns.joined(parts)
 
     def _batches(self) -> Iterator[tuple[int, int]]:
-        """Yield the first node, and the one after the last, of what is read at once."""
+        """Yield the first node of each part that is read together, and the end of the part."""
         limits = np.arange(BATCH_BYTES, len(self.content), BATCH_BYTES)
         ends = np.unique(np.searchsorted(self.begin, limits)).tolist()
         yield from pairwise([0, *ends, len(self.begin)])
@@ -180,7 +180,7 @@ def _ranges(content: bytes) -> tuple[list[int], list[int]]:
 
 
 class _Assembly:
-    """Puts a trace together from what the nodes of all files say."""
+    """Puts a trace together from the nodes of all files."""
 
     def __init__(self, frames: _Frames, columns: NodeColumns) -> None:
         self.kind = np.zeros(len(frames.rank), np.int64)

@@ -21,7 +21,7 @@ NUMBERS = ("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "runtim
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """What the nodes say, a value or a row for each; numbers that are missing are `NONE`."""
+    """Fields of the nodes, with a value or a row for each node; missing numbers are `NONE`."""
 
     id: Ints
     type: Ints
@@ -63,7 +63,7 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
 
 
 def _spread(found: protobuf.Fields, count: int, missing: int) -> Ints:
-    """Return the value of a field for each message; of several, the last one."""
+    """Return the value of a field for each message; a repeated field has its last value."""
     values = np.full(count, missing, np.int64)
     values[found.message] = found.value
     return values

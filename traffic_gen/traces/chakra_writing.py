@@ -52,7 +52,7 @@ def _node(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> bytes:
 
 
 def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
-    """Yield the attributes of what a node sends, receives or takes part in."""
+    """Yield the attributes of a node's send, receive or collective operation."""
     rank, peer = int(trace.rank[node]), int(trace.peer[node])
     if kind is NodeKind.COLLECTIVE:
         yield from _collective(trace, int(trace.operation[node]))

@@ -37,7 +37,7 @@ STATEMENT = re.compile(
 WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
 RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
 COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
-# A comment that nothing closes ends with the text.
+# An unclosed comment ends with the text.
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 EXPECTED = "`num_ranks N`, `rank R {`, a send, recv or calc, `a requires b`, or `}`"
 
@@ -48,7 +48,7 @@ def is_goal(text: str) -> bool:
 
 
 def read_goal(text: str, _defaults: Defaults) -> Trace:
-    """Read a GOAL schedule; raise `Malformed` where it is none."""
+    """Read a GOAL schedule; raise `Malformed` for any other text."""
     return _Reader().read(COMMENT.sub(_newlines, text))
 
 
@@ -63,7 +63,7 @@ class _Reader:
         self.nodes = Nodes(ranks=0)
         self.rank: int | None = None
         self.labels: dict[str, int] = {}
-        # The node that ends when another one begins, where somebody waits for that.
+        # The node that ends when another one begins, if a node depends on that begin.
         self.begins: dict[int, int] = {}
         self.seen: set[int] = set()
 
@@ -149,14 +149,14 @@ class _Reader:
         self.nodes.wait(self.labels[later], self._begin(node, number) if at_begin else node)
 
     def _begin(self, node: int, number: int) -> int:
-        """Return a node without length that ends when this one begins."""
+        """Return a node without duration that ends when this node begins."""
         if node not in self.begins:
             rank = self.nodes.rank[node]
             self.begins[node] = self.nodes.add(NodeKind.COMPUTE, rank, number)
         return self.begins[node]
 
     def _follow_begins(self) -> None:
-        """Let what ends at the begin of a node wait for all that the node waits for."""
+        """Let the node at the begin of another node have the same dependencies."""
         for later, earlier in zip(list(self.nodes.later), list(self.nodes.earlier), strict=True):
             if later in self.begins:
                 self.nodes.wait(self.begins[later], earlier)

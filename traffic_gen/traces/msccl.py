@@ -44,7 +44,7 @@ def is_msccl(text: str) -> bool:
 
 
 def read_msccl(text: str, defaults: Defaults) -> Trace:
-    """Read an algorithm for a collective of some size; raise `Malformed` where it is none."""
+    """Read an algorithm for a collective of some size; raise `Malformed` for any other text."""
     reader = _Reader(expat.ParserCreate())
     try:
         reader.parser.Parse(text, True)
@@ -66,7 +66,7 @@ class _Reader:
         self.gpu = 0
         self.block: Block | None = None
         self.open: list[str] = []
-        # All chunks that are there at first, and that steps touch.
+        # The number of chunks at the begin, and of those that steps touch.
         self.chunks = 0
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = self._end
@@ -154,7 +154,7 @@ class _Reader:
 
 
 def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
-    """Turn steps into nodes, and prove that they do what the collective asks."""
+    """Turn steps into nodes, and prove that they do the work of the collective."""
     where = line(algorithm.place)
     if defaults.size_bytes is None:
         raise Malformed(where, "names chunks, but no bytes", "give the workload a size")
@@ -187,7 +187,7 @@ def _add_step(
 
 
 def _kinds(step: Step) -> list[NodeKind]:
-    """Return the nodes that a step is made of."""
+    """Return the kinds of the nodes of a step."""
     receives, sends = step.type in RECEIVES, step.type in SENDS
     kinds = [NodeKind.RECEIVE] * receives + [NodeKind.SEND] * sends
     return kinds or [NodeKind.COMPUTE]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.nodes import Malformed, line
 
-# Of steps, for each block of their GPU: a gigabyte.
+# Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
 Location = tuple[str, int]
 """The letter of a buffer (input, output, scratch), and an offset in chunks."""
@@ -24,7 +24,7 @@ Value = tuple[int, int]
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a thread block, and its line; `block` and `step` name what it comes after."""
+    """A step of a thread block, and its line; `block` and `step` name its dependency."""
 
     place: int
     type: str
@@ -69,7 +69,7 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class Part:
-    """What a node of the trace is: the sending, the receiving, or all of a step of a GPU.
+    """A node of the trace as a part of a step: its sending, its receiving, or all of it.
 
     The step is the one with number `index` of the block with number `block`.
     """
@@ -82,7 +82,7 @@ class Part:
 
 
 def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
-    """Raise `Malformed` unless every rank has what the collective asks in the end."""
+    """Raise `Malformed` unless every rank ends with the result of the collective."""
     _require_inputs(algorithm)
     wanted = _wanted(algorithm)
     memory = _Memory(algorithm)
@@ -123,7 +123,7 @@ def _require_inputs(algorithm: Algorithm) -> None:
 
 
 def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
-    """Return what the output of every rank must be."""
+    """Return the required output of every rank."""
     ranks, everyone = algorithm.ranks, (1 << algorithm.ranks) - 1
     size = algorithm.buffers[0].input
     share = size // ranks
@@ -174,7 +174,7 @@ class _Order:
         self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
 
     def begin(self, part: Part) -> None:
-        """Note what has ended when a step begins."""
+        """Note the steps that have ended when a step begins."""
         gpu, block, index, step = part.gpu, part.block, part.index, part.step
         known = np.full(len(self.columns[gpu]), -1, np.int32)
         for before in ((block, index - 1), (step.block, step.step)):
@@ -184,19 +184,20 @@ class _Order:
         self.known[gpu, block, index] = known
 
     def precedes(self, earlier: Part, later: Part) -> bool:
-        """Whether a step comes before one that has begun on its GPU, or is the same."""
+        """Whether a step precedes a step that has begun on its GPU, or is the same step."""
         known = self.known[later.gpu, later.block, later.index]
         return bool(known[self.columns[later.gpu][earlier.block]] >= earlier.index)
 
 
 class _Memory:
-    """The buffers of all GPUs, and what is under way between them."""
+    """The buffers of all GPUs, and the chunks under way between them."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.order = _Order(algorithm)
         self.values: dict[tuple[int, Location], Value] = {}
-        # The step that has written each place, if there is one, and those that have read it since.
+        # The step that has written each place, if there is one, and the steps that have read it
+        # since.
         self.written: dict[tuple[int, Location], list[Part]] = {}
         self.reading: dict[tuple[int, Location], list[Part]] = {}
         self.sent: dict[int, list[Value]] = {}
@@ -222,7 +223,7 @@ class _Memory:
         return gpu, location
 
     def send(self, node: int, part: Part) -> None:
-        """Send what a step has at its source, or what it has just received."""
+        """Send the chunks at the step's source, or those that it has just received."""
         step = part.step
         if step.type == "rrs":
             self.sent[node] = self.passing.pop(node)
@@ -230,7 +231,7 @@ class _Memory:
             self.sent[node] = self._read(part, step.source if step.type == "s" else step.target)
 
     def receive(self, node: int, sent_by: int, part: Part) -> None:
-        """Take what was sent; with a reduction, add what is at the source."""
+        """Take the sent chunks; with a reduction, add those at the source."""
         step, values = part.step, self.sent.pop(sent_by)
         if len(values) != step.count:
             what = f"receives {step.count} chunks, but {len(values)} were sent"

@@ -15,7 +15,7 @@ MOST_BYTES, MOST_SECONDS = 2**48, 86_400.0
 
 
 class Malformed(Exception):
-    """A file that its format does not allow: the place in it, what is wrong, and a hint.
+    """A violation of a file format: its place in the file, the issue, and a hint.
 
     Of the files of several ranks, `file` is the number of the wrong one.
     """
@@ -27,7 +27,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a trace may leave out: the number of ranks, and the size of a collective in bytes."""
+    """Values that a trace may leave out: the number of ranks, the size of a collective in bytes."""
 
     ranks: int = 1
     size_bytes: int | None = None
@@ -42,7 +42,7 @@ def line(number: int) -> str:
 
 
 def require_ranks(count: int, place: str) -> int:
-    """Return a number of ranks; raise `Malformed` unless there may be so many."""
+    """Return a number of ranks; raise `Malformed` if it is out of bounds."""
     if not 1 <= count <= MOST_RANKS:
         raise Malformed(place, f"must have 1 to {MOST_RANKS} ranks, got {count}")
     return count
@@ -55,7 +55,7 @@ def require_nodes(count: int, place: str) -> None:
 
 
 def require_bytes(count: int, place: str) -> int:
-    """Return a number of bytes; raise `Malformed` for more than anybody sends at once."""
+    """Return a number of bytes; raise `Malformed` if it is out of bounds."""
     if not 0 <= count <= MOST_BYTES:
         raise Malformed(place, f"must be 0 to {MOST_BYTES} bytes, got {count}")
     return count
@@ -104,7 +104,7 @@ class Nodes:
         return len(self.kind) - 1
 
     def wait(self, later: int, earlier: int) -> None:
-        """Let a node begin after another one of its rank has ended."""
+        """Let a node wait for the end of another node of its rank."""
         self.later.append(later)
         self.earlier.append(earlier)
 
@@ -120,7 +120,7 @@ class Nodes:
         }
 
     def trace(self, format_: str) -> Trace:
-        """Return the trace; raise `Malformed` where nodes do not fit together."""
+        """Return the trace; raise `Malformed` for nodes that contradict each other."""
         kind, rank, peer = (np.array(part, np.int64) for part in (self.kind, self.rank, self.peer))
         try:
             trace = Trace(

@@ -15,7 +15,7 @@ from model.workload.transfers import Rows, starts_of
 Bytes = NDArray[np.uint8]
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10
-# Of one message; a list that is packed is one field.
+# Limit of one message; a packed list is one field.
 MOST_FIELDS = 20_000
 # Of messages that are read together, and bytes of their lists: a field takes 40 bytes of memory or
 # more, and a byte of a list 67 for a moment.
@@ -23,7 +23,7 @@ MOST_FIELDS_TOGETHER, MOST_LIST_BYTES = 2**23, 20_000_000
 
 
 class Damaged(Exception):
-    """Bytes that are no message, and the offset where that shows."""
+    """Bytes that are not a message, and the offset of the contradiction."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -44,11 +44,11 @@ class Fields:
     begin: Ints
 
     def only(self, number: int, *wires: int) -> "Fields":
-        """Return the fields with a number and one of these wire types."""
+        """Return the fields with this number and one of these wire types."""
         return self.where((self.number == number) & np.isin(self.wire, wires))
 
     def where(self, chosen: Bools) -> "Fields":
-        """Return the chosen ones of the fields."""
+        """Return the chosen fields."""
         columns = (self.message, self.number, self.wire, self.value, self.begin)
         return Fields(*(column[chosen] for column in columns))
 
@@ -67,7 +67,7 @@ def varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
-    """Read the fields of the messages at these ranges; raise `Damaged` where they are none."""
+    """Read the fields of the messages at these ranges; raise `Damaged` for other content."""
     message, cursor = np.arange(len(begin)), begin
     parts, count = list[tuple[Ints, ...]](), 0
     while len(message := message[open_ := cursor < end]):
@@ -123,7 +123,7 @@ def _varints(data: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def packed(data: Bytes, begin: Ints, length: Ints) -> Rows:
-    """Read the numbers in each of these ranges, which have nothing else."""
+    """Read the numbers in each of these ranges, which contain nothing else."""
     if length.sum() > MOST_LIST_BYTES:
         what = f"has, with its neighbours, lists of more than {MOST_LIST_BYTES} bytes"
         raise Damaged(int(begin[0]), what)

@@ -1,7 +1,7 @@
-"""A trace from a file: its format is that of its content.
+"""A trace from a file: its content tells the format.
 
-A Chakra execution trace has a file for each rank, `NAME.RANK.et`; its folder names them all, and so
-does each of them.
+A Chakra execution trace has a file for each rank, `NAME.RANK.et`; the folder or any one of the
+files names the trace.
 """
 
 import os
@@ -20,9 +20,9 @@ from traffic_gen.traces.msccl import FORMAT as MSCCL
 from traffic_gen.traces.msccl import is_msccl, read_msccl
 from traffic_gen.traces.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
-# More lines are more than the nodes that a trace may have, each with what it waits for.
+# Limit of lines: a trace may not have more nodes and dependencies.
 MOST_LINES = 20_000_000
-# Of all files of a trace; one of a million nodes has 30 to 100 MB.
+# Limit of all files of a trace; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
 Reader = Callable[[str, Defaults], Trace]
 TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
@@ -36,9 +36,9 @@ OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,20})\.et(?:\.gz)?", re.DOTALL)
 
 
 def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
-    """Read a trace; `defaults` has what it may leave out. Raises `InputError` with the place.
+    """Read a trace, with `defaults` for left-out values. Raises `InputError` with the place.
 
-    A file that cannot be understood is wrong at a line, or at a byte.
+    The place of a mistake is a line or a byte.
     """
     files = files_of(path)
     contents, left = list[bytes](), MOST_BYTES
@@ -91,7 +91,7 @@ def _set_of(folder: Path, name: str | None) -> list[Path]:
 
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
-    """Read a trace from the content of its files; raise `Malformed` where it is none."""
+    """Read a trace from the content of its files; raise `Malformed` for any other content."""
     if is_chakra(contents[0]):
         return read_chakra(contents)
     try:

@@ -1,8 +1,8 @@
-"""The replay of a trace on the GPUs of a job: its transfers, and what each of them waits for.
+"""The replay of a trace on the GPUs of a job: its transfers and their dependencies.
 
-A send is a transfer, which ends when it is confirmed; a receive ends when the transfer arrives and
-all that it comes after has ended. A message is sent whether its receive has begun or not. Ranks
-that share a GPU hand over within it, which takes no transfer.
+A send is a transfer, which ends when it is confirmed; a receive ends when the transfer has arrived
+and the receive's dependencies have ended. A message is sent whether its receive has begun or not.
+Between ranks on one GPU, data are handed over without a transfer.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from model.workload.trace import NodeKind, Operation, Trace
 from model.workload.transfers import NONE, Rows, Transfer, Transfers
 from traffic_gen.traces.collective_nodes import arranged, expansion
 
-# A step takes about half a kilobyte, each transfer that a node waits for some bytes.
+# A step takes about half a kilobyte of memory, each dependency some bytes.
 MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
 # A step of compute takes at most a day of emulated time.
 MOST_NS = 86_400 * 10**9
@@ -30,9 +30,9 @@ Ends = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """The steps of a trace on a job; raises `ScheduleError` unless they do all that it says.
+    """The steps of a trace on a job; raises `ScheduleError` unless they replay all of it.
 
-    `size_bytes` is what all GPUs send. `algorithm` is the name of the trace.
+    `size_bytes` is the sum of all transfers. `algorithm` is the name of the trace.
     """
 
     algorithm: str
@@ -60,7 +60,7 @@ class Replayed:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A trace whose ranks have GPUs of a job, which are numbered domain after domain."""
+    """A trace whose ranks are placed on the GPUs of a job, numbered domain after domain."""
 
     trace: Trace
     name: str
@@ -86,7 +86,7 @@ class Replay:
 
 
 class _Emission:
-    """Emits the transfers of all nodes, in an order in which each follows what it waits for.
+    """Emits the transfers of all nodes, each after its dependencies.
 
     `ends` and `entries` are as in `Deliveries`.
     """
@@ -126,14 +126,14 @@ class _Emission:
             self._emit_node(node, waits)
 
     def _waits(self, node: int) -> Ends:
-        """Return what must have ended when a node begins, or, if it receives, ends."""
+        """Return the dependencies of a node's begin, or, for a receive, of its end."""
         waits = union([self.ends[earlier] for earlier in self.trace.after_lists[node]])
         if self.kind[node] == NodeKind.RECEIVE:
             waits = union([waits, self.ends[self.sent_by[node]]])
         return waits
 
     def _emit_node(self, node: int, waits: Ends) -> None:
-        """Emit what a node sends or computes; with the last of its nodes, a whole operation."""
+        """Emit a node's transfer or compute; with the last node of an operation, the operation."""
         gpu, peer = self.gpu[node], self.peer_gpu[node]
         if self.kind[node] == NodeKind.SEND and gpu != peer:
             number = self.emit(gpu, peer, self.sizes[node], waits)
@@ -159,7 +159,7 @@ class _Emission:
         return len(self.source) - 1
 
     def _collective(self, operation: Operation, nodes: list[int]) -> None:
-        """Emit a collective operation, which `nodes` are of."""
+        """Emit a collective operation, with all of its nodes."""
         if len(nodes) == 1:
             return
         node_of = dict(zip(self.trace.rank[nodes].tolist(), nodes, strict=True))
@@ -183,7 +183,7 @@ class _Emission:
         )
 
     def deliveries(self) -> Deliveries:
-        """Return what shows that the transfers replay the trace."""
+        """Return the columns that prove that the transfers replay the trace."""
         return Deliveries(
             trace=self.trace,
             gpu_of=self.replay.gpu_of,
@@ -207,8 +207,8 @@ def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
 class _Part:
     """One collective operation, between places that have a node each.
 
-    `done` is what the end of each of its transfers is for both GPUs; one within a GPU ends with
-    what it waits for. `carried` says which of them are between GPUs.
+    `done` has the end of each of its transfers, as both GPUs see it; a transfer within a GPU ends
+    with its dependencies. `carried` says which transfers are between GPUs.
     """
 
     def __init__(self, emission: _Emission, nodes: list[int]) -> None:
@@ -217,7 +217,7 @@ class _Part:
         self.done: list[Ends] = []
         self.carried: list[bool] = []
         self.entries: list[Ends] = [()] * len(nodes)
-        # What each place has seen end, and what it has itself waited for before it sent.
+        # The ends that each place has seen, and those that it has waited for before it sent.
         self.seen: list[set[int]] = [set() for _ in nodes]
         self.awaited: list[set[int]] = [set() for _ in nodes]
 

@@ -77,7 +77,7 @@ def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None
 def spreading_all_to_all(build: Builder) -> None:
     """Send within the HB domain to a peer on the least loaded rail, along it, and within again.
 
-    What a domain has for another one is dealt out to all rails, the largest slices first; those of
+    The slices from one domain to another are dealt out to all rails, the largest first; slices of
     equal size take the rail of their destination, so that equal data go as in two steps.
     """
     for phase in range(build.phases):
@@ -129,7 +129,7 @@ class Spread:
         return self._only(self._is_on(sources, froms, to, number), froms, to, number)
 
     def to_ranks(self, sources: Ints, peers: Ints, number: int) -> Ints:
-        """Return the chunks that each rank hands on: those for a peer that came along its rail."""
+        """Return the chunks that each rank hands on: those for peers, received along its rail."""
         everyone, to = self.build.ranks[None, :], peers[:, None]
         size = self.build.domain_size
         came = self._is_on(sources, everyone, to, number) & (everyone // size != to // size)

@@ -87,9 +87,9 @@ class Builder:
     ) -> Arrivals:
         """Add one transfer for each of the different `sources`, with a row of `chunks`.
 
-        A row may be padded with `NONE`; one without any bytes makes no transfer. A transfer waits
-        for the last one of its source on the channel, for those that `after` has for its source,
-        and for its entry of `ready`. Return the transfer that each rank receives.
+        A row may be padded with `NONE`; a row without any bytes makes no transfer. A transfer waits
+        for the last transfer of its source on the channel, for the arrivals at its source in
+        `after`, and for its entry of `ready`. Return the transfer that each rank receives.
         """
         sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
         count = len(sizes)
@@ -168,8 +168,9 @@ class Builder:
     ) -> Arrivals:
         """Add at most one transfer from each GPU and one to each, as `send` does, by rendezvous.
 
-        A transfer waits until both ends have received, and its source has sent, what came before it
-        on the channel, so flows do not compete. Return the transfer that each rank receives.
+        A transfer waits until both ends have received, and its source has sent, their earlier
+        transfers on the channel, so flows do not compete. Return the transfer that each rank
+        receives.
         """
         received = self._last(self._received, channel).copy()
         return self.send(

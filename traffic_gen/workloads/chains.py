@@ -30,10 +30,10 @@ def hierarchical_broadcast(build: Builder) -> None:
 
 
 def send_recv_chain(build: Builder) -> None:
-    """Every rank sends to the next, slice after slice, what it makes of what it has received.
+    """Every rank sends each slice on to the next rank, as the stages of a pipeline do.
 
-    Ranks are the stages of a pipeline, slices its microbatches: a stage sends a microbatch when it
-    has received it from the stage before.
+    Slices are the microbatches of the pipeline: a stage sends its result for a microbatch when it
+    has received the microbatch from the stage before.
     """
     last, arrived = build.gpus - 1, build.nothing()
     for step in range(last + build.slices - 1):

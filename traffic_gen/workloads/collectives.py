@@ -45,7 +45,7 @@ from traffic_gen.workloads.reductions import (
     ring_reduce_scatter,
 )
 
-# Into how many slices algorithms cut each chunk, unless a workload says so.
+# Number of slices that algorithms cut each chunk into, unless a workload says otherwise.
 DEFAULT_SLICES, TREE_SLICES, MICROBATCHES = 4, 16, 8
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -70,9 +70,9 @@ def _one_for_each(_shape: Shape) -> int:
 class Algorithm:
     """An algorithm of a collective: the function that builds its transfers, and its closed form.
 
-    A pipelined one sends its chunks in slices; `slices` is their number unless a workload says so.
-    `shards` is the number of chunks that the data of a rank are cut into. The function raises
-    `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
+    A pipelined algorithm sends its chunks in slices; `slices` is their number unless a workload
+    says otherwise. `shards` is the number of chunks that the data of a rank are cut into. The
+    function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
     """
 
     build: Callable[[Builder], object]
@@ -139,7 +139,7 @@ def build_transfers(
 
 
 def variant(matrix: Matrix | None, communicator: Asked) -> str:
-    """Name what an all-to-all's matrix and the communicators add to the name of a collective."""
+    """Return the matrix of an all-to-all and the communicators as a part of the case's name."""
     names = [] if matrix is None else [matrix.name]
     return "/".join(names + ([] if communicator == EVERYONE else [label(communicator)]))
 
@@ -174,7 +174,7 @@ def _has_own_data(collective: Collective) -> bool:
 
 
 def _demand(collective: Collective, groups: Sequence[Communicator], cuts: Sequence[_Cut]) -> Demand:
-    """Return what the collective asks in each communicator."""
+    """Return the joint demand of all communicators."""
     parts = [
         demand_of(collective, len(group.ranks), cut.chunk_bytes)
         for group, cut in zip(groups, cuts, strict=True)
@@ -200,7 +200,7 @@ def _transfers(named: Named, groups: Sequence[Communicator], cuts: Sequence[_Cut
 
 
 def slices_of(collective: Collective, algorithm: str, asked: int | None = None) -> int:
-    """Return into how many slices an algorithm cuts each chunk, if asked for so many."""
+    """Return the number of slices of each chunk: `asked`, if the algorithm is pipelined."""
     found = ALGORITHMS[collective, algorithm]
     return found.slices if asked is None or not found.is_pipelined else asked
 
@@ -272,7 +272,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
         send_recv_chain, closed.Stages(), MICROBATCHES, _one_for_each
     ),
 }
-# Those that are part of Railbed; plugins add others.
+# The algorithms that are part of Railbed; plugins add others.
 BUILT_IN = frozenset(ALGORITHMS)
 
 

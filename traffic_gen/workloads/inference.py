@@ -92,7 +92,7 @@ class RequestLoad:
         return arrival_s, tokens * self.token_bytes, others
 
     def _ends(self) -> list[tuple[range, range]]:
-        """Return the GPUs of each request: those that send, and those that receive.
+        """Return the GPUs of each request: its senders, and its receivers.
 
         Replicas compute prompts in turn, domain after domain. The domain that decodes is drawn.
         """

@@ -1,4 +1,4 @@
-"""Several jobs at once: what each executes on its partition of the grid."""
+"""Several jobs at once: the task of each on its partition of the grid."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,11 +12,11 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 class Task(Protocol):
-    """What a job executes, in its real size."""
+    """The task of a job, in its real size."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the task."""
 
     @property
     def largest_bytes(self) -> float:
@@ -28,7 +28,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """A job: its name, its partition, and what it executes there."""
+    """A job: its name, its partition, and its task there."""
 
     name: str
     partition: Partition
@@ -66,7 +66,7 @@ class Jobs:
 
     @property
     def alone(self) -> tuple["Jobs", ...]:
-        """Each job by itself, where it is."""
+        """Each job alone, on its own partition."""
         return tuple(Jobs(self.shape, (job,)) for job in self.jobs)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> ConcurrentJobs:

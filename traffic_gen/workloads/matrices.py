@@ -1,4 +1,4 @@
-"""Matrices of an all-to-all: the share of all bytes that every rank has for every other one."""
+"""Matrices of an all-to-all: the share of all bytes from every rank to every other."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,9 +8,9 @@ import numpy as np
 from model.arrays import Floats
 from model.job.communicators import Shape
 
-# How many times as much as any other one a hot place gets, and phases of a rotating hotspot.
+# Weight of a hot place over any other, and the number of phases of a rotating hotspot.
 HOT, TURNS = 4.0, 4
-# Sources of different sizes have a quarter to four times as much, on a logarithmic scale.
+# Sources of different sizes have a quarter to four times the mean, on a logarithmic scale.
 RAGGED = 4.0
 
 
@@ -43,7 +43,7 @@ class Skew:
         return TURNS if self.preset is Preset.ROTATING_HOTSPOT else 1
 
     def shares(self, shape: Shape) -> Floats:
-        """Return what each rank has for each one in each phase: (source, destination, phase).
+        """Return the weight of each source, destination and phase.
 
         A rank has 1 on average. Hot places are drawn by the seed.
         """
@@ -83,7 +83,7 @@ class Given:
         return sum(map(sum, self.rows)) / len(self.rows)
 
     def shares(self, _shape: Shape) -> Floats:
-        """Return what each rank has for each one: (source, destination, phase); 1 on average."""
+        """Return the weight of each source, destination and phase; a rank has 1 on average."""
         rows = np.array(self.rows, np.float64)[:, :, None]
         shares: Floats = rows / self.size_bytes
         return shares

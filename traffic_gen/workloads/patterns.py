@@ -1,4 +1,4 @@
-"""Patterns of which algorithms are made: rings, chains, and exchanges within HB domains."""
+"""Patterns that algorithms are made of: rings, chains, and exchanges within HB domains."""
 
 import numpy as np
 
@@ -41,10 +41,10 @@ def all_rails(build: Builder) -> Ints:
 def around(build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool) -> Arrivals:
     """Add a ReduceScatter (`reduce`) or AllGather on each ring; a rank's shard is its own chunk.
 
-    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard
-    i + first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or
-    all shards. `ready` has the transfers that each rank must have received before it starts.
-    Return those that it must have received to end.
+    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard i +
+    first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or all
+    shards. `ready` has the transfers that each rank must have received before it starts. Return the
+    transfers whose arrival ends each rank's part.
     """
     first_shard = -1 if reduce else 0
     sources, destinations = rings.ravel(), np.roll(rings, -1, axis=1).ravel()
@@ -61,8 +61,8 @@ def around(build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce
 def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:
     """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
 
-    `chains` has a row of ranks for each chain, `chunks` a row of what it carries. In a step, each
-    rank sends the chunk after the one that it sent in the step before.
+    `chains` has a row of ranks for each chain, `chunks` a row of its chunks. In a step, each rank
+    sends the chunk after the one that it sent in the step before.
     """
     last, count = chains.shape[1] - 1, chunks.shape[1]
     arrived, everything = ready, [build.nothing()]

@@ -71,7 +71,7 @@ def halving_doubling_all_reduce(build: Builder) -> None:
 
 
 def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
-    """Exchange with the ranks that differ in a bit: what they are to keep, or all that is kept.
+    """Exchange chunks with the ranks that differ in a bit: those that they keep, or all kept ones.
 
     A rank keeps the chunks whose numbers are like its own in all bits up to this one.
     """
@@ -110,7 +110,7 @@ def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
     everything, new = [ready], ready.copy()
     for moves in rounds(build.domains, build.slices):
         arrived = _round(build, moves, new)
-        # What has arrived before a send is also before the next one of the same rank.
+        # Arrivals before a send also precede the next send of the same rank.
         senders = np.array([move.source for move in moves])[:, None]
         new[build.rank(senders, build.rails)] = NONE
         everything.append(arrived)

@@ -1,4 +1,4 @@
-"""Steps that are added in bulk, and the front of each rank: what its next step must wait for."""
+"""Steps that are added in bulk, and the front of each rank: the dependencies of its next step."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ class StepColumns:
         return self._add(source, destination, size_bytes, ready, 0, dimension)
 
     def compute(self, ranks: Ints, compute_ns: int) -> None:
-        """Add a step of compute at each rank, after all that it has done and received."""
+        """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
         numbers = self._add(ranks, ranks, 0, NONE, compute_ns, COMPUTE)
         self.follow(numbers, ranks)
         self._set_front(ranks, numbers[:, np.newaxis])

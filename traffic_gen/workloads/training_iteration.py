@@ -25,7 +25,7 @@ from traffic_gen.workloads.step_columns import StepColumns
 
 @dataclass(frozen=True)
 class Emulated:
-    """How real seconds and bytes become emulated ones, and the all-to-all of the kind of fabric."""
+    """Scales from real to emulated seconds and bytes, and the all-to-all of the fabric's kind."""
 
     time_dilation: float
     size_scale: float
@@ -89,7 +89,7 @@ def build_iteration(
 
 
 class _Build:
-    """An iteration under way: its steps so far, and what other stages wait for."""
+    """An iteration under way: its steps so far, and the transfers that other stages wait for."""
 
     def __init__(self, iteration: ReducedIteration, emulated: Emulated) -> None:
         """Place the ranks: `stages` has a GPU for each stage, data and tensor rank."""
@@ -107,7 +107,7 @@ class _Build:
     # The passes of all microbatches
 
     def passes(self) -> None:
-        """Add all passes, each when those that it follows are there."""
+        """Add all passes, each as soon as its dependencies are added."""
         strategy, microbatches = self.iteration.strategy, self.iteration.microbatches
         orders = [
             stage_order(stage, strategy.pipeline, microbatches, strategy.interleave)
@@ -125,13 +125,13 @@ class _Build:
         return int(one.chunk * self.iteration.strategy.pipeline + stage)
 
     def is_ready(self, stage: int, one: Pass) -> bool:
-        """Whether the pass before this one, at another stage, is there."""
+        """Whether the pass before this one, at another stage, has been added."""
         position = self.position(stage, one)
         is_first = position == (0 if one.forward else self.last)
         return is_first or (one.forward, one.microbatch, position) in self.handed
 
     def one_pass(self, stage: int, one: Pass) -> None:
-        """Add a pass: what it begins with arrives, all layers, the transfer to the next stage."""
+        """Add a pass: its input arrives, all layers, the transfer to the next stage."""
         position = self.position(stage, one)
         if (begin := (one.forward, one.microbatch, position)) in self.handed:
             self.steps.extend(self.stages[stage].ravel(), self.handed[begin][:, np.newaxis])
@@ -236,7 +236,7 @@ class _Build:
     ) -> None:
         """Add a collective of each group, a row of ranks of which `inside` share a domain.
 
-        Each rank begins when it is past its steps so far, and goes on when all has arrived.
+        Each rank begins after its steps so far, and goes on when all of its transfers have arrived.
         """
         count, ranks = groups.shape
         if ranks == 1 or not real_bytes:

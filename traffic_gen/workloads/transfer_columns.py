@@ -14,7 +14,7 @@ from model.workload.transfers import Rows, Transfers
 
 Number = TypeVar("Number", bound=np.generic)
 
-# So much room has a column at first; a full one doubles it.
+# Room of a new column; a full column doubles its room.
 FIRST_ROOM = 1024
 
 
@@ -27,7 +27,7 @@ class Column(Generic[Number]):
 
     @property
     def values(self) -> NDArray[Number]:
-        """All that was added."""
+        """All values that were added."""
         return self._room[: self._count]
 
     def extend(self, values: NDArray[Number]) -> None:
