@@ -1,4 +1,4 @@
-"""Mininet's command line on a fabric: its own commands made right, and further ones beside them.
+"""Mininet's command line on a fabric: its own commands corrected, and further commands.
 
 Mininet asks each node for one address; here, the address of a GPU depends on who sends to it. Its
 commands for links and switches would bypass shapers and rules: further commands replace them.
@@ -84,11 +84,11 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
         setattr(self, f"complete_{command.name}", complete)
 
     def get_names(self) -> list[str]:
-        """The attributes in which `cmd.Cmd` looks for commands: also those of this object."""
+        """Attributes in which `cmd.Cmd` looks for commands, those of this object included."""
         return dir(self)
 
     def initReadline(self) -> None:  # noqa: N802  (Mininet's name)
-        """Read and keep a history where somebody types."""
+        """Read and keep a history if a person types."""
         if self.isatty():
             # A link's name is one word.
             import readline
@@ -97,12 +97,12 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
             super().initReadline()
 
     def onecmd(self, line: str) -> Any:
-        """Execute a line; print what goes wrong."""
+        """Execute a line; print its error, if any."""
         try:
             return super().onecmd(line)
         except RailbedError as error:
             output(f"{error}\n")
-        except SystemExit:  # `py exit()`, which closes standard input, too
+        except SystemExit:  # `py exit()` ends here, and closes standard input, too
             return self.do_exit(line)
         except Exception as error:
             output(f"{line.split()[0]}: {type(error).__name__}: {error}\n")
@@ -117,7 +117,7 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
         return super().default(" ".join([first, *(self._address(first, word) for word in words)]))
 
     def _address(self, sender: str, word: str) -> str:
-        """The address at which a node reaches a GPU of this name; any other word as it is."""
+        """Return the address at which a node reaches a GPU of this name; other words unchanged."""
         source, node = self.mn[sender], self.mn.nameToNode.get(word)
         if not isinstance(node, GpuProxyNode):
             return word
@@ -128,7 +128,7 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
     def waitForNode(self, node: Node) -> None:  # noqa: N802  (Mininet's name)
         """Print a node's output until its command ends; keys typed meanwhile are for the node.
 
-        A script's next lines are not.
+        The next lines of a script stay for the command line.
         """
         if self.isatty():
             super().waitForNode(node)
@@ -204,7 +204,7 @@ def open_command_line(network: Mininet, greeting: str, commands: Sequence[Comman
 def _own_signals() -> Iterator[None]:
     """Let Ctrl-C interrupt a command, and other signals end the command line; print to stdout.
 
-    What nohup(1) ignores is left so.
+    Signals that nohup(1) ignores stay ignored.
     """
     handlers = {signal.SIGINT: _leave_command, signal.SIGTERM: _end}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

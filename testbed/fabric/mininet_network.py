@@ -84,8 +84,8 @@ class ShellOnDemand(Node):  # type: ignore[misc]
     def _popen(self, command: list[str], **options: Any) -> Any:
         """Start a process in this process's folder, or in `/` if the node has no such folder.
 
-        mnexec ends at once without it, and Mininet then waits for a shell for ever. A shell gets
-        its terminal here: in a container it would not find it by name, and hear no Ctrl-C.
+        Without the folder, mnexec ends at once, and Mininet waits for a shell for ever. A shell
+        gets its terminal here: in a container it would not find it by name, and hear no Ctrl-C.
         """
         here = Path.cwd()
         is_there = not self.pid or Path(f"/proc/{self.pid}/root{here}").is_dir()
@@ -95,7 +95,7 @@ class ShellOnDemand(Node):  # type: ignore[misc]
         return super()._popen(command, **{"cwd": here if is_there else "/", **options})
 
     def popen(self, *command: Any, **options: Any) -> Any:
-        """Start a program beside the shell, where the shell would be."""
+        """Start a program in the namespaces of the shell, beside it."""
         here = ["mnexec", "-da", str(self.pid)] if self.pid else ["mnexec", "-d"]
         return super().popen(*command, **{"mncmd": here, **options})
 

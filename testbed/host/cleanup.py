@@ -19,14 +19,14 @@ from linux.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_pro
 from model.errors import NotReady, RailbedError
 from testbed.nodes.docker_engine import answering, docker_client, remove_container
 
-# The Docker Engine's longest delay between two containers, and the end of all patience.
+# The Docker Engine's longest delay between two containers, and the longest cleaning in all.
 QUIET_S, AT_MOST_S, AGAIN_S = 2.0, 8.0, 0.3
 ENGINE_S = 20
 
 
 @dataclass(frozen=True)
 class Removed:
-    """Counts of what dead runs had left in /run/railbed, of their processes and containers."""
+    """Counts of the leftovers of dead runs: in /run/railbed, processes, containers."""
 
     runs: int
     processes: int
@@ -95,7 +95,7 @@ def _remove_containers() -> int:
 
 
 def clean_until_quiet() -> None:
-    """Clean until nothing has come for a while."""
+    """Clean until nothing has come for `QUIET_S`."""
     end_s = time.monotonic() + AT_MOST_S
     quiet_s = time.monotonic() + QUIET_S
     while time.monotonic() < min(quiet_s, end_s):

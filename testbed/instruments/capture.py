@@ -15,7 +15,7 @@ from model.fabric.topology import Link
 NAME = "the capture"
 PROGRAM = "testbed.instruments.capture_program"
 DEADLINE_S = 10
-# Of a file: about a hundred thousand frames.
+# Largest size of a file: about a hundred thousand frames.
 MOST_BYTES = 16 * 2**20
 
 
@@ -38,7 +38,7 @@ def capturing(
         try:
             yield
         except BaseException:
-            with suppress(EmulationError):  # what ended the run is the cause to tell
+            with suppress(EmulationError):  # the error that ended the run is to be reported
                 _end(process, log, watch)
             raise
         _end(process, log, watch)
@@ -49,7 +49,7 @@ def _has_begun(log: Path) -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
-    """Let the program write the rest."""
+    """Let the program write its remaining frames."""
     watch.forget(NAME)
     process.terminate()
     wait_until_ended(process, NAME, log, DEADLINE_S)

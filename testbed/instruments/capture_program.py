@@ -2,10 +2,11 @@
 
     python -m testbed.instruments.capture_program FOLDER MOST_BYTES LINK=INTERFACE...
 
-It runs in the switches' network namespace until SIGTERM, and then writes what it has captured to
-`FOLDER/capture.json`. `LINK.up.pcap` has the frames that arrive at the upper end, `LINK.down.pcap`
-those that leave it, each at the moment at which it passes the interface, behind the shaper. Moments
-are of the wall clock as it goes on from the beginning of the capture, though it may be set later.
+It runs in the switches' network namespace until SIGTERM, and then writes a summary of the capture
+to `FOLDER/capture.json`. `LINK.up.pcap` has the frames that arrive at the upper end,
+`LINK.down.pcap` those that leave it, each at the moment at which it passes the interface, behind
+the shaper. Moments are of the wall clock at the capture's begin plus the elapsed time: a later
+change of that clock does not move them.
 """
 
 import json
@@ -24,7 +25,7 @@ from linux.files import cleared, write_text
 # The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
 MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1
 FILE_HEADER, RECORD_HEADER = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
-# Of each frame: the headers, and the first bytes of the payload.
+# Bytes kept of each frame: the headers, and the begin of the payload.
 SNAPSHOT_BYTES = 128
 # packet(7), socket(7).
 ETH_P_ALL, PACKET_OUTGOING = 3, 4
@@ -33,13 +34,13 @@ SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 BUFFER_BYTES = 16 * 2**20
 SECOND_NS = 1_000_000_000
 TIMESTAMP, STATISTICS = struct.Struct("@qq"), struct.Struct("=II")
-# Python tries select(2) again after a signal: its end is seen so much later.
+# Python repeats select(2) after a signal, which is therefore noticed up to this much later.
 END_SEEN_S = 0.1
 
 
 @dataclass
 class PcapFile:
-    """A file that grows to at most `most_bytes`; frames that find no room are counted."""
+    """A file that grows to at most `most_bytes`; frames beyond that are counted."""
 
     place: Path
     most_bytes: int
@@ -62,7 +63,7 @@ class PcapFile:
         self.frames += 1
 
     def close(self) -> dict[str, Any]:
-        """Close the file; return what is in it."""
+        """Close the file; return the numbers of kept and left-out frames."""
         self._file.close()
         return {"file": self.place.name, "frames": self.frames, "left_out": self.left_out}
 

@@ -29,7 +29,7 @@ HEADER = struct.Struct("!6s6sHI")
 SHORTEST_FRAME_BYTES = 60  # IEEE 802.3, without the check sequence
 LATENCY_PROBES = 11
 PATIENCE_S = 1.0
-# A measurement during which the clock is set is repeated; at most so many are made.
+# Most attempts: a measurement during which the clock is set is repeated.
 MEASUREMENTS = 3
 
 # packet(7), socket(7) and the kernel's headers; Python has no names for these.
@@ -137,7 +137,7 @@ class _Line:
     def train(self) -> tuple[float, list[Arrival]]:
         """Send full frames until the bucket is empty, then a train.
 
-        Return the sender's rate in bit/s while nothing held it up, and all arrivals.
+        Return all arrivals, and the rate in bit/s of the sender's unhindered stretches.
         """
         frame, window = self._next_frame(FRAME_BYTES), self._plan.window
         begun_ns = time.monotonic_ns()

@@ -49,7 +49,7 @@ class LinkSampler:
             pause_s = max(EVERY_S, PAUSE * (time.thread_time() - begun_s))
 
     def samples(self) -> Iterator[LinkSample]:
-        """Yield what each link had carried at each moment; links that are gone are left out."""
+        """Yield the bytes that each link had carried at each sample; gone links are left out."""
         for ns, carried in self._samples:
             for interface, (received, sent) in carried.items():
                 if interface in self._names:

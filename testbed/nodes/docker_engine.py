@@ -27,7 +27,7 @@ PING_DEADLINE_S = 5
 # An engine that is busy with containers still answers a ping at once.
 PING = b"GET /_ping HTTP/1.1\r\nHost: docker\r\n\r\n"
 PING_EVERY_S, HANGS_AFTER_S, ANSWER_BYTES = 1.0, 5.0, 4096
-# Of a stopped engine, from the end of its containers to its own.
+# Seconds from the end of a stopped engine's containers to the engine's own end.
 ENDS_WITHIN_S = 2.0
 GONE = "Docker Engine: it was stopped during the run"
 HANGS = (
@@ -107,7 +107,7 @@ class EngineWatch:
             self._ping()
 
     def _has_ended(self) -> bool:
-        """Whether the engine has closed the connection; note an answer that has come."""
+        """Whether the engine has closed the connection; notes an answer that has arrived."""
         if not select.select([self._connection], [], [], 0)[0]:
             return False
         with suppress(OSError):
@@ -209,7 +209,7 @@ def remove_container(container: Container) -> None:
 
 
 def _is_removed(container: Container, *, last: bool) -> bool:
-    """Ask once for the removal; raises what the engine says if this is the last time."""
+    """Ask once for the removal; raises the engine's error at the last attempt."""
     try:
         container.remove(force=True, v=True)
     except NotFound:

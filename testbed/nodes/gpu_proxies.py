@@ -40,7 +40,8 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 SOCKET, LOG = "agent.sock", "agent.log"
 # Paths of the agent and of its socket's folder inside a container.
 INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
-# Of a container: the user and group `nobody`; far more than an agent needs of all else.
+# Limits of a container: the user and group `nobody`; far more memory and processes than an agent
+# needs.
 NOBODY = 65534
 LIMITS = {"mem_limit": "512m", "memswap_limit": "512m", "pids_limit": 32}
 TMPFS = {"/tmp": "size=1m,noexec,nosuid,nodev"}
@@ -180,7 +181,7 @@ def _containers(
         except BaseException:
             try:
                 remove_containers(client, lock, engine.check)
-            except EmulationError:  # what ended the run is the cause to tell
+            except EmulationError:  # the error that ended the run is to be reported
                 _dismiss(folder / gpu / SOCKET for gpu in gpus)
             raise
         else:
@@ -188,7 +189,7 @@ def _containers(
 
 
 def _dismiss(sockets: Iterable[Path]) -> None:
-    """Let agents end that wait for a client, as no Docker Engine ends their containers."""
+    """End agents that wait for a client, as no Docker Engine ends their containers."""
     for place in sockets:
         with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
             client.connect(str(place))

@@ -60,7 +60,7 @@ class KernelBridge(LinuxBridge):  # type: ignore[misc]
 
     @classmethod
     def setup(cls) -> None:
-        """Do nothing, where Mininet would look for `brctl`."""
+        """Do nothing; Mininet would look for `brctl`."""
 
     def start(self, _controllers: list[Any]) -> None:
         """Make the bridge with its ports; called by Mininet."""

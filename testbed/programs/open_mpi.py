@@ -1,4 +1,4 @@
-"""What makes Open MPI's own mpirun start its ranks in the GPU proxies.
+"""The environment in which Open MPI's own mpirun starts its ranks in the GPU proxies.
 
 mpirun starts a daemon on each host through a launch agent, which stands in for ssh: the agent here
 enters the network namespace of the proxy that has the host's address. Every proxy is a host with
@@ -44,7 +44,7 @@ def open_mpi_environment(
         "plm_rsh_no_tree_spawn": "1",
         "orte_leave_session_attached": "1",
         "orte_default_hostfile": str(hosts),
-        "orte_tmpdir_base": str(folder),  # what it leaves there goes with the run
+        "orte_tmpdir_base": str(folder),  # files left there are removed with the run
         "orte_tag_output": "1",  # each line begins with the rank that wrote it
         "rmaps_base_oversubscribe": "1",
         "hwloc_base_binding_policy": "none",

@@ -14,7 +14,7 @@ from linux.namespaces import namespace_of, processes_beside
 from linux.processes import dies_with_us, end, kill, wait_for
 
 LOOK_EVERY_S = 0.1
-# What an ended command has written is read to its end, or for so long if someone keeps it open.
+# Longest wait for the end of an ended command's output, which another process may hold open.
 LAST_LINES_S = 2.0
 PIECE_BYTES = 65536
 LONGEST_LINE_BYTES = 1 << 20
@@ -25,7 +25,7 @@ OnLine = Callable[[int, bool, bytes], None]
 
 @dataclass(frozen=True)
 class Command:
-    """What a rank executes, in the network namespace of a process."""
+    """The command of a rank, in the network namespace of a process."""
 
     rank: int
     arguments: Sequence[str]
@@ -35,9 +35,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the ranks ended: exit codes, negative for a signal, as they ended by themselves.
+    """How the ranks ended: exit codes, negative for a signal, of ranks that ended by themselves.
 
-    Ranks that were ended are not in `codes`: after another one failed, or as time was up.
+    Ranks that were ended because another one failed, or time was up, are not in `codes`.
     """
 
     codes: Mapping[int, int]
@@ -60,7 +60,7 @@ class _Stream:
     rest: bytes = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield whole lines of what there is to read; the last one at the end of the output."""
+        """Yield the whole lines that can be read; at the end of the output, the last line, too."""
         piece = self.pipe.read(PIECE_BYTES)
         if piece is None:
             return
@@ -98,7 +98,7 @@ class Ranks:
             self._selector.register(pipe, selectors.EVENT_READ, stream)
 
     def wait(self, timeout_s: float, check: Callable[[], None]) -> Ended:
-        """Wait until all ranks have ended, one has failed, or time is up; end what is left."""
+        """Wait until all ranks have ended, one has failed, or time is up; end the others."""
         begun_s = time.monotonic()
         while not self._are_over(time.monotonic() - begun_s > timeout_s):
             self._read(LOOK_EVERY_S)
@@ -131,7 +131,7 @@ class Ranks:
                 self._selector.unregister(stream.pipe)
 
     def end(self) -> None:
-        """Kill all commands and all that they have started: whatever is beside the proxies."""
+        """Kill all commands and their processes: all in the proxies' networks but the proxies."""
         wait_for(self._is_ended, "the processes of the ranks end", END_DEADLINE_S)
         for process in self._processes.values():
             end(process)
@@ -161,7 +161,7 @@ def _pipe() -> tuple[FileIO, FileIO]:
 def running_ranks(
     commands: Sequence[Command], namespaces: Sequence[int], on_line: OnLine
 ) -> Iterator[Ranks]:
-    """Start all commands; kill what is left of them when the context ends.
+    """Start all commands; kill those that still run when the context ends.
 
     `namespaces` are the processes of all proxies: what else runs in their network is the ranks'.
     """

@@ -14,7 +14,7 @@ FOLDER = Path("/var/cache/railbed")
 VARIABLE = "RAILBED_CACHE"
 PARTS = ("system", "proxies", "program")
 RESULTS = "results"
-# Versions of a part that stay: of the branches that one works on, for example.
+# Versions of a part that stay, such as those of several branches.
 VERSIONS = 3
 
 

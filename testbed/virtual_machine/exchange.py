@@ -1,4 +1,4 @@
-"""Files exchanged with a virtual machine: in goes a job, out come output, exit code and runs."""
+"""Files exchanged with a virtual machine: a job goes in; output, exit code and runs come out."""
 
 import subprocess
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Exchange:
         return {file.name: file for file in sorted((self.folder / "handed").iterdir())}
 
     def put(self, job: str, files: Mapping[str, str]) -> None:
-        """Write what the guest needs: the shell script `job`, and files with these texts."""
+        """Write the guest's input: the shell script `job`, and files with these texts."""
         (self.folder / "handed").mkdir()
         for name, text in {"job": job, **files}.items():
             (self.folder / "handed" / name).write_text(text)

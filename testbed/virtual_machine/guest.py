@@ -19,8 +19,8 @@ from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.work_folder import work_folder
 
 QEMU = "qemu-system-x86_64"
-# A recording that nobody reads. Without it QEMU's threads race: the main thread lets idle time pass
-# when the processor halts (icount_start_warp_timer in softmmu/icount.c), sometimes before the
+# A recording that nobody reads: without it, QEMU's threads race. The main thread lets idle time
+# pass when the processor halts (icount_start_warp_timer in softmmu/icount.c), sometimes before the
 # processor's thread has counted its last instructions. While recording, one of them runs at a time
 # (replay_mutex_lock).
 CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-# Left out when a tree is packed; the Python environment is packed.
+# Left out of a packed tree; the Python environment is packed.
 NOT_PACKED = (".git", ".tools", "runs", ".*_cache", ".hypothesis")
 
 

@@ -26,11 +26,10 @@ def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
 
 
 def program_job(arguments: Sequence[str], seed: int) -> str:
-    """A job that executes Railbed with arguments, of which `$RAILBED_HANDED` may be a part.
+    """A job that executes Railbed with arguments; `$RAILBED_HANDED` may be a part of one.
 
-    `seed` is of the machine's random numbers.
-
-    Addresses and hashes are those of each other execution, so that memory is used in the same way.
+    `seed` is that of the machine's random numbers. Addresses and hashes are the same in every
+    execution, so that memory is used in the same way.
     """
     words = " ".join(f'"{argument}"' for argument in arguments)
     return (

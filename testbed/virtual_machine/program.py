@@ -17,7 +17,7 @@ from testbed.virtual_machine.cache import kept
 from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append
 
-# The program's folder inside: the same on every machine, as paths are a part of what is executed.
+# The program's folder inside. It is the same on every machine, as paths influence the execution.
 INSIDE = Path("/railbed")
 ENVIRONMENT = Path(".venv")
 # Packages that no run needs: for tests and type checks, figures, reports, and queries of runs.
@@ -79,7 +79,7 @@ def program() -> Program:
 
 
 def _sources(system: Image) -> str:
-    """A digest of everything that the initrd is made from."""
+    """Return a digest of all sources of the initrd."""
     whole = hashlib.sha256(system.folder.name.encode())
     for file in (*program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
         whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
@@ -115,7 +115,7 @@ def _copy_program(target: Path) -> None:
 
 
 def _compile(stage: Path) -> None:
-    """Compile all modules, for good: their files' dates are not asked."""
+    """Compile all modules without dates: the files' own dates do not count."""
     for_good = ["--invalidation-mode", "unchecked-hash"]
     places = ["-s", str(stage), "-p", "/", str(stage)]
     compiler = [sys.executable, "-P", "-W", "ignore", "-m", "compileall", "-q"]

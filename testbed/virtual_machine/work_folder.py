@@ -1,4 +1,4 @@
-"""Folders for files that are of no use after their process, however it ends."""
+"""Folders for files without use after the end of their process, however it ends."""
 
 import os
 import shutil
