@@ -16,7 +16,7 @@ def closing_together(process_id: int) -> Iterator[None]:
     """Close here, many at a time, the sockets that a process closes or leaves within the context.
 
     The kernel takes 10 to 20 ms for each packet socket (packet_release waits for synchronize_net).
-    It would close them one after the other, and a process that closes one would wait meanwhile.
+    The process itself would close them one after the other, and wait each time.
     """
     borrowed: list[int] = []
     with suppress(ProcessLookupError):  # it may have ended before

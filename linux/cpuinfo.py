@@ -8,12 +8,12 @@ PLACE = Path("/proc/cpuinfo")
 
 
 def first_processor() -> dict[str, str]:
-    """Return what is said of the first processor; the names depend on the architecture."""
+    """Return the fields of the first processor; their names depend on the architecture."""
     lines = takewhile(str.strip, PLACE.read_text().splitlines())
     parts = (line.partition(":") for line in lines)
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def model_name() -> str:
-    """Return the name of the processor, of the architecture where none is said."""
+    """Return the name of the processor; without one, that of the architecture."""
     return first_processor().get("model name") or platform.machine()

@@ -43,7 +43,7 @@ def _attach_filter(opened: socket.socket, ethertype: int) -> None:
 
 
 def _discard(opened: socket.socket) -> None:
-    """Drop what was queued before the filter was attached."""
+    """Drop the frames that were queued before the filter was attached."""
     opened.setblocking(False)
     while True:
         try:

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-# chown(2) takes this for "as it is"; ids are below it.
+# chown(2) takes this id for "unchanged"; real ids are below it.
 NO_ID = 2**32 - 1
 
 
 class Unreadable(Exception):
-    """A file that is not there, not a file, too large, or not text; says what is wrong."""
+    """A file that is missing, not regular, too large, or not text; the message says which."""
 
 
 def read_text(place: Path, most_bytes: int) -> str:
-    """Return the UTF-8 text of a regular file; raise `Unreadable` if it is none."""
+    """Return the UTF-8 text of a regular file; raise `Unreadable` for any other file."""
     try:
         return read_bytes(place, most_bytes).decode()
     except UnicodeDecodeError as error:
@@ -26,7 +26,7 @@ def read_text(place: Path, most_bytes: int) -> str:
 
 
 def read_bytes(place: Path, most_bytes: int) -> bytes:
-    """Return the content of a regular file; raise `Unreadable` if it is none.
+    """Return the content of a regular file; raise `Unreadable` for any other file.
 
     The open file itself is asked for its kind and size, so a FIFO or a device is never read.
     """
@@ -160,7 +160,7 @@ def _sync(place: Path, flags: int) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with its parents, those that are missing; they belong to the user."""
+    """Make a folder and its missing parents, which belong to the user."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Settings of malloc(3) and of NumPy with which large arrays are quick."""
+"""Settings of malloc(3) and of NumPy that make large arrays fast."""
 
 import ctypes
 import os
@@ -17,9 +17,10 @@ ZEN_4 = {"vendor_id": "AuthenticAMD", "cpu family": "25"}
 
 
 def speed_up_large_arrays() -> None:
-    """Set what makes large arrays quick in this process, before NumPy is imported.
+    """Set all settings of this process, before NumPy is imported.
 
-    What the environment says already stays. Measured in "Schedules on paper" of measurements.md.
+    Settings that the environment has already stay. Measured in "Schedules on paper" of
+    measurements.md.
     """
     _keep_freed_memory()
     settings = NO_HUGE_PAGES
@@ -35,7 +36,7 @@ def is_set_here(name: str, value: str) -> bool:
 
 
 def _keep_freed_memory() -> None:
-    """Let malloc(3) keep what is freed; otherwise the kernel clears pages for each large array."""
+    """Let malloc(3) keep freed memory; otherwise the kernel clears pages for each large array."""
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_MAX, 0)
     libc.mallopt(M_TRIM_THRESHOLD, MOST)

@@ -30,7 +30,7 @@ def _returning() -> Iterator[None]:
 
 @contextmanager
 def private_namespace() -> Iterator[None]:
-    """Put this thread, and what it starts, into a new network namespace; leave it afterwards.
+    """Put this thread, and processes that it starts, into a new network namespace until the end.
 
     The namespace has no name: when the last process in it ends, it goes with all its interfaces.
     """

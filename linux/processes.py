@@ -21,7 +21,7 @@ BEFORE_PROXIES = -10
 CHECK_EVERY_S = 0.2
 END_DEADLINE_S = 10
 ANSWER_S = 10
-# Of so many watched processes, one check looks whether they are stopped.
+# Number of watched processes that one check examines for being stopped.
 LOOKED_AT_ONCE = 8
 
 
@@ -58,7 +58,7 @@ def output_of(
 ) -> str:
     """Return the output of a short command; raises `EmulationError` if it failed or never ends.
 
-    `check` is called meanwhile, and may raise the cause why it does not end.
+    `check` is called during the wait, and may raise the cause.
     """
     pipe, end_s = subprocess.PIPE, time.monotonic() + timeout_s
     process = subprocess.Popen(dies_with_us(command), stdout=pipe, stderr=pipe, text=True)
@@ -76,7 +76,7 @@ def output_of(
 
 
 def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
-    """What a process has written to its two outputs; `None` if it does not end now."""
+    """Return the output of a process so far, of both streams; `None` if it does not end now."""
     try:
         return process.communicate(timeout=CHECK_EVERY_S)
     except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
 
 
 def first_line(*command: str) -> str:
-    """The first line that a command prints, or why there is none."""
+    """The first line of a command's output; without one, the reason."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
     except FileNotFoundError:
@@ -232,7 +232,7 @@ class Watch:
             require_not_stopped(watched.process_id, watched.what)
 
     def _next(self) -> list[_Watched]:
-        """Some watched processes, in turn: to look at hundreds at once would disturb them."""
+        """The next of the watched processes, in turn: a look at hundreds would disturb them."""
         everyone = list(self._watched.values())
         begin = self._looked_at if self._looked_at < len(everyone) else 0
         self._looked_at = begin + LOOKED_AT_ONCE

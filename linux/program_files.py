@@ -15,7 +15,7 @@ def program_files(program: Path = ROOT) -> list[Path]:
 
 
 def program_version(program: Path = ROOT) -> str:
-    """Return 12 hexadecimal digits of a digest of all files: the same ones, the same version."""
+    """Return 12 hexadecimal digits of a digest of all files: equal files have the same version."""
     whole = hashlib.sha256()
     for file in program_files(program):
         whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes() + b"\0")

@@ -18,8 +18,8 @@ def reaper(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Execute a command if this process ends within the context.
 
-    It is needed where neither the kernel nor the run's own end takes down what a run has made: a
-    container that was asked for, but not started yet.
+    Neither the kernel nor the run's own end removes, for example, a container that was requested
+    but has not started yet.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a machine may run out of: open files and memory of a process, space of a file system."""
+"""Limited resources: open files and memory of a process, space of a file system."""
 
 import errno
 import os
@@ -13,12 +13,12 @@ from model.errors import NotReady
 # Errors of files that are the machine's (errno(3)): full, over quota, broken, read-only.
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 LEAST_FREE_BYTES = 64 * 1024
-# Open files of the process of a run: of a GPU, and of all else.
+# Open files of a run's process: for each GPU, and for all else.
 FILES_OF_A_GPU, FILES_BESIDE = 3, 100
 
 
 def provide_files(gpus: int) -> None:
-    """Raise the soft limit of open files as far as so many GPUs need; children inherit it.
+    """Raise the soft limit of open files to the need of `gpus` GPUs; children inherit it.
 
     It stays below the hard one, as `mnexec` of Mininet closes every number up to it. Raises
     `NotReady` if the hard limit is too low.
@@ -34,7 +34,7 @@ def provide_files(gpus: int) -> None:
 
 
 def provide_more_files(count: int) -> None:
-    """Raise the soft limit so that `count` files can be opened beside those that are open."""
+    """Raise the soft limit so that `count` more files can be opened."""
     needed, hard = len(os.listdir("/proc/self/fd")) + count + FILES_BESIDE, _hard_limit()
     if needed > hard:
         raise NotReady(
@@ -60,7 +60,7 @@ def _number(limit: int) -> int:
 
 @contextmanager
 def memory_limited(more_bytes: int) -> Iterator[None]:
-    """Let this process take so many bytes more at most; what exceeds them is a `MemoryError`.
+    """Let this process take at most this many bytes more; beyond that, it gets a `MemoryError`.
 
     Counted as address space, for the memory of all libraries (setrlimit(2), RLIMIT_AS).
     """
@@ -76,7 +76,7 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
 
 def full(folders: Iterable[Path]) -> str:
-    """The folders, of these, whose file systems have no space left, in words; empty if none."""
+    """Those of the folders whose file systems have no space left, in words; empty if none."""
     found = [one for one in folders if one.is_dir() and _free_bytes(one) < LEAST_FREE_BYTES]
     return ", ".join(f"no space left in {folder}" for folder in found)
 

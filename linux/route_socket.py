@@ -1,7 +1,7 @@
-"""pyroute2's sockets for rtnetlink(7), whose requests no signal interrupts.
+"""pyroute2's sockets for rtnetlink(7), with requests that no signal interrupts.
 
-pyroute2 runs a loop of asyncio for each request. An exception that a signal's handler raises there
-may be swallowed, or leave the loop in a state in which the next request fails.
+pyroute2 runs a loop of asyncio for each request. An exception of a signal handler may be swallowed
+there, or leave the loop in a state in which the next request fails.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from linux.interruptions import uninterrupted
 class RouteSocket:
     """A socket in the present network namespace, with the requests of pyroute2's `IPRoute`.
 
-    Answers that are an iterator there are a tuple.
+    Answers that are iterators in pyroute2 are tuples.
     """
 
     kind = IPRoute

@@ -91,7 +91,7 @@ def live_run_ids() -> frozenset[str]:
 
 
 def remove_dead() -> int:
-    """Remove all that is in /run/railbed but the folders of live runs; return how much that was."""
+    """Remove all of /run/railbed except the folders of live runs; return the number of removals."""
     with _guarded():
         dead = [entry for entry in RUNS.iterdir() if not _is_alive(entry)]
     for entry in dead:
@@ -100,7 +100,7 @@ def remove_dead() -> int:
 
 
 def _remove(entry: Path) -> None:
-    """Remove a folder, or any other file; a link, but not what it leads to."""
+    """Remove a folder, or any other file; of a link, only the link."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:
@@ -118,7 +118,7 @@ def run_processes() -> Iterator[tuple[int, str]]:
 def run_of(process_id: int) -> str | None:
     """The run id in a process's environment; `None` without one.
 
-    A process with another view of the file system has another /run/railbed, and is none of ours.
+    A process with another view of the file system has another /run/railbed, and does not count.
     """
     process = Path(f"/proc/{process_id}")
     try:

@@ -10,7 +10,7 @@ def retransmitted_segments(process_ids: Iterable[int]) -> list[int]:
 
 
 def packets_out_of_order(process_ids: Iterable[int]) -> list[int]:
-    """Packets that came before an earlier one to the namespace of each of these processes."""
+    """Packets that arrived before an earlier one in the namespace of each of these processes."""
     return [_counter(one, "netstat", "TcpExt:", "TCPOFOQueue") for one in process_ids]
 
 

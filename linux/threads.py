@@ -19,10 +19,11 @@ Result = TypeVar("Result")
 def in_threads(
     work: Callable[[Item], Result], items: Iterable[Item], check: Callable[[], None]
 ) -> list[Result]:
-    """Return what `work` makes of each item, `THREADS` of them at once.
+    """Return the result of `work` for each item, `THREADS` of them at once.
 
-    `check` is called meanwhile; it raises `EmulationError` if the work never ends, and then nobody
-    waits for the threads. After any other interruption, only work that has begun is finished.
+    `check` is called during the wait; it raises `EmulationError` if the work never ends, and then
+    the threads are not waited for. After any other interruption, only work that has begun is
+    finished.
     """
     orders = [(item, Future[Result]()) for item in items]
     left, futures = deque(orders), [future for _, future in orders]
@@ -40,7 +41,7 @@ def in_threads(
 
 
 def _work_off(work: Callable[[Item], Result], left: "deque[tuple[Item, Future[Result]]]") -> None:
-    """Do the work that is left, with other threads; errors are results."""
+    """Do the remaining work, beside other threads; errors are results."""
     while left:
         with suppress(IndexError):  # another thread was quicker
             item, future = left.popleft()
