@@ -25,8 +25,8 @@ class RankEnd:
 class ProgramRun:
     """A program that ran: how it ended, and the bytes that each direction of each link carried.
 
-    `sentence` says what went wrong; it is empty if nothing did. `probes_bytes` of a direction are
-    at most those of the controller's link probes.
+    `sentence` says why it failed; empty if it did not. `probes_bytes` of a direction are an upper
+    bound for the controller's link probes.
     """
 
     scenario: str

@@ -9,7 +9,7 @@ from typing import Any
 from results.documents.case_outcome import CaseOutcome, outcomes
 
 SCHEMA = "railbed.compare/1"
-# Disjoint ranges show no difference if chance makes them disjoint more often than this.
+# Disjoint ranges that occur by chance more often than this show no difference.
 MAX_CHANCE = 0.05
 # Keys that differ between any two runs, even on the same machine.
 FLEETING = ("load_average",)

@@ -34,7 +34,7 @@ STYLE: Any = {
     "svg.hashsalt": "railbed",
     "savefig.dpi": 300,
 }
-# What tells series apart without colour.
+# Markers, dashes and hatches that distinguish series without colour.
 GREYS = ("0.0", "0.45")
 FILLS = ("0.9", "0.7", "1.0", "0.8")
 MARKERS = ("o", "s", "^", "D", "v")

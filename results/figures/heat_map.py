@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from model.training.traffic import Traffic
 from results.figures.canvas import drawing
 
-# More rows than this are not seen in print.
+# In print, no more rows than these can be seen.
 MOST_ROWS = 512
 GIGA = 1e9
 # Up to this number of GPUs, a dot is smaller than a pair.

@@ -88,7 +88,7 @@ def _busiest(paths: Paths, transfers: Columns, chosen: np.ndarray) -> tuple[str,
 
 
 def pair_bytes(case: CaseData) -> Floats:
-    """Return the bytes that each rank (row) sends to each other one in an execution."""
+    """Return the bytes from each rank (row) to each other rank in an execution."""
     ranks = len(case.topology.job_gpus)
     matrix = np.zeros((ranks, ranks))
     np.add.at(matrix, (case.one["source"], case.one["destination"]), case.one["size_bytes"])

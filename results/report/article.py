@@ -16,7 +16,7 @@ from results.store.runs import clock_of
 
 @dataclass(frozen=True)
 class Section:
-    """A part of an article: its heading, a word on how to read it, its pictures, a table."""
+    """A part of an article: its heading, a sentence on how to read it, its pictures, a table."""
 
     heading: str
     text: str
@@ -27,9 +27,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Article:
-    """A title, the answer in sentences, and sections; an article about a `run` tells its scenario.
+    """A title, the answer in sentences, and sections; an article about a `run` has its scenario.
 
-    `name` tells it apart from other articles of the same title.
+    `name` distinguishes it from other articles of the same title.
     """
 
     title: str

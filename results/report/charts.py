@@ -86,7 +86,7 @@ def _rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def step_times(case: CaseData, found: Sequence[Step], name: str) -> Picture:
-    """When each step had ended, measured beside modeled."""
+    """The end of each step, measured beside modeled."""
     with drawing(2.4) as figure:
         axes = figure.add_subplot()
         numbers = [step.number for step in found]

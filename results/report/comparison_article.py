@@ -72,7 +72,7 @@ def _picture(cases: Sequence[Mapping[str, Any]]) -> Picture:
 
 
 def _draw(axes: Axes, measured: Mapping[str, Any], height: float, which: int) -> None:
-    """Draw the median and the range of one run's executions, as far as they are known."""
+    """Draw the median and the range of one run's executions, if they are known."""
     colour, ends = SERIES[which], [measured["min"], measured["max"]]
     if measured["min"] is not None:
         axes.plot(ends, [height] * 2, color=colour, linewidth=4, alpha=0.5)

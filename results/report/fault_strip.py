@@ -1,4 +1,4 @@
-"""The strip of time of a fault: what every GPU sent, the fault, the controller, lost probes."""
+"""The strip of time of a fault: traffic of each GPU, the fault, the controller, lost probes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +68,7 @@ def _lost_probes(
 
 
 def mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> None:
-    """Mark what happened; each kind is named once."""
+    """Mark the events of a fault; each kind is named once."""
     named: set[str] = set()
     for event, moment_s in happened:
         dash, colour = STYLES[event]
@@ -86,7 +86,7 @@ _WORDS = {
 
 
 def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What happened when, in seconds since the execution's start."""
+    """Return the events of a fault, in seconds since the execution's start."""
     found = []
     for times in failure["times"]:
         begun_s = times["begun_s"]
@@ -100,7 +100,7 @@ def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def sentence(failure: Mapping[str, Any]) -> str:
-    """Tell a failure in a sentence."""
+    """Describe a failure in a sentence."""
     blackout_ms, times = failure["blackout_ms"], failure["times"]
     told = f"{failure['fault']} at {failure['where']} on {failure['fabric']}"
     if times and times[0]["detected_ms"] is not None:
@@ -111,7 +111,7 @@ def sentence(failure: Mapping[str, Any]) -> str:
 
 
 def sent_rates(case: CaseData, end_s: float) -> Floats:
-    """Return the rate at which each rank (row) sent in each slice of the first execution, bit/s."""
+    """Return the sending rate of each rank (row) in each slice of the first execution, in bit/s."""
     found = case.transfers
     first = rows(found, found["repeat"] == found["repeat"].min())
     return spread_rates(first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS)

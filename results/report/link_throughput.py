@@ -15,7 +15,7 @@ from results.report.pictures import SERIES, WIDE, Picture, drawing
 from results.report.run_data import CaseData
 from results.tables.run import human_bytes
 
-# Links that are drawn: of the failed ones, of those whose bytes changed most, and least.
+# Number of links drawn: failed ones, those whose bytes changed most, and those that changed least.
 MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
 SLICES = 240
 ROW = 0.68
@@ -62,7 +62,7 @@ def link_throughput(
 
 
 def sentence(shown: Sequence[LinkShown]) -> str:
-    """Say which links are drawn, and what they carried."""
+    """Name the links that are drawn, with their bytes."""
     told = "; ".join(one.label for one in shown)
     return f"Bytes of links in an execution during the fault: {told}."
 

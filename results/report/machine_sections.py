@@ -8,7 +8,7 @@ from results.report.run_data import RunData
 from results.tables.link_calibration import CALIBRATED, worst_of_class
 from results.verdicts.fidelity import LIMITS, Limit
 
-# Figures of a case: by their key, in words, their form, and the limits that judge them.
+# Figures of a case: their key, their name, their format, and the limits that judge them.
 OBSERVED: Mapping[str, tuple[str, str, Limit | None]] = {
     "idle_p5": ("idle cores, least twentieth", "{:.0%}", None),
     "switch_share_max": ("busiest switch, share of a core", "{:.0%}", None),
@@ -23,7 +23,7 @@ OBSERVED: Mapping[str, tuple[str, str, Limit | None]] = {
 
 
 def fidelity_section(run: RunData) -> Section:
-    """What was observed of the machine in each case, below the limits that judge it."""
+    """Observations of the machine in each case, below the limits that judge them."""
     observed = [(case["case"], case["fidelity"]) for case in run.result["cases"]]
     for failure in run.result["failures"]:
         observed += [(f"{failure['case']}/{p}", f) for p, f in failure["fidelity"].items()]
@@ -52,7 +52,7 @@ def _figures(seen: Mapping[str, Any]) -> list[str]:
 
 
 def calibration_section(run: RunData) -> Section:
-    """How far links that were measured alone are off their rate, by class."""
+    """Rate errors of links that were measured alone, by class."""
     fabrics = run.result["calibration"]
     rows = [
         [fabric.get("case", fabric["fabric"]), *worst_of_class(links)]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from linux.files import give, make_folder, write_bytes
 
 FORMATS = ("svg", "png", "pdf")
-# In inches: of a picture beside others, and from when on one has a row to itself.
+# Inches: the width of a picture beside others, and the least width that takes a row of its own.
 WIDTH, WIDE = 4.6, 6.0
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -31,11 +31,11 @@ STYLE: Any = {
     "grid.linewidth": 0.4,
     "grid.color": "0.85",
     "axes.axisbelow": True,
-    # Names of users are text, and neither formulas nor paths.
+    # Names of users are plain text, neither formulas nor paths.
     "text.parse_math": False,
     "svg.fonttype": "none",
 }
-# Told apart by lightness, too (print without colour), and by people who see red and green alike.
+# Colours that differ in lightness, too: for print without colour, and for red-green blindness.
 MEASURED, MODELED = "#1a5f9e", "#111111"
 SERIES = ("#1a5f9e", "#c75b12", "#5b3f8c", "#2f7d4f", "#8a6d00", "#9c2c54")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
@@ -44,7 +44,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with its file's name, and its content in a sentence for who cannot see it."""
+    """A picture with its file's name, and its content in a sentence for blind readers."""
 
     name: str
     sentence: str

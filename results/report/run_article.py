@@ -28,7 +28,7 @@ from results.tables.style import number_or_dash
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
 MOST_STEPS = 10
-# The tables have all reasons; the answer has the first.
+# The tables have all reasons; the answer has this many.
 MOST_REASONS = 3
 
 
@@ -40,7 +40,7 @@ def report_page(run: RunData, lost: Lost) -> Article:
 
 
 def answer(result: Mapping[str, Any]) -> Iterator[str]:
-    """Say what a run has found: effects first, then how far the model was off, the verdict."""
+    """State the findings of a run: effects first, then the distance from the model, the verdict."""
     if result["slowdowns"]:
         effects = "; ".join(slowdown_in_words(found).strip() for found in result["slowdowns"])
         yield f"Rail-only against rail-optimized: {effects}."
@@ -57,7 +57,7 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _slowest(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Say for each fabric how much longer the job takes that is slowed down the most."""
+    """Yield for each fabric the largest interference of a job."""
     for kind, on_fabric in groupby(jobs, lambda job: str(job["case"]).partition("/")[0]):
         slower = max((job["interference"] for job in on_fabric), key=itemgetter("measured"))
         times = f"{slower['measured']:.2f} times (modeled: {slower['modeled']:.2f})"
@@ -70,7 +70,7 @@ def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _because(result: Mapping[str, Any]) -> str:
-    """The first reasons of the cases, faults and paths that have the verdict of a run."""
+    """The first reasons behind a run's verdict, of its cases, faults and paths."""
     verdict = result["verdict"]
     if verdict == "pass":
         return ""

@@ -1,4 +1,4 @@
-"""What a report reads of a complete run: result, scenario, topologies, predictions, tables."""
+"""The data of a complete run for a report: result, scenario, topologies, predictions, tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ TOPOLOGY = TypeAdapter(Topology)
 
 @dataclass(frozen=True)
 class CaseData:
-    """A case, or a phase of a case with faults, as it was measured.
+    """A measured case, or a measured phase of a case with faults.
 
     Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
     links are of the execution during the fault, and no run of an older Railbed has them.

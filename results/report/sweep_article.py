@@ -11,9 +11,9 @@ from results.report.pictures import DASHES, MARKERS, MODELED, SERIES, Picture, d
 from results.tables.run import is_checked
 
 Point = Mapping[str, Any]
-# More lines than this are not told apart.
+# A picture with more lines than this is illegible.
 MOST_LINES = 6
-# Values so many times apart have a logarithmic axis.
+# Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
 
 
@@ -149,7 +149,7 @@ def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
 
 
 def _places(values: Sequence[object]) -> dict[str, float]:
-    """Where each value stands on the axis: numbers at themselves, others side by side."""
+    """Return the position of each value on the axis: numbers by value, others side by side."""
     shown = list(dict.fromkeys(values))
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in shown):
         return {str(value): float(str(value)) for value in shown}

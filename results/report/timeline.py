@@ -31,7 +31,7 @@ RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
 EXECUTIONS, STEPS = 1, 2
 # Threads of a GPU: one for its waits, then lanes of slices that do not overlap.
 WAITS, SENDS, RECEIVES = 1, 100, 200
-# Slices of the time of an execution: of what is computed, and of what was sampled.
+# Slices of an execution's time, for computed and for sampled link use.
 SLICES, SAMPLED_SLICES = 40, 200
 NS_PER_US = 1e3
 
@@ -126,7 +126,7 @@ def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
 def _gpu(
     case: CaseData, rank: int, transfers: Columns, start_ns: int, end_ns: int
 ) -> Iterator[Event]:
-    """Yield what a GPU sent and received, and when it did neither."""
+    """Yield the sends and receives of a GPU, and its waits between them."""
     process, busy = FIRST_GPU + rank, []
     gpus = case.topology.job_gpus
     for own, other, first_lane, words in (

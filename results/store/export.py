@@ -50,7 +50,7 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
 
 def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
     require_replaceable(target)
-    # A link that anybody put into the target's place is replaced, not followed.
+    # A link in the target's place is replaced, not followed.
     with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
         draft = Path(own, target.name)
         _write(memory, name, draft, form)
@@ -73,7 +73,7 @@ def _write(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> 
 
 
 def _with_json_lists(columns: Mapping[str, str]) -> str:
-    """Select columns with lists as JSON: DuckDB's own text of a list cannot be split again."""
+    """Select columns with lists as JSON: DuckDB's own text of a list cannot be parsed."""
     return ", ".join(
         f'to_json("{name}") AS "{name}"' if kind.endswith("[]") else f'"{name}"'
         for name, kind in columns.items()

@@ -57,7 +57,7 @@ HINT = "`railbed query` without SQL lists all tables and their columns"
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a query with the names of their columns, and what is wrong with which runs."""
+    """The rows of a query with the names of their columns, and the issues of damaged runs."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -66,7 +66,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Rows of `runs` and of what is judged in them; the folders of complete runs."""
+    """Rows of `runs` and of their judged tables; the folders of complete runs."""
 
     rows: Mapping[str, list[dict[str, Any]]]
     complete: list[Path]
@@ -84,7 +84,7 @@ def query(store: Path, sql: str) -> Answer:
         with in_memory() as memory:
             for name, columns in TABLES.items():
                 create(memory, name, columns)
-                # Only what the query may mean is read: there may be thousands of runs.
+                # Only tables that the query may name are read: there may be thousands of runs.
                 if name in sql.lower():
                     _fill(memory, name, runs)
             _confine(memory, store)
@@ -149,7 +149,7 @@ def _read(store: Path) -> _Runs:
 
 
 def _named(run: Path) -> dict[str, Any]:
-    """The row of a run of which nothing can be read."""
+    """Return the row of an unreadable run."""
     facts = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
     return {**facts, "scenario": scenario_of(run.name)}
 
@@ -205,7 +205,7 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _R
 
 
 def _view(memory: "DuckDBPyConnection", name: str, files: list[Path]) -> None:
-    """Let a table have the rows of Parquet files, too, which are read when they are asked for."""
+    """Add the rows of Parquet files to a table; they are read on demand."""
     listed = ", ".join(map(quoted, files))
     memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
     memory.execute(

@@ -1,8 +1,9 @@
 """The raw records of a run as tables: files of each case first, then one Parquet file a table.
 
-A run under way appends to CSV files and writes JSON files, of which a killed run keeps what it had.
-`seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the first column.
-Runs of folder version 1, and runs that could not be sealed, are read from the files of their cases.
+A run under way appends to CSV files and writes JSON files, so a killed run keeps its records so
+far. `seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the first
+column. Runs of folder version 1, and runs that could not be sealed, are read from the files of
+their cases.
 """
 
 import csv
@@ -93,10 +94,10 @@ RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, CPU, WAITS, PAUSES)
 
 
 def seal(run: Path) -> None:
-    """Turn the records of a complete run into Parquet files; the files of its cases then go.
+    """Turn the records of a complete run into Parquet files, and remove the files of its cases.
 
-    They stay as they are without DuckDB, as in the virtual machine, without room on the disk, and
-    if they are damaged.
+    Without DuckDB, as in the virtual machine, without room on the disk, or with damaged records,
+    the files of the cases stay.
     """
     if find_spec("duckdb") is None:
         return
@@ -134,8 +135,8 @@ def sealed(run: Path, table: RawTable) -> Path:
 def in_memory() -> Iterator["DuckDBPyConnection"]:
     """Open an empty data base in memory; the same records make the same files.
 
-    A signal during a query raises `KeyboardInterrupt`, as it does everywhere else: DuckDB raises an
-    error of its own in place of what the signal's handler raised.
+    A signal during a query raises `KeyboardInterrupt`, as it does everywhere else: DuckDB would
+    raise an error of its own instead of the handler's exception.
     """
     import duckdb
 
@@ -177,7 +178,7 @@ def _form(kind: str) -> str | list[str]:
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of a run that is not sealed, from the files of its cases."""
+    """Insert the rows of an unsealed run from the files of its cases."""
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():
@@ -193,7 +194,7 @@ def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: Raw
 
 
 def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
-    """Insert the columns of a CSV file that are known; older versions had fewer."""
+    """Insert the known columns of a CSV file; older versions had fewer."""
     try:
         require_regular(source)
     except Unreadable as error:
@@ -250,7 +251,7 @@ def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
 
 @contextmanager
 def reading_sql(run: Path) -> Iterator[None]:
-    """Turn what damaged records make DuckDB raise into an `InputError` that names the run."""
+    """Turn DuckDB's errors about damaged records into an `InputError` that names the run."""
     from duckdb import Error
 
     try:
@@ -261,5 +262,5 @@ def reading_sql(run: Path) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what DuckDB says first: what was wrong; an excerpt of the query may follow."""
+    """Return the first line of DuckDB's message: the error; an excerpt of the query may follow."""
     return str(error).partition("\n")[0]

@@ -14,7 +14,7 @@ from model.errors import InputError, Problem
 
 # The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.
 MOST_BYTES = 2**24
-# What a record raises that has not the form that its reader expects.
+# Exceptions from a record without the form that its reader expects.
 UNEXPECTED = (
     LookupError,
     TypeError,
@@ -39,7 +39,7 @@ def write_record(place: Path, text: str) -> None:
 
 
 def read_json(place: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; raise `InputError` if there is none."""
+    """Return the object in a JSON file; raise `InputError` for any other content."""
     with reading(place):
         content = from_json(read_record(place))
         if not isinstance(content, dict):
@@ -60,7 +60,7 @@ HINT = "it is damaged, or of another version of Railbed"
 
 @contextmanager
 def reading(place: Path) -> Iterator[None]:
-    """Turn what an unexpected record raises into an `InputError` that names its place."""
+    """Turn exceptions from an unexpected record into an `InputError` that names its place."""
     try:
         yield
     except UNEXPECTED as error:

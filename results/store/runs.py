@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
 SCHEMA = "railbed.run/1"
-# Folders of version 1, which do not say so, keep raw records in the files of their cases.
+# Folders of version 1, which have no version inside, keep raw records in their cases' files.
 FOLDER_VERSION = 2
 # A larger number is damage.
 MOST_RUNS = 2**53
 # The phases of a case with faults; each has a folder.
 PHASES = ("healthy", "struck", "faulty", "after")
-# The ids that `new_run_id` gives.
+# The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
 
@@ -77,7 +77,7 @@ class RunFolder:
 
     @classmethod
     def planned(cls, store: Path, run_id: str) -> "RunFolder":
-        """Return the folder of a new run, of which nothing has been written yet."""
+        """Return the folder of a new run, still without any file."""
         with _keeping(store):
             return cls(store.resolve() / run_id, next_number(store.resolve()))
 

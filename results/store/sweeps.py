@@ -27,7 +27,7 @@ from results.store.records import read_json, read_record, reading, write_json
 from results.store.runs import SWEEPS, read_result
 
 PLAN_FILE, SCENARIO = "sweep.json", "scenario.yaml"
-# The exit codes of a run that was measured completely: all as expected, or not.
+# Exit codes of completely measured runs: all expectations met, or not.
 WITH_RESULT = (0, 1)
 
 
@@ -35,7 +35,7 @@ WITH_RESULT = (0, 1)
 class Outcome:
     """How a point ended: the exit code of its run, and the run folder if there is one.
 
-    `cause` says why there is no result.
+    `cause` is the reason for a missing result.
     """
 
     exit_code: int
@@ -128,7 +128,7 @@ class SweepFolder:
 
     @property
     def damage(self) -> dict[int, str]:
-        """What is wrong with each damaged point, by their numbers."""
+        """The issue of each damaged point, by their numbers."""
         found = {}
         for point in self.sweep.points:
             try:
@@ -214,7 +214,7 @@ PLAN = TypeAdapter(_Plan)
 def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 
-    Also if the store cannot be written.
+    Raises it, too, if the store cannot be written.
     """
     place = store.resolve() / SWEEPS / name
     if os.path.isfile(place / PLAN_FILE):
@@ -261,7 +261,7 @@ def _write(folder: SweepFolder, number: int) -> None:
 def open_sweep(path: Path) -> SweepFolder:
     """Open a stored sweep; raise `InputError` if it is damaged.
 
-    Also if a point's scenario has changed since it began.
+    Raises it, too, if a point's scenario has changed since the sweep began.
     """
     plan = _plan(path / PLAN_FILE)
     points = tuple(

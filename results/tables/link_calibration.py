@@ -18,7 +18,7 @@ COLUMNS = (
     ("paused", 6),
     ("", 9),
 )
-# What there is to say of a class of links.
+# Columns for a class of links.
 CALIBRATED = ("links", *(heading for heading, _ in COLUMNS[1:-1]), "outcome")
 # Outcomes, the best first, with the colours of verdicts.
 OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}

@@ -61,7 +61,7 @@ def _cells(case: Case) -> Iterator[RenderableType]:
 
 
 def in_words(case: Mapping[str, Any]) -> str:
-    """Return in words whether the second run differs by more than the spread."""
+    """Say whether the second run differs by more than the spread."""
     match Difference(case["difference"]):
         case Difference.WITHIN:
             return "same"

@@ -16,7 +16,7 @@ Cells = Callable[[Case], Iterator[RenderableType]]
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
 
 
-# Tables are made for this many columns. In fewer, Rich leaves columns out without a word.
+# Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
 TABLE_WIDTH = 80
 
 

@@ -24,10 +24,10 @@ from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
 SHOWN = 3
-# What a packet that came before an earlier one adds at most to its acknowledgement (RFC 2018).
+# Most bytes that an out-of-order packet adds to its acknowledgement (RFC 2018).
 SELECTIVE_BYTES = 36
-# What a retransmitted segment adds at most: itself, and on the way back selective acknowledgements
-# of what is behind it: a send buffer of 128 KiB in packets of six segments.
+# Most bytes that a retransmitted segment adds: itself, and on the way back selective
+# acknowledgements of the data behind it, a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
 ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 15
 # Rounds of link probes that may begin or end within a case beyond its length over their interval:
@@ -49,7 +49,7 @@ class Carried:
     probed: Mapping[Hop, float] = field(default_factory=dict)
 
     def payload(self, hop: Hop) -> int:
-        """Bytes of all packets without their headers, as if all were TCP's."""
+        """Bytes of all packets without their headers, each taken to be as long as TCP's."""
         return self.bytes[hop] - PACKET_HEADER_BYTES * self.packets[hop]
 
     def link_probes(self, topology: Topology) -> float:
@@ -123,9 +123,10 @@ def spans(
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
-    Confirmations take the path of the reverse pair, which may use other links. The rest is a range:
-    link probes are a little shorter than the header that is taken off them, connections may have
-    been open before, and each rank may have exchanged its irregular packets with any other one.
+    Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
+    it a range: link probes are a little shorter than the header that is subtracted, connections may
+    have been open before, and each rank may have exchanged its irregular packets with any other
+    one.
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
@@ -156,7 +157,7 @@ def spans(
 
 
 class _Passing:
-    """Which links retransmitted segments, and acknowledgements of irregular packets, may pass."""
+    """Links on the paths of retransmitted segments and of irregular packets' acknowledgements."""
 
     def __init__(self, irregular: Irregular) -> None:
         self._irregular, self._ranks = irregular, irregular.ranks()
@@ -170,7 +171,7 @@ class _Passing:
             receivers.add(receiver)
 
     def bytes_on(self, hop: Hop) -> int:
-        """The most bytes that a link carries for them."""
+        """The most bytes that irregular packets add on a link."""
         senders, receivers = self._ends.get(hop, (set(), set()))
         again, disordered = self._irregular.retransmitted, self._irregular.out_of_order
         return (
@@ -182,7 +183,7 @@ class _Passing:
 
 @dataclass
 class _Pair:
-    """Bytes that a pair of ranks exchanges: of transfers, and of the answers to them."""
+    """Bytes that a pair of ranks exchanges: of transfers, and of their answers."""
 
     forth_bytes: int = 0
     back_bytes: int = 0
@@ -205,7 +206,7 @@ def link_reasons(
     carried: Carried,
     framing: Framing = FRAMINGS[Generator.AGENT],
 ) -> Iterator[Reason]:
-    """Yield failures of links with other bytes than the routing explains, then of switches."""
+    """Yield failures of links whose bytes the routing does not explain, then of switches."""
     done = list(executions)
     irregular = Irregular.of(done)
     wanted = spans(schedule, epoch, gpus, len(done), carried, irregular, framing)

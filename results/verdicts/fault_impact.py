@@ -9,9 +9,9 @@ from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult, Thresholds, data_reasons, ratio_reasons
 from results.verdicts.verdict import Reason, Verdict, worst
 
-# A restart that is later than the job's restart time by more than this is late.
+# Seconds beyond the job's restart time after which a restart is late.
 LATE_S = 0.001
-# A prober that skips more of its ticks than this may have overlooked something.
+# A prober that skips more than this share of its ticks may have missed a loss.
 SKIPPED_ABOVE = 0.01
 
 
@@ -106,13 +106,13 @@ def _restart_reasons(restart: Restart) -> Iterator[Reason]:
 
 @dataclass(frozen=True)
 class Probes:
-    """Probed pairs that the fault affects, and that it does not, of which no probe may be lost.
+    """Probed pairs: those that the fault affects, and unaffected ones, which may lose no probe.
 
     Affected pairs are probed while the fault begins, unaffected pairs in all phases. `skipped` has
-    for each prober the share of its ticks for which it came too late. `blackout_ms` is the longest
-    blackout of the affected pairs that have another path; infinity if no end of it was seen,
-    `None` if there are no such pairs. `possible_ms` is the longest that one may have lasted, as a
-    prober that comes late leaves times unprobed.
+    for each prober the share of ticks that it skipped because it was late. `blackout_ms` is the
+    longest blackout of the affected pairs that have another path; infinity if no end of it was
+    seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it: a late prober
+    leaves times unprobed.
     """
 
     affected_pairs: int
@@ -127,10 +127,11 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """A case, the fault in it and where, what the job does about it, and the phases.
+    """A case, its fault, the fault's place, the job's recovery strategy, and the phases.
 
     Phases that this fault does not have are `None`. `replay` compares the execution during the
-    fault with a model that is told when the paths of that very execution changed: not a prediction.
+    fault with a model that is told when the paths of that very execution changed: it is not a
+    prediction.
     """
 
     case: str

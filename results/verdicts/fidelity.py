@@ -18,7 +18,7 @@ from results.verdicts.machine_headroom import (
 )
 from results.verdicts.verdict import Reason, Verdict, worst
 
-# Less than this in a queue is no leftover data: the controller's link probes are always there.
+# A backlog below this is no leftover data: the controller's link probes are always in queues.
 FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 
 
@@ -90,7 +90,7 @@ class Fidelity:
 def machine_reasons(
     headroom: MachineHeadroom | None, limits: FidelityLimits = LIMITS
 ) -> Iterator[Reason]:
-    """Yield which resources were exhausted; fail if executions were not observed."""
+    """Yield the exhausted resources; fail if executions were not observed."""
     if headroom is None:
         yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
         return

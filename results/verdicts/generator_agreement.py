@@ -1,4 +1,4 @@
-"""Hold the times of other generators against those of the agents, for the same case of a run."""
+"""Compare the times of other generators with those of the agents, for the same case of a run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the time of a training iteration went, and where the model says that it goes."""
+"""The parts of a training iteration's time, measured and modeled."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -36,7 +36,7 @@ class IterationResult:
 def iteration_result(
     steps: Steps, executions: Iterable[Repeat], prediction: Prediction
 ) -> IterationResult | None:
-    """Divide measured and modeled time into parts; `None` for other steps than an iteration's.
+    """Divide measured and modeled time into parts; `None` for steps of anything but an iteration.
 
     Only whole executions count; without any, there are no parts.
     """

@@ -14,7 +14,7 @@ from results.verdicts.summary import Summary, summarize
 
 @dataclass(frozen=True)
 class JobTime:
-    """A job in a case: where it was, what it executed, and seconds until its last byte arrived."""
+    """A job in a case: its partition, its task, and the seconds until its last byte arrived."""
 
     job: str
     domains: str
@@ -49,7 +49,7 @@ class JobTime:
 def job_times(
     steps: Steps, executions: Iterable[Repeat], prediction: Prediction
 ) -> tuple[JobTime, ...]:
-    """Return the time of each job; none for other steps than those of jobs.
+    """Return the time of each job; none if the steps are not of several jobs.
 
     Only whole executions count; without any, there are no times.
     """

@@ -14,7 +14,7 @@ SATURATED_SHARE = 0.05
 # Seconds without the switch running out of work, on average in a window: above the first value, it
 # never did in that window; above the second, it had fallen behind.
 NEVER_DONE_S, BEHIND_S = 0.085, 0.05
-# An execution may go on for so long, or for this share of it, before and behind its CPU samples.
+# Time, or share of the execution, that may lie before and after its CPU samples.
 UNSAMPLED_S, UNSAMPLED_SHARE = 1.0, 0.1
 # An always busy switch forwards, not only polls, if other threads keep more cores than this busy.
 BESIDE_BUSY_SWITCH = 0.42
@@ -54,7 +54,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many executions and CPU samples (`windows`) there are, and executions without any."""
+    """Numbers of executions and CPU samples (`windows`), and of executions without any sample."""
 
     windows: int
     executions: int
@@ -96,9 +96,10 @@ class Processors:
 class Switch:
     """The busiest switch, as shares of a core or of the time, of the worst execution.
 
-    `switch_behind_s` is how long it went without running out of work; `switch_never_done` is the
+    `switch_behind_s` is the longest time without running out of work; `switch_never_done` is the
     part of CPU samples in which it never did, `switch_starved` the part of the time in which it was
-    behind and waited for a core. `beside_switch` is how many cores other threads kept busy.
+    behind and waited for a core. `beside_switch` is the number of cores that other threads kept
+    busy.
     """
 
     switch_share_max: float
@@ -251,7 +252,7 @@ def _is_saturated(window: Window) -> bool:
 
 
 def _beside(one: Observation) -> float:
-    """Return how many cores other threads kept busy, divided by the share that pauses left.
+    """Return the number of cores that other threads kept busy, over the share that pauses left.
 
     Threads of higher priority than ours do not count: they cause pauses, as does steal.
     """

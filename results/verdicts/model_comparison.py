@@ -43,9 +43,9 @@ class Measured:
 
     `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
     they count or not. `observations` are of the repeats, `None` if the machine is not judged.
-    `carried` and `epoch`, the fabric that carried it, are `None` where the fabric changed
-    meanwhile. `known` are doubts from before the case: undecided calibration. With `check_data`,
-    the agents checked the results meanwhile, so the times mean nothing; nor do the times of a
+    `carried` and `epoch`, the fabric that carried it, are `None` if the fabric changed during the
+    case. `known` are doubts from before the case: undecided calibration. With `check_data`, the
+    agents checked the results during the executions, so times do not count; nor do the times of a
     generator that is not timed.
     """
 
@@ -80,7 +80,7 @@ class Measured:
 
     @property
     def data_is_right(self) -> bool | None:
-        """Whether all that came is right, every element or packet; `None` if it was not checked."""
+        """Whether all arrived data is right, every element or packet; `None` if not checked."""
         if self.times_count:
             return None
         return all(repeat.complete and not repeat.errors for repeat in self.executions)
@@ -88,11 +88,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Work:
-    """What a case executes: so many bytes, the real ones divided by a scale.
+    """The work of a case: its bytes, which are the real ones divided by a scale.
 
-    Training iterations, traces and request loads have no collective; `task` names what is executed.
-    `gpus` are those of a communicator, `variant` names the communicators unless they are all GPUs,
-    and the matrix of an all-to-all. `chunks` are those that a schedule cuts its data into.
+    Training iterations, traces and request loads have no collective; `task` names the work. `gpus`
+    are those of a communicator, `variant` names the communicators unless they are all GPUs, and the
+    matrix of an all-to-all. `chunks` are those that a schedule cuts its data into.
     """
 
     fabric: FabricSpec

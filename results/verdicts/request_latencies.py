@@ -22,8 +22,8 @@ PERCENTILES = (50, 90, 99)
 class RequestResult:
     """The latencies of requests in emulated seconds, from arrival to last byte, by percentile.
 
-    A percentile is that of all executions, by the nearest rank. `offered_load` is what requests ask
-    of all NICs until the last one arrives, as a part of the rate of these.
+    A percentile is that of all executions, by the nearest rank. `offered_load` is the rate that
+    requests need until the last one arrives, as a part of the rate of all NICs.
     """
 
     requests: int
