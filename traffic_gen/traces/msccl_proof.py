@@ -275,7 +275,7 @@ class _Memory:
             self.values[place], self.written[place] = value, [part]
 
     def _require_order(self, part: Part, earlier: Sequence[Part], location: Location) -> None:
-        """Raise `Malformed` for a step that may touch a place before these ones do, or after."""
+        """Raise `Malformed` unless a step is ordered behind these, which touch the same place."""
         for other in earlier:
             if not self.order.precedes(other, part):
                 name, offset = location

@@ -236,7 +236,7 @@ class _Part:
             )
 
     def _emit(self, transfer: Transfer, *, begins: bool) -> None:
-        """Emit one transfer; if it `begins` its sender's part, it waits as the sender's node."""
+        """Emit one transfer; one that `begins` its sender's part waits as the sender's node."""
         source, to = transfer.source, transfer.destination
         waits = union([self.done[earlier] for earlier in transfer.after])
         waits = union([waits, self.begins[source]]) if begins else waits
