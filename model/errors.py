@@ -14,20 +14,20 @@ from dataclasses import dataclass
 
 # Control characters but for tab and line feed (ECMA-48, C0 and C1).
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# Of each part of a problem.
+# Longest part of a problem, in characters.
 MOST_CHARACTERS = 1000
 MOST_PROBLEMS = 100
 
 
 class RailbedError(Exception):
-    """Anything that Railbed reports to its user in a sentence."""
+    """An error that Railbed reports to its user in a sentence."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem in an input: its place, what is wrong and was found, and a hint to fix it."""
+    """One problem in an input: its place, the requirement and the value found, and a hint."""
 
     where: str
     what: str
@@ -39,7 +39,7 @@ class Problem:
 
 
 def shortened(text: str) -> str:
-    """Return a text for a message: of a long one, the beginning and the end.
+    """Return a text for a message; of a long text, the beginning and the end.
 
     Characters that control a terminal are shown by their numbers.
     """

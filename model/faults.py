@@ -154,7 +154,7 @@ def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
 
 
 def loses_links(mode: FaultMode) -> bool:
-    """Whether the links of a broken component carry nothing, or else less than before."""
+    """Whether the broken component's links carry nothing, not only less than before."""
     match mode:
         case (
             FaultMode.DOWN

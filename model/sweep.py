@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-# The exit code of a point that was ended as it took too long: as timeout(1) has it.
+# Exit code of a point that was ended because it took too long, as of timeout(1).
 HANGING = 124
 REAL, VIRTUAL = CLOCKS = ("real", "virtual")
 
@@ -55,7 +55,7 @@ class Sweep:
     def digest(self) -> str:
         """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock.
 
-        Also of the files that the scenarios name, if there are any.
+        The files that the scenarios name count, too, if there are any.
         """
         clock = [] if self.clock == REAL else [self.clock]
         texts = (part for point in self.points for part in (point.text, point.files) if part)

@@ -13,7 +13,7 @@ class Health:
 
     All links of a dead switch or GPU have failed. A link that fails in one direction counts as
     failed: no switch and no NIC uses half a link. The `drained` links are a subset of `failed`:
-    they are too slow to be worth using, but lose no packets in flight.
+    they work, but are too slow to be worth using.
     """
 
     failed: frozenset[str] = frozenset()

@@ -7,7 +7,7 @@ ETHERNET_HEADER_BYTES = 14
 # IPv4 20, TCP 20, timestamp option 12 (RFC 7323).
 TCP_IP_HEADER_BYTES = 52
 PACKET_PAYLOAD_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
-# Of every packet of an open connection; an acknowledgement has no more.
+# Header bytes of every packet of an open connection; an acknowledgement has no other bytes.
 PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
 
 # An IP packet shorter than this carries hardly any data: it counts as an acknowledgement.
@@ -15,13 +15,13 @@ ACKNOWLEDGEMENT_BELOW_BYTES = 128
 # Share of a link's rate that is guaranteed to acknowledgements, whatever data is queued.
 ACKNOWLEDGEMENT_SHARE = 0.1
 
-# Bucket depths in seconds: a link makes up for that much idleness at once, so a pause of the
-# machine up to that long costs it nothing. Trade-offs:
-# docs/explanation/measuring.md, "The bucket".
+# Bucket depths in seconds: a link makes up for an idle time of up to this length at once, so a
+# shorter pause of the machine costs nothing. Trade-offs: docs/explanation/measuring.md, "The
+# bucket".
 DEFAULT_DEPTH_S = 0.01
 LEAST_DEPTH_S, MOST_DEPTH_S = 0.001, 0.02
 MIN_BURST_BYTES = 10_000
-# A software switch accepts a burst of this size at every port; of larger bursts it loses packets.
+# A software switch accepts a burst of this size at every port; of larger bursts, it drops packets.
 SWITCH_BURST_BYTES = 64 * 1024
 # TCP hands down many packets at once, a segment: at most this much, also on slow links, and half of
 # it for every 2**13 us (8 ms) of the round trip (GSO_LEGACY_MAX_SIZE in linux/netdevice.h;
@@ -35,7 +35,7 @@ LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
 # A full packet takes 24 ms at this rate; at lower rates, packets are not small against a step.
 MIN_RATE_BPS = 500_000
-# No link of a platform is as fast; far beyond it, arithmetic overflows.
+# Above the rate of any platform's link; far beyond it, arithmetic overflows.
 MAX_RATE_BPS = 10_000_000_000_000
 # Link probes must arrive before the next one leaves; random loss must not drop three in a row.
 MOST_DELAY_S, MOST_LOSS = 0.01, 0.02

@@ -229,8 +229,8 @@ class Topology:
     def hb_crossbar(self, gpu: Gpu, is_live: Callable[[Link], bool]) -> str | None:
         """The highest HB switch that a GPU reaches over live links; `None` without its HB link.
 
-        GPUs with the same one reach each other over HB switches. It is the leaf if its trunk is
-        not live.
+        GPUs with the same highest switch reach each other over HB switches. It is the leaf if its
+        trunk is not live.
         """
         link = self.link_of(gpu, LinkKind.HB)
         if not is_live(link):

@@ -328,7 +328,7 @@ class DirectionCalibration:
 
     @property
     def _agreeing(self) -> Sequence[LinkCalibration]:
-        """As many wrong trials as prove a link wrong, with rate errors close to each other."""
+        """Wrong trials with similar rate errors, as many as prove a link wrong; else none."""
         wrong = [trial for trial in self.trials if trial.outcome is Outcome.WRONG]
         wrong.sort(key=lambda trial: trial.rate_error)
         for first in range(len(wrong) - WRONG_AFTER + 1):
@@ -341,7 +341,8 @@ class DirectionCalibration:
     def counted(self) -> LinkCalibration:
         """The trial to report: the first with the overall outcome, or else the last.
 
-        Of a wrong link, it is the first that agrees: another one may be off by an unseen pause.
+        Of a wrong link, it is the first of the agreeing trials: another trial may be off by an
+        unseen pause.
         """
         if self.outcome is Outcome.WRONG:
             return min(self._agreeing, key=lambda trial: trial.trial)

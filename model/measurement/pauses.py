@@ -73,9 +73,9 @@ class PauseLog:
         return lost_s / (self.seconds * self.cores) if self.seconds else 0.0
 
     def beyond_s(self, depth_s: float) -> float:
-        """Sum in seconds, over all pauses of all cores, of what exceeds `depth_s`.
+        """Sum in seconds, over all pauses of all cores, of the time beyond `depth_s`.
 
-        A token bucket makes up for pauses up to its depth, but for no more.
+        A token bucket makes up for pauses up to its depth only.
         """
         return sum(max(0.0, pause.length_s - depth_s) for pause in self.pauses)
 

@@ -79,7 +79,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class FaultRecord:
-    """When a fault really began and ended, in nanoseconds of CLOCK_MONOTONIC."""
+    """The actual begin and end of a fault, in nanoseconds of CLOCK_MONOTONIC."""
 
     fault: str
     begun_ns: int
@@ -88,7 +88,7 @@ class FaultRecord:
 
 @dataclass(frozen=True)
 class LinkSample:
-    """What a link had carried since its creation at a moment of CLOCK_MONOTONIC.
+    """Bytes that a link had carried since its creation at a moment of CLOCK_MONOTONIC.
 
     Counted at the link's upper end: `sent_bytes` went down, towards the GPU, `received_bytes` up.
     """

@@ -5,7 +5,7 @@ from math import ceil
 
 from model.fabric.spec import FabricKind
 
-# Digits to which a number of ports is a whole one.
+# Decimal digits to which a number of ports is rounded before it counts as whole.
 ROUNDING = 9
 
 
@@ -51,9 +51,9 @@ def folded_clos(endpoints: int, radix: int) -> Equipment:
 
 
 def built_oversubscription(endpoints: int, radix: int, asked: float) -> float:
-    """The oversubscription that switches of `radix` ports can have, at most as high as asked.
+    """The oversubscription that switches of `radix` ports can have, at most the requested one.
 
-    One switch for all endpoints has no port up, and so none.
+    A single switch for all endpoints has no port up, and so no oversubscription.
     """
     if endpoints <= radix:
         return 1.0
@@ -106,8 +106,7 @@ def rails_on_a_switch(
 ) -> int:
     """The rails that lose GPUs' NIC links when a lowest switch fails; all, if there is one switch.
 
-    A rail that needs several switches loses only those of some HB domains, which the others wait
-    for.
+    A rail of several switches loses only the links of some HB domains, for which the others wait.
     """
     largest = max(_rail_sizes(gpus, domain_size))
     ports = radix - _ports_up(radix, oversubscription)

@@ -1,4 +1,4 @@
-"""What a network costs and draws: prices and powers of ports and transceivers."""
+"""Price and power of a network: those of its ports and transceivers."""
 
 from dataclasses import dataclass
 

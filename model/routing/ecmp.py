@@ -21,9 +21,8 @@ class Ports:
     """Equal-cost next hops of a switch, in a fixed order.
 
     `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
-    `by_origin`, packets are spread by the GPU that they come from as well: all of a flow by its
-    hash, or detoured ones, all of which are for one GPU, whose address alone would keep them on one
-    link.
+    `by_origin`, the source GPU counts, too: in the hash of a flow, or to spread detoured packets,
+    which would all take one link by the address of their common destination alone.
     """
 
     next_hops: tuple[NextHop, ...]

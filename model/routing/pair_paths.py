@@ -1,8 +1,8 @@
 """Paths of many pairs of GPUs at once, as rows of numbered link directions.
 
 Most paths consist of parts that many pairs share: out of the source's domain by an egress GPU, and
-from its switch to the destination. `Routing` gives each part once. A pair with a choice among
-egress GPUs, or with further transit GPUs, as in a fabric with failures, is walked hop by hop.
+from its switch to the destination. `Routing` computes each part once. A pair with a choice among
+egress GPUs, or with further transit GPUs, as in a fabric with failures, is followed hop by hop.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from model.arrays import Ints
 from model.fabric.topology import Gpu, Hop, LinkKind
 from model.routing.paths import Routing
 
-# Stands for no hop, at any place of a row; a row without hops is an unreachable destination's.
+# Stands for no hop in a row; a row without hops means that the destination is unreachable.
 NO_HOP = -1
-# Stands for a part that does not follow from source or switch, and destination, alone.
+# Stands for a part that depends on more than the source or switch, and the destination.
 UNKNOWN = -2
 
 
 class Directions:
-    """Numbers of link directions, in the order in which they are asked for."""
+    """Numbers of link directions, in the order of first use."""
 
     def __init__(self) -> None:
         self.hops: list[Hop] = []
@@ -71,7 +71,8 @@ class PairPaths:
     def _links(self) -> tuple[Ints, ...]:
         """Return each GPU's direction into its HB switch, out of it, and into its rail switch.
 
-        Then a number of the HB switch, and its directions up to the second level and down.
+        Further columns: a number of the HB switch, and its directions up to the second level and
+        down.
         """
         topology, numbers = self._routing.topology, []
         switches = {name: place for place, name in enumerate(topology.hb_leaves)}
@@ -91,7 +92,7 @@ class PairPaths:
         return self._directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
 
     def _egress(self, sources: Ints, destinations: Ints) -> Ints:
-        """Return the GPU that each source sends to, or itself; `UNKNOWN` unless there is one.
+        """Return the GPU that each source sends to, or itself; `UNKNOWN` if there are several.
 
         Within the HB domain this is the destination. It is the same for all equivalent domains.
         """
@@ -143,7 +144,7 @@ class PairPaths:
         return self._directions.row(hops)
 
     def _walked(self, rows: Ints, places: Ints, sources: Ints, destinations: Ints) -> Ints:
-        """Return the rows, those at `places` by walking from source to destination."""
+        """Return the rows, with those at `places` found hop by hop from source to destination."""
         if not len(places):
             return rows
         pairs = zip(sources[places].tolist(), destinations[places].tolist(), strict=True)

@@ -132,7 +132,7 @@ class Routing:
         return ports if cost < GPU_TRANSIT else self._over_transit_gpus(switch, destination)
 
     def ports_to_rail(self, switch: str, rail: int, domains: int) -> list[tuple[Ports, int]]:
-        """Ports to a rail's GPUs in a set of domains, each with the domains that they are for."""
+        """Ports to a rail's GPUs in a set of domains, each with its subset of the domains."""
         found: list[tuple[Ports, int]] = []
         for equivalent in self.live.equivalent_domains:
             first = self.topology.gpu(next(bits(equivalent)), rail)

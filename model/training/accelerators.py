@@ -1,4 +1,4 @@
-"""What a GPU computes and stores, and how much of it a program reaches."""
+"""Compute and memory of a GPU, and the share of them that a program reaches."""
 
 from dataclasses import dataclass
 

@@ -34,9 +34,9 @@ def exposure_s(steps: IterationSteps, begin_s: Floats, end_s: Floats) -> dict[st
 
 
 def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
-    """When each step could begin: the end of the last step that it depends on, 0 if there is none.
+    """Earliest begin of each step: the end of the last step that it depends on, 0 if there is none.
 
-    A step of compute begins as long before its end as it takes.
+    A step of compute begins before its end by its duration.
     """
     transfers = steps.transfers
     found, computes = critical_path.begins_s(transfers, end_s), transfers.is_compute

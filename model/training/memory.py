@@ -29,9 +29,10 @@ def gpu_parameters(transformer: Transformer, strategy: Strategy) -> tuple[Number
 
 
 def optimized_parameters(transformer: Transformer, strategy: Strategy) -> Numbers:
-    """Parameters whose optimizer a GPU has: its share of those that other ranks hold, too.
+    """Parameters whose optimizer a GPU has: its share of the parameters that several ranks hold.
 
-    All data-parallel ranks hold what is outside experts; only copies of a GPU's experts hold them.
+    All data-parallel ranks hold the parameters outside experts; only copies of a GPU's experts hold
+    the experts'.
     """
     shared, held = gpu_parameters(transformer, strategy)
     parallel = transformer.experts.parallel if transformer.experts else 1

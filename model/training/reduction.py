@@ -1,9 +1,9 @@
 """A training iteration made small enough for an emulated fabric, by rules that keep its ratios.
 
 A GPU of the reduced iteration computes as long for a microbatch as one of the full iteration, and
-sends as many bytes for it in each parallel dimension. Fewer are: ranks of each degree, microbatches
-(with as much of the bubble), layers (each stands for several). The gradients shrink with the
-microbatches, and so does the optimizer's step.
+sends as many bytes for it in each parallel dimension. Reduced are the ranks of each degree, the
+microbatches (with the same share of the bubble), and the layers (each stands for several). The
+gradients shrink with the microbatches, and so does the optimizer's step.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from model.training.job import Job
 from model.training.strategy import Strategy, divisors
 from model.training.transformer import Recomputation
 
-# More microbatches repeat the same steps.
+# Most microbatches: more of them repeat the same steps.
 MOST_MICROBATCHES = 16
 # Passes of all layers at all ranks; each is about twenty steps, which take time and memory.
 MOST_PASSES = 10_000
@@ -37,7 +37,7 @@ class NoReduction(ValueError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Degrees and numbers that are asked for; `None` follows the rules."""
+    """Requested degrees and numbers; `None` follows the rules."""
 
     tensor: int | None = None
     pipeline: int | None = None
@@ -129,9 +129,9 @@ def reduced(
 
 @dataclass(frozen=True)
 class _Reduction:
-    """The full iteration's strategy, the reduced one's, and the part of microbatches that is left.
+    """The full iteration's strategy, the reduced one's, and the share of microbatches that is kept.
 
-    `layers` is how many layers of a chunk are executed.
+    `layers` is the number of a chunk's layers that are executed.
     """
 
     job: Job
@@ -171,7 +171,7 @@ class _Reduction:
 
     @property
     def merged(self) -> float:
-        """How many layers each executed layer stands for."""
+        """The number of layers that each executed layer stands for."""
         full_layers = self.job.transformer.layers / self.full.pipeline
         return float(full_layers / (self.layers * self.strategy.interleave))
 
@@ -243,7 +243,7 @@ def _bubble(strategy: Strategy, microbatches: float) -> float:
 
 
 def _microbatches(full: Strategy, strategy: Strategy, microbatches: int) -> int:
-    """As many microbatches as keep the bubble's share, but not more than there were."""
+    """As many microbatches as keep the bubble's share, but no more than the full iteration has."""
     share = _bubble(full, microbatches)
     least = strategy.pipeline if strategy.interleave > 1 else 1
     same = _bubble(strategy, 1) / share if share else inf
@@ -254,7 +254,7 @@ def _microbatches(full: Strategy, strategy: Strategy, microbatches: int) -> int:
 def _changes(
     job: Job, full: Strategy, small: _Reduction, before: int, after: int
 ) -> Iterator[Change]:
-    """Yield what differs from the full iteration, and the bubble's share, which should not."""
+    """Yield the numbers that differ from the full iteration, and the bubble's share."""
     strategy = small.strategy
     chunk = job.transformer.layers / (full.pipeline * full.interleave)
     yield Change("gpus", job.cluster.gpus, strategy.tensor * strategy.pipeline * strategy.data)

@@ -14,7 +14,7 @@ from model.training.strategy import ANY, Strategy, Wish, strategies
 class Evaluation:
     """A strategy's iteration: seconds by cause, memory in bytes, utilization as shares of 1.
 
-    MFU counts the FLOPs that the model needs, HFU also those that are computed again.
+    MFU counts the FLOPs that the model needs, HFU also the recomputed ones.
     """
 
     strategy: Strategy

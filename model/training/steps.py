@@ -1,8 +1,8 @@
 """The steps of a training iteration: transfers, and the compute that they wait for.
 
 An iteration is proved when it is built, so a wrong one cannot be built. Its collectives are proved
-schedules of their own; shown here is that all of it fits together: no step begins before the
-results that it uses are there, whatever the order in which real steps run.
+schedules of their own; the proof here is that they fit together: no step begins before the results
+that it uses are there, in any order in which real steps may run.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from model.workload.schedule import fingerprint
 from model.workload.transfers import Transfers
 
 DIMENSIONS = tuple(Dimension)
-# Stands for no parallel dimension, where an array has the number of one.
+# Stands for no parallel dimension, in an array of dimensions' numbers.
 COMPUTE = -1
 
 
 @dataclass(frozen=True, eq=False)
 class IterationSteps:
-    """The steps of an iteration, and what they are for.
+    """The steps of an iteration, and their parallel dimensions.
 
     `dimensions` has the number of each transfer's parallel dimension in `DIMENSIONS`, `COMPUTE` for
     steps of compute. `uses` has pairs of a step and an earlier one, whose result it uses at the
@@ -53,7 +53,7 @@ class IterationSteps:
 
 
 def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
-    """Raise `ScheduleError` for a step that may begin before what it uses is at its rank."""
+    """Raise `ScheduleError` for a step that may begin before its inputs are at its rank."""
     elsewhere = transfers.destination[earlier] != transfers.source[later]
     if elsewhere.any():
         step, used = later[elsewhere][0], earlier[elsewhere][0]

@@ -92,7 +92,7 @@ class Traffic:
     def matrix(self, block: int = 1, first: int | None = None) -> Floats:
         """Bytes from row to column; `block` GPUs that follow one another share a row.
 
-        With `first`, only those among so many GPUs.
+        With `first`, only the first `first` GPUs count.
         """
         size = -(-(first or self.gpus) // block)
         flows, matrix = self.every, np.zeros((size, size))
@@ -190,8 +190,8 @@ def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
 def _copies(grid: RankGrid, strategy: Strategy, experts: int, size: float) -> Flows:
     """A hierarchical AllGather or ReduceScatter of `size` bytes among the copies of an expert.
 
-    Copies are `experts` data-parallel ranks apart. Of a domain's ranks, those that are copies of
-    one another form a ring; so do those at the same place of all domains.
+    Copies are `experts` data-parallel ranks apart. Copies within a domain form a ring; so do copies
+    at the same place of all domains.
     """
     ranks = grid.stages()
     count = int(strategy.data) // experts

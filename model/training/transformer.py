@@ -127,7 +127,7 @@ class Transformer:
         return 3 * self.layers * self.layer_flops(batch) + self.head_flops(batch)
 
     def hardware_flops(self, batch: float, recomputation: Recomputation) -> float:
-        """FLOPs that an iteration is said to compute, with those that are computed again.
+        """FLOPs that an iteration counts as computing, recomputed ones included.
 
         As published: 72 B L s h² (1 + s/(3h) + V/(12 h L)) with selective recomputation, which
         counts attention's products six times and not four times; 96 B L s h² (1 + s/(6h) +
