@@ -77,7 +77,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
 
 
 def _placed(source: Source, case: Case) -> Case:
-    """Add to a case where its workload is, for messages."""
+    """Add its workload's place in the file to a case, for messages."""
     return replace(case, where=source.where(("workloads", case.workload)))
 
 
@@ -86,7 +86,7 @@ def _reported(source: Source, issue: Issue) -> Problem:
 
 
 def _name_of(path: Path) -> str:
-    """Scenario name from a file's name; runs and containers are named for it."""
+    """Scenario name from a file's name; runs and containers are named after it."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
 
 
@@ -102,9 +102,9 @@ def _alone(document: CommentedMap, name: str) -> str:
 
 
 def _locate_files(document: CommentedMap, path: Path) -> bool:
-    """Write the whole paths of traces and configurations, which count from the scenario.
+    """Write whole paths of traces and configurations, which are relative to the scenario's file.
 
-    A run's copy of the scenario is elsewhere. Return whether there are any.
+    A run's copy of the scenario is elsewhere. Return whether there are any such paths.
     """
     found = _naming_files(document)
     for entry, key in found:
@@ -126,7 +126,8 @@ def _naming_files(document: CommentedMap) -> list[tuple[CommentedMap, str]]:
 def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Path]]:
     """Return a scenario's text with its traces and configurations in a folder of another machine.
 
-    Also return the files of this machine by their paths there. Equal names do not meet.
+    Also return the files of this machine by their paths there. Files of equal names get different
+    paths.
     """
     document, files = parse(Path(scenario.name), scenario.text, SCENARIO), dict[Path, Path]()
     for number, (entry, key) in enumerate(_naming_files(document)):

@@ -82,7 +82,7 @@ class StoredRun:
 
 
 def _column(values: Sequence[Any]) -> NDArray[Any]:
-    """An array of values; of numbers where all are, else of objects."""
+    """An array of values: of numbers if all values are numbers, else of objects."""
     if any(isinstance(value, list | str) for value in values):
         column = np.empty(len(values), dtype=object)
         column[:] = values

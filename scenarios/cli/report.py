@@ -17,7 +17,7 @@ from scenarios.cli.written import writing
 if TYPE_CHECKING:
     from results.report.article import Article
 
-# Of a prober, at a thousand probes a second and pair.
+# Largest records of a prober, with a thousand probes a second and pair.
 MOST_BYTES = 2**28
 NS_PER_S = 1e9
 # Two runs on one page are compared.

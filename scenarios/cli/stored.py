@@ -1,4 +1,4 @@
-"""Stored runs: listed, shown and compared, however damaged some of them are."""
+"""Stored runs: listed, shown and compared, even if some of them are damaged."""
 
 import os
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _description(scenario: Path) -> str:
 
 
 def _state(run: Path) -> str:
-    """Return the state of a run; of one that cannot be read, what is wrong."""
+    """Return the state of a run, or why it cannot be read."""
     try:
         state = read_state(run)["state"]
         if state == "complete":
@@ -53,7 +53,7 @@ def _state(run: Path) -> str:
 
 @contextmanager
 def printed_whole(out: Console, place: Path) -> Iterator[None]:
-    """Print what the context prints, or nothing and raise `InputError` if `place` is damaged."""
+    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
     with reading(place), out.capture() as printed:
         yield
     out.file.write(printed.get())

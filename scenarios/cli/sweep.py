@@ -116,7 +116,7 @@ def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Execut
 def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
     """Run the points that have no result yet; if interrupted, print how to resume the sweep.
 
-    Ray prints what becomes of its machines to standard output, which is for the result alone.
+    Ray prints messages about its machines to standard output, which is for the result alone.
     """
     from scenarios.sweep.progress import sweep_listener
     from scenarios.sweep.runner import Sweeping

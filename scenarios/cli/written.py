@@ -1,4 +1,4 @@
-"""Files that commands write where an option says: refused in a sentence where they cannot be."""
+"""Files that options name for a command's output: refused in a sentence if impossible."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

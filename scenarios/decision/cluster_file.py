@@ -29,7 +29,7 @@ class TrainedModel(Strict):
 
 
 class ClusterFile(Strict):
-    """A cluster to decide about."""
+    """The cluster of a decision."""
 
     gpus: Size
     platform: Annotated[str, AfterValidator(known_platform)]

@@ -1,4 +1,4 @@
-"""The answer: every design with its figures, the efficient ones, and what would change it."""
+"""The answer: every design with its figures, the efficient ones, and changes that alter it."""
 
 from dataclasses import replace
 from statistics import geometric_mean
@@ -111,7 +111,7 @@ def _efficient(evaluated: Evaluated, prices: Prices) -> set[Design]:
 def _answer(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> Design:
     """The design whose network costs the least for a trained token, over all models.
 
-    Only among those with the platform's own HB domains: what larger ones cost is not known.
+    Only designs with the platform's own HB domains count: the cost of larger ones is not known.
     """
     own = next(iter(evaluated)).domain_size
 
@@ -136,7 +136,7 @@ def _sentence(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> str:
 
 
 def _larger_domains(evaluated: Evaluated, chosen: Design) -> str:
-    """What the fastest design with other HB domains would gain, if there is a faster one."""
+    """The gain of the fastest design with other HB domains, if it is faster than the answer."""
     fastest = min(evaluated, key=lambda design: _relative_time(evaluated[design]))
     gain = _relative_time(evaluated[chosen]) / _relative_time(evaluated[fastest]) - 1
     if fastest.domain_size == chosen.domain_size or gain <= 0:
@@ -148,7 +148,7 @@ def _larger_domains(evaluated: Evaluated, chosen: Design) -> str:
 
 
 def _sensitivities(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> list[dict[str, Any]]:
-    """The answer with every input a quarter and four times as large."""
+    """The answers with every input at a quarter of its value, and at four times its value."""
     rows = []
     answer = _answer(file, evaluated, prices)
     for factor in FACTORS:

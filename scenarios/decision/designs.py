@@ -1,4 +1,4 @@
-"""The networks that a cluster may have, and what each costs and does. Everything is modeled."""
+"""The networks that a cluster may have, with their costs and iteration times. All are modeled."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,14 +34,14 @@ class Design:
 
     @property
     def name(self) -> str:
-        """Its kind, and what is special."""
+        """Its kind, and its oversubscription or domain size."""
         spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
         return f"{self.kind.value}, K = {self.domain_size}{spines}"
 
 
 @dataclass(frozen=True)
 class Training:
-    """A model trained on a design: its best strategy, and what is lost when a part fails.
+    """A model trained on a design: its best strategy, and the loss when a part fails.
 
     `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
     """
@@ -107,11 +107,11 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
 
 
 def losses(job: Job, found: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
-    """What the iteration loses, as a share of its time, with the same strategy.
+    """The iteration's losses, as shares of its time, with the same strategy.
 
-    Every domain waits for the slowest. A NIC link takes 1/K of a domain's NIC bandwidth, a rail
-    switch as many of the K parts as it has rails, and their traffic leaves by the other rails. A
-    GPU takes its HB domain out of the job, if there is no spare.
+    Every domain waits for the slowest. A lost NIC link takes 1/K of a domain's NIC bandwidth, a
+    rail switch as many of the K parts as it has rails, and their traffic leaves by the other rails.
+    A lost GPU takes its HB domain out of the job, if there is no spare.
     """
     left = job.cluster.gpus - job.cluster.domain_size
     return {
@@ -127,7 +127,7 @@ def _loss_without_rails(job: Job, found: Evaluation, lost: int) -> float | None:
 
 
 def loss_with_nics(job: Job, found: Evaluation, share: float) -> float:
-    """What the iteration loses where NICs have this share of their bandwidth."""
+    """The iteration's loss if NICs have this share of their bandwidth."""
     slower = replace(job.cluster, nic=job.cluster.nic * share)
     without = iteration(replace(job, cluster=slower), found.strategy)
     return float(without.total) / found.iteration_s - 1

@@ -1,4 +1,4 @@
-"""What ran, as nccl-tests print it: a table, and the JSON object of their option `-J`.
+"""A run's collectives as nccl-tests print them: a table, and the JSON object of their option `-J`.
 
 Sizes and times are the real platform's, as the bandwidths are. nccl-tests execute in place and out
 of place; here one execution stands for both. Wrong results are counted if data was checked.
@@ -17,7 +17,7 @@ from results.store.runs import folder_name, read_result
 
 ELEMENT_BYTES = 4
 SUMS = ("all-reduce", "reduce-scatter")
-# The elements that are counted are those of one rank's part.
+# Elements are counted for one rank's part.
 SHARED = ("all-gather", "reduce-scatter", "all-to-all")
 Case = Mapping[str, Any]
 TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
@@ -47,7 +47,7 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
 def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """Group collectives by fabric and algorithm, in order of sizes.
 
-    Other cases have no bandwidth, and that of scapy is how fast it crafts packets.
+    Other cases have no bandwidth; times of scapy tell only how fast it crafts packets.
     """
     found: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
@@ -57,7 +57,7 @@ def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
 
 def _generator(case: Case) -> str:
-    """Return what sent; runs of older versions do not say so."""
+    """Return the generator; runs of older versions do not name it."""
     return str(case.get("generator", Generator.AGENT))
 
 
@@ -70,7 +70,7 @@ def _name(case: Case) -> str:
 
 
 def _row(case: Case) -> dict[str, Any]:
-    """Return a result as nccl-tests name its parts."""
+    """Return a result under the names of nccl-tests."""
     size = round(case["bytes"] * case["size_scale"])
     wrong = {None: "N/A", True: "0", False: "1"}[case["data_is_right"]]
     timed = {

@@ -1,7 +1,7 @@
-"""What ran, for simulators: Chakra execution traces, and connection matrices of htsim.
+"""A run's steps for simulators: Chakra execution traces, and connection matrices of htsim.
 
-The steps of a case are built again from the run's scenario, and have the digest that the run noted.
-Times are those of one execution: of all that count, the one with the median completion time.
+The steps of a case are built again from the run's scenario, and must have the recorded digest.
+Times are those of the counted execution with the median completion time.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ PS_PER_NS = 1000
 
 @dataclass(frozen=True)
 class Ran:
-    """The steps of a case, and when each of them began and ended, in nanoseconds.
+    """The executed steps of a case, with their begins and ends in nanoseconds.
 
     A transfer ends for its receiver when it has arrived, for its sender when it is confirmed.
     """
@@ -78,7 +78,7 @@ def export_htsim(run: Path, folder: Path) -> list[Path]:
 
 
 def _matrix(ran: Ran) -> Iterator[str]:
-    """Yield the lines of a connection matrix; steps of compute are no connections."""
+    """Yield the lines of a connection matrix, without steps of compute."""
     sent = [step for step in ran.steps.transfers if not step.is_compute]
     yield f"Nodes {ran.steps.gpus}"
     yield f"Connections {len(sent)}"
@@ -119,7 +119,7 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
 
 
 def _median_execution(executions: dict[str, np.ndarray]) -> int:
-    """Return the number of the execution with the median time, of those that count."""
+    """Return the number of the counted execution with the median time."""
     counts = executions["complete"] & ~executions["warmup"] & ~executions["disturbed"]
     chosen = counts if counts.any() else executions["complete"]
     order = np.argsort(executions["completion_s"][chosen], kind="stable")
@@ -129,7 +129,7 @@ def _median_execution(executions: dict[str, np.ndarray]) -> int:
 def _steps(
     run: Path, scenario: Scenario, bandwidth_scale: float, size_scale: float, name: str
 ) -> Steps:
-    """Build the steps of a case again; raise `InputError` unless they are those that ran."""
+    """Build the steps of a case again; raise `InputError` if the run executed other steps."""
     noted = read_json(run / folder_name(name) / "prediction.json")["schedule_digest"]
     for case in scenario.cases:
         if case.name == name:

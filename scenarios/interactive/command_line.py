@@ -15,7 +15,7 @@ from testbed.fabric.command_line import open_command_line
 
 
 class Audience(Protocol):
-    """Follows a session beside its command line, and may give commands, too."""
+    """Follows a session beside its command line; may give commands, too."""
 
     def follow(self, session: Session, commands: Commands) -> None:
         """The session begins."""
@@ -62,7 +62,7 @@ def serve(
 
 
 def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
-    """What is up, how its nodes are named, and what to try first."""
+    """Describe the fabric, the names of its nodes, and the first commands to try."""
     spec, gpus = topology.spec, topology.gpus
     far, on_rail = gpus[spec.domain_size - 1], gpus[-1]
     if spec.domains > 1:
@@ -87,7 +87,7 @@ help lists all commands, Mininet's too; exit takes the fabric down."""
 
 
 def _leaves(topology: Topology) -> str:
-    """A line that names the leaf HB switches, if there are any."""
+    """Name the leaf HB switches in a line, if there are any."""
     leaves = topology.hb_leaves
     return f"\n  {_span(leaves):24} leaf HB switches below them" if leaves else ""
 

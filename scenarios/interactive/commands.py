@@ -18,16 +18,16 @@ from scenarios.spec.scenario import Case
 from testbed.fabric.command_line import Command
 
 WATCHED_S = 1.0
-# Links that `load` shows at most, the busiest first.
+# Most links that `load` shows, the busiest first.
 MOST_SHOWN = 16
-# Link probes alone use less of a link than this.
+# Link probes alone use a smaller share of a link than this.
 LEAST_SHOWN_USE = 0.01
 
 
 class Commands:
     """The commands on a session; `cases` are the workloads of its scenario on this fabric.
 
-    `say` gets the lines that answer a command, `saw` what the fabric did when a fault began.
+    `say` gets the lines that answer a command, `saw` the fabric's response to a fault.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Commands:
         saw: Callable[[FaultSeen], None] = lambda _: None,
     ) -> None:
         self._session, self._say, self._saw = session, say, saw
-        # Other generators start programs of their own for each execution: those are a run's.
+        # Other generators start programs of their own for each execution, so they are left to runs.
         by_agents = (case for case in cases if case.generator is Generator.AGENT)
         self.workloads = {_workload(case): case for case in by_agents}
         self._stop = threading.Event()
@@ -62,7 +62,7 @@ class Commands:
         )
 
     def fault(self, words: Sequence[str]) -> None:
-        """Begin a fault, and say how the fabric answered."""
+        """Begin a fault, and describe the fabric's response."""
         seen = self._session.inject(parse_fault(self._session.topology, words))
         self._saw(seen)
         self._say("\n".join(fault_lines(seen)))
@@ -83,12 +83,12 @@ class Commands:
             self._say(f"{fault.target} works again.")
 
     def faults(self, _words: Sequence[str]) -> None:
-        """List what is broken."""
+        """List the faults that last."""
         lasting = self._session.faults
         self._say("\n".join(_in_words(fault) for fault in lasting) or "Nothing is broken.")
 
     def run(self, words: Sequence[str]) -> None:
-        """Execute a workload once, or with `&` again and again beside the command line."""
+        """Execute a workload once, or with `&` repeatedly, beside the command line."""
         beside = list(words[-1:]) == ["&"]
         case = self._case(words[:-1] if beside else words)
         if self._running is not None and self._running.is_alive():
@@ -186,7 +186,7 @@ class Commands:
         self._say(f"{source.name} to {destination.name}: {bps / 1e6:.2f} Mbit/s of payload")
 
     def iperfudp(self, _words: Sequence[str]) -> None:
-        """Say why there is no such measurement."""
+        """Explain that there is no such measurement."""
         what = "agents send TCP: more UDP than a link carries is dropped, and measures nothing else"
         raise InputError(Problem("iperfudp", what, "use iperf"))
 
@@ -209,7 +209,7 @@ IPERFUDP = "Not offered: agents send TCP. Use iperf."
 
 
 def _workload(case: Case) -> str:
-    """A workload's name: that of its case, without the fabric."""
+    """Return a workload's name: that of its case, without the fabric."""
     return case.name.partition("/")[2]
 
 
@@ -224,7 +224,7 @@ def _in_words(fault: Fault) -> str:
 
 
 def fault_lines(seen: FaultSeen) -> list[str]:
-    """Say what a fault did: when the controller answered, and for how long no packet arrived."""
+    """Describe a fault: the controller's response times, and the time without any packet."""
     times = seen.times
     answered = (
         f"detected after {number_or_dash(times.detected_ms, '.0f', ' ms')}, "
@@ -244,7 +244,7 @@ def fault_lines(seen: FaultSeen) -> list[str]:
 
 
 def executed_line(done: Executed | None) -> str:
-    """Say how long an execution took, measured and modeled."""
+    """Give the time of an execution, measured and modeled."""
     if done is None:
         return "Ended early."
     measured_s, modeled_s = done.repeat.completion_s, done.prediction.completion_s
@@ -256,7 +256,7 @@ def executed_line(done: Executed | None) -> str:
 
 
 def path_lines(seen: PathSeen) -> list[str]:
-    """Say which way a pair's packets shall go, and which way the probes went."""
+    """Give the intended path of a pair's packets, and the paths that the probes took."""
     taken = Counter(_nodes(trace.hops) for trace in seen.traces if trace.arrived)
     lost = sum(not trace.arrived for trace in seen.traces)
     lines = [f"intended: {_nodes(seen.intended) if seen.intended else 'none, it is cut off'}"]

@@ -18,13 +18,13 @@ def targets(topology: Topology) -> dict[str, Component]:
 
 
 def modes(component: Component) -> tuple[FaultMode, ...]:
-    """The modes in which a component can fail here: those that last, and can be undone."""
+    """The modes in which a component can fail in a session: lasting ones that can be undone."""
     lasting = POSSIBLE[component] - {FaultMode.FLAP}
     return tuple(mode for mode in FaultMode if mode in lasting and (component, mode) not in FINAL)
 
 
 def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
-    """The fault that a user's words name; raises `InputError` with what is wrong."""
+    """Parse the words of a fault; raises `InputError` with the mistake."""
     if not words:
         raise InputError(Problem("fault", f"what shall break? Usage: {USAGE}"))
     target, *rest = words
@@ -37,7 +37,7 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
 
 
 def _require_slower(topology: Topology, link: str, rate_bps: int) -> None:
-    """Raise `InputError` if a rate would leave a link as it is."""
+    """Raise `InputError` unless a rate is below the link's own."""
     scale, whole_bps = topology.spec.bandwidth_scale, topology.link_by_name[link].rate_bps
     if rate_bps >= whole_bps:
         what = f"must be less than the link's {whole_bps * scale / 1e9:g} Gbit/s"
@@ -45,7 +45,7 @@ def _require_slower(topology: Topology, link: str, rate_bps: int) -> None:
 
 
 def require_target(topology: Topology, name: str) -> Component:
-    """What a component is; raises `InputError` if the fabric has none of this name."""
+    """Return the kind of a component; raises `InputError` if the fabric has none of this name."""
     known = targets(topology)
     if name not in known:
         what = f"this fabric has no {name!r}{nearest(name, tuple(known))}".rstrip(";")
@@ -63,7 +63,7 @@ def _mode(component: Component, word: str) -> FaultMode:
 
 
 def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int | None:
-    """The emulated rate that is left of a degraded link; `None` for all other modes."""
+    """Return the emulated rate of a degraded link; `None` for all other modes."""
     if mode is not FaultMode.DEGRADE:
         if words:
             raise InputError(Problem("fault", f"{mode} takes no {' '.join(words)!r}"))

@@ -1,4 +1,4 @@
-"""What the links of a running fabric carry now."""
+"""The present loads of the links of a running fabric."""
 
 import time
 from collections.abc import Iterator

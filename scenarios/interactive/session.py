@@ -1,7 +1,7 @@
 """A fabric under a user's hands: faults, workloads, paths and loads, one after another.
 
-Everything is done by the parts that experiments use: their injector, their agents, their prober,
-their model. Faults and readings belong to one thread, as a restarted process dies with its own.
+A session uses the injector, the agents, the prober and the model of experiments. Faults and
+readings belong to one thread, as a restarted process dies with its thread.
 """
 
 import time
@@ -40,15 +40,15 @@ from traffic_gen.workloads.point_to_point import streams
 
 # Affected pairs that are probed while a fault begins: each takes 1000 probes a second.
 MOST_PROBED = 8
-# How often an execution looks whether it shall end.
+# Seconds between two checks whether an execution shall end.
 LOOK_EVERY_S = 0.1
-# What `throughput_bps` sends lasts so long at the rate of the slowest link, and at most so long.
+# Seconds that a transfer of `throughput_bps` takes at the slowest link's rate, and at most.
 STREAMED_S, STREAM_AT_MOST_S = 1.0, 30.0
 
 
 @dataclass(frozen=True)
 class FaultSeen:
-    """What happened when a fault began, at `begun_ns`: the controller's times, and blackouts.
+    """The effects of a fault that began at `begun_ns`: the controller's times, and blackouts.
 
     `blackouts` has the longest one of each probed pair, affected pairs that have another path;
     `None` for a pair that lost no probe.
@@ -79,7 +79,7 @@ class Executed:
 
 @dataclass(frozen=True)
 class PathSeen:
-    """The path that packets of a pair shall take (`None` if cut off), and traces of probes."""
+    """The intended path of a pair's packets (`None` if cut off), and traces of probes."""
 
     intended: tuple[Hop, ...] | None
     traces: tuple[Trace, ...]
@@ -118,10 +118,11 @@ class Session:
         self.home = fabric.placement
         self._injector = FaultInjector(fabric.bed)
         self._undos: dict[str, tuple[Fault, Undo]] = {}
-        # What the controller has answered; without it, the fabric's health may be another one.
+        # The health that the controller has answered; without it, the fabric may be in another
+        # state.
         self._answered = self.health
         self._executing = Lock()
-        # Held while agents connect: one that finds no path would end.
+        # Held while agents connect: an agent without a path would end.
         self._connecting = Lock()
         self.operator = ThreadPoolExecutor(1, "operator")
 
@@ -202,7 +203,7 @@ class Session:
         return any(fault.component is Component.CONTROLLER for fault in self.faults)
 
     def _require_answered(self, command: str) -> None:
-        """Raise `InputError` if the controller is gone, and something else has changed since."""
+        """Raise `InputError` if the controller is gone, and the health has changed since."""
         if self._controller_is_gone() and self.health != self._answered:
             what = "the controller is gone, and has not answered what has changed since"
             raise InputError(Problem(command, what, "`heal controller` first"))
@@ -274,14 +275,14 @@ class Session:
 
     @_by_operator
     def path(self, source: Gpu, destination: Gpu) -> PathSeen:
-        """The path between two GPUs: the intended one, and those that probes take."""
+        """The intended path between two GPUs, and the paths that probes take."""
         intended = Routing(self.topology, self.health).path_if_any(source, destination)
         with path_probes(self.topology, self.fabric.bed.process_ids) as probes:
             return PathSeen(intended, probes.trace(source, destination))
 
     @_by_operator
     def load(self, seconds: float) -> list[LinkLoad]:
-        """What each direction of each link carries in the next `seconds`."""
+        """The load of each direction of each link in the next `seconds`."""
         return link_loads(self.fabric.bed, self.health, seconds)
 
 

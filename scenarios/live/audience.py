@@ -14,13 +14,13 @@ from traffic_gen.probes.blackout import Blackout
 
 
 class PageAudience:
-    """Tells the page of a session, and executes what the page asks for."""
+    """Tells the page of a session, and executes the page's commands."""
 
     def __init__(self, feed: LiveFeed) -> None:
         self._feed = feed
 
     def follow(self, session: Session, commands: Commands) -> None:
-        """Show the fabric and its workloads, and begin to execute what the page asks for."""
+        """Show the fabric and its workloads, and begin to execute the page's commands."""
         self._feed.show(session.fabric)
         workloads = list(commands.workloads)
         step = "The fabric is up, and takes commands from here and from its command line."
@@ -46,7 +46,7 @@ class PageAudience:
         self._feed.answer(execute)
 
     def changed(self, session: Session) -> None:
-        """Show what is broken, and the rates in bit/s of degraded links."""
+        """Show the faults that last, and the rates in bit/s of degraded links."""
         broken = {fault.target: fault.mode.value for fault in session.faults}
         self._feed.tell({"broken": broken, "degraded": dict(session.health.rates_bps)})
 
@@ -55,12 +55,12 @@ class PageAudience:
         self._feed.tell({"blackout": blackout_message(seen)})
 
     def said(self, text: str) -> None:
-        """Show what a command has answered, or the beginning of a very long answer."""
+        """Show the answer of a command; of a very long one, the beginning."""
         self._feed.tell(said_message(text))
 
 
 def said_message(text: str) -> dict[str, str]:
-    """What the page shows of an answer: as much of its beginning as one write can tell."""
+    """The message of an answer: as much of its beginning as one write can carry."""
     message = {"said": text}
     while len(json.dumps(message)) >= select.PIPE_BUF:
         message = {"said": message["said"][: len(message["said"]) * 3 // 4] + "…"}
@@ -68,7 +68,7 @@ def said_message(text: str) -> dict[str, str]:
 
 
 def blackout_message(seen: FaultSeen) -> dict[str, Any]:
-    """What the page draws of a fault: milliseconds from its begin, `None` where nothing was seen.
+    """The picture of a fault: milliseconds from its begin, `None` for events that were not seen.
 
     Each pair has the begin and the end of its longest blackout; both are `None` without one.
     """

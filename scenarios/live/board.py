@@ -1,4 +1,4 @@
-"""What the page shows, as JSON objects: the fabric, the slow state, a frame for each reading."""
+"""The content of the page, as JSON objects: the fabric, the slow state, a frame a reading."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any
 from results.verdicts.machine_headroom import SATURATED_SHARE
 from scenarios.live.link_reader import Reading
 
-# Lines of the journal and of what commands have said that the page keeps.
+# Most lines of the journal, and of commands' answers, that the page keeps.
 KEPT_LINES = 40
-# Faults whose blackouts the page keeps.
+# Most faults whose blackouts the page keeps.
 KEPT_BLACKOUTS = 6
 # The light of the processors warns if less of them is idle; it fails at the limit of verdicts.
 SCARCE_SHARE = 0.2
-# Events of the controller's journal that tell a reader something, with the fact to show.
+# Events of the controller's journal that the page shows, with the fact to show.
 SHOWN_EVENTS: Mapping[str, str] = {
     "connected": "switch",
     "disconnected": "switch",
@@ -29,7 +29,7 @@ SHOWN_EVENTS: Mapping[str, str] = {
 # What the controller has detected of a link; the fact says by what.
 DETECTED = ("failed", "usable", "degraded")
 
-# What is added to a list, by its name in a message.
+# Fields that are lists, by the name of an addition in a message.
 ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}
 
 
@@ -73,7 +73,7 @@ class Board:
         self.version += 1
 
     def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add events of the controller's journal that tell something."""
+        """Add those events of the controller's journal that the page shows."""
         for event in events:
             if event["event"] == "computed":
                 self.failed = list(event["failed"])
@@ -88,7 +88,7 @@ class Board:
         return [rate for rate in rates for _ in range(2)]
 
     def state(self) -> dict[str, Any]:
-        """The slow part of what is shown."""
+        """The slow part of the page's content."""
         return {
             "step": self.step,
             "executions": self.executions,
@@ -107,7 +107,7 @@ class Board:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """Say an event of the controller's journal in a line."""
+    """Describe an event of the controller's journal in a line."""
     value = event.get(SHOWN_EVENTS[event["event"]], "")
     if event["event"] == "computed":
         return f"computed, failed links: {len(value)}"
@@ -116,7 +116,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -> dict[str, Any]:
-    """What the page needs of two readings: per mille of each direction's rate, queues, processors.
+    """The frame of two readings: per mille of each direction's rate, queues, processors.
 
     `rates_bps` has the rate of each direction.
     """

@@ -1,4 +1,4 @@
-"""The run's side of the live view: starts the page's server, and tells it what happens."""
+"""The run's side of the live view: starts the page's server, and sends it messages."""
 
 import json
 import os
@@ -29,7 +29,7 @@ END_S, SHOW_S = 3, 5
 
 @dataclass(frozen=True)
 class Address:
-    """Where the page is served; port 0 is any free one."""
+    """The address of the page; port 0 is any free one."""
 
     host: str = LOOPBACK
     port: int = 0
@@ -47,7 +47,7 @@ def parse_address(text: str) -> Address:
 
 
 class LiveFeed:
-    """Tells the page's server what happens; never waits for it while something is measured."""
+    """Sends messages to the page's server; never waits for it during a measurement."""
 
     def __init__(self, url: str, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None  # a pipe, as asked for
@@ -86,7 +86,7 @@ class LiveFeed:
                 self._listens = False
 
     def answer(self, execute: Callable[[Sequence[str]], None]) -> None:
-        """Call `execute` with the words of each command that a page asks for, in a thread."""
+        """Call `execute` with the words of each command that a page sends, in a thread."""
         threading.Thread(target=self._answer, args=(execute,), daemon=True).start()
 
     def _answer(self, execute: Callable[[Sequence[str]], None]) -> None:
@@ -97,7 +97,7 @@ class LiveFeed:
 
 
 def fabric_message(fabric: Experiment) -> dict[str, Any]:
-    """What the server needs to read and draw a fabric."""
+    """The message from which the server reads and draws a fabric."""
     bed, topology = fabric.bed, fabric.topology
     switches = bed.watch.process_id("Open vSwitch's database")
     return {

@@ -131,7 +131,7 @@ class LiveServer:
     async def events(self) -> AsyncIterator[str]:
         """Yield the events of one page: the fabric and the state when they change, and frames.
 
-        The last one is the state that the run has ended.
+        The last event is the state that the run has ended.
         """
         fabric_seen = state_seen = -1
         self._looking += 1
@@ -163,7 +163,7 @@ class LiveServer:
         return Response((PAGE / name).read_bytes(), media_type=media_type)
 
     async def ask(self, request: Request) -> Response:
-        """Hand a command on to the run, which answers on the board."""
+        """Hand a command to the run, which answers on the board."""
         words = parse_asked(await _body(request)) if self.board.interactive else None
         if words is None:
             return PlainTextResponse("refused\n", 400)
@@ -198,7 +198,7 @@ async def _body(request: Request) -> bytes:
 
 
 def parse_asked(body: bytes) -> list[str] | None:
-    """The words of a command that a page asks for; `None` if it may not."""
+    """The words of a page's command; `None` if a page may not give it."""
     if len(body) > LONGEST:
         return None
     try:

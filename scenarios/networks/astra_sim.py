@@ -20,7 +20,7 @@ NAMES = ("topology", "npus_count", "bandwidth")
 GBIT_PER_GBYTE = 8
 # On two NPUs, a ring is the two directions of a switch.
 PAIR = 2
-# More than any fabric has that can be emulated.
+# Above the number of NPUs of any fabric that can be emulated.
 MOST = 1_000_000
 
 
@@ -30,7 +30,7 @@ def is_astra_sim(text: str) -> bool:
 
 
 def read_astra_sim(text: str) -> Keys:
-    """Return the keys of a fabric; raise `Unmapped` if it is none."""
+    """Return the keys of a fabric; raise `Unmapped` for any other network."""
     document = _document(text)
     kinds, counts, rates = (_list(document, name) for name in NAMES)
     if not len(kinds) == len(counts) == len(rates) == PAIR:

@@ -1,6 +1,6 @@
-"""A network in a file of another tool, which a scenario's fabric names: put in place of its name.
+"""A network in a file of another tool, which a scenario's fabric names: its keys replace the name.
 
-What the scenario says of the fabric itself goes before what the file says.
+Keys that the scenario itself gives take precedence over those of the file.
 """
 
 from pathlib import Path

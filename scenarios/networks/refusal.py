@@ -1,10 +1,10 @@
-"""The refusal of a network that a fabric of Railbed cannot be."""
+"""The refusal of a network that no fabric of Railbed can represent."""
 
 from collections.abc import Callable
 
 
 class Unmapped(Exception):
-    """A file that cannot be read, or whose network has no fabric: its line, and why."""
+    """A file that cannot be read, or whose network no fabric can represent: its line, and why."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)

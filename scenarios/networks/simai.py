@@ -17,7 +17,7 @@ LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 GBPS = {"G": 1.0, "T": 1000.0}
 FIRST_LINK = 3
-# More nodes, links and the like than any fabric has that can be emulated.
+# Above the numbers of nodes and links of any fabric that can be emulated.
 MOST = 1_000_000
 
 
@@ -41,7 +41,7 @@ def is_simai(text: str) -> bool:
 
 
 def read_simai(text: str) -> Keys:
-    """Return the keys of a fabric; raise `Unmapped` if it is none."""
+    """Return the keys of a fabric; raise `Unmapped` for any other network."""
     network = _network(text.splitlines())
     hb_rates, rails = _ends(network)
     nic_rate = _only({rate for _, rate in rails.values()}, "NIC links")
@@ -125,7 +125,7 @@ def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
 
 
 def _rail_switches(network: _Network, rails: dict[int, tuple[int, float]]) -> list[int]:
-    """Return the switch of each rail, which is one of its own."""
+    """Return the switch of each rail; no two rails share one."""
     found: list[set[int]] = [set() for _ in range(network.server_size)]
     for gpu, (switch, _) in rails.items():
         found[gpu % network.server_size].add(switch)
@@ -137,7 +137,7 @@ def _rail_switches(network: _Network, rails: dict[int, tuple[int, float]]) -> li
 
 
 def _uplinks(network: _Network, switches: list[int], nic_rate: float) -> Keys:
-    """Return the kind of fabric, its spines, and how the uplinks are oversubscribed."""
+    """Return the kind of fabric, its spines, and the uplinks' oversubscription."""
     uplinks = [
         {node: rate for node, rate in network.links[switch].items() if not network.is_gpu(node)}
         for switch in switches

@@ -54,7 +54,7 @@ OVER_OTHER_RATES = "mean over the other bandwidth that the figure varies"
 
 
 def _few_stages() -> str:
-    """Why K = 8 is faster at a small batch than in the paper: the search finds longer pipelines."""
+    """The reason why K = 8 is faster at a small batch than in the paper: longer pipelines."""
     limited = (
         f"{of_ideal(8, 256, DEFAULT, Wish(pipeline=stages)):.1f} % with {stages} stages"
         for stages in (8, 16, 64)
@@ -66,7 +66,7 @@ def _few_stages() -> str:
 
 
 def paper_object() -> dict[str, Any]:
-    """All claims, and what figures 8 to 10 would be with other assumptions."""
+    """All claims, and the values of figures 8 to 10 under other assumptions."""
     return {
         "schema": SCHEMA,
         "claims": [_claim(row) for row in published("claims")],

@@ -120,7 +120,7 @@ def _times(domain_size: int | None) -> list[float]:
 
 
 def _published_points() -> dict[str, list[tuple[float, float]]]:
-    """What the paper's text states of figure 10: performance at the least and the largest batch."""
+    """Values of figure 10 in the paper's text: performance at the least and the largest batch."""
     claims = {row["id"]: numbers(row["value"]) for row in published("claims")}
     ends = (BATCHES[0], BATCHES[-1])
     return {

@@ -1,4 +1,4 @@
-"""Our value of a claim, and why it differs, as far as the reason is known."""
+"""Our value of a claim, and the reason of its difference, if it is known."""
 
 from dataclasses import dataclass
 

@@ -17,7 +17,7 @@ def _saved(key: str, gpus: int, radix: int) -> float:
 
 
 def _least_and_most(key: str, sizes: tuple[int, ...], unit: float = 1.0) -> tuple[float, float]:
-    """The least and the most that is saved among sizes and radices."""
+    """The least and the largest saving among sizes and radices."""
     found = [_saved(key, gpus, radix) / unit for gpus in sizes for radix in RADICES]
     return min(found), max(found)
 

@@ -26,7 +26,7 @@ FIG8_MODELS = ("gpt-146b", "gpt-1t")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper does not give: GPUs and batch of figures 8 and 9, the speed of GPU and links.
+    """Values that the paper does not give: GPUs and batch of figures 8 and 9, speed of the machine.
 
     `compute` and `links` multiply the GPU's FLOP/s and both bandwidths.
     """

@@ -14,7 +14,7 @@ DEADLINE_S = 60.0
 
 
 def content(sender: int, size: int) -> bytes:
-    """Return what a rank sends: its number, again and again."""
+    """Return the content of a rank: its number, again and again."""
     return bytes([sender % 256]) * size
 
 
@@ -29,7 +29,7 @@ def send(place: tuple[str, int], rank: int, size: int) -> None:
 
 
 def receive(listener: socket.socket, size: int) -> tuple[int, str]:
-    """Return the sender of all that comes on the next connection, and its address."""
+    """Return the sender of all bytes of the next connection, and its address."""
     peer, (address, _) = listener.accept()
     with peer, peer.makefile("rb") as stream:
         sender = int.from_bytes(stream.read(4), "big")

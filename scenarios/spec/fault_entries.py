@@ -12,11 +12,11 @@ from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
 
 DEFAULT_AT_S = 0.3
-# A full packet takes 1.2 s at this rate. Less than that is not a slow link, but a lost one.
+# A full packet takes 1.2 s at this rate. Below it, a link is lost rather than slow.
 LEAST_LEFT_BPS = 10_000
 # Recovery strategies that keep the job on its GPUs.
 STAYING = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
-# By recovery strategy: the components that it is for, and the key of the spares that it uses.
+# For each recovery strategy, the components that it serves, and the key of the spares it uses.
 _LOST_GPU = (Component.GPU, Component.DOMAIN)
 FOR = {
     RecoveryStrategy.SPARE_DOMAIN: _LOST_GPU,

@@ -14,18 +14,18 @@ from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse
 from traffic_gen.workloads.matrices import Preset
 
-# Bounds of values that mean anything. Beyond them arithmetic overflows, or a run never ends.
+# Bounds of meaningful values. Beyond them, arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
 SIZE_BOUNDS = ("1 B", "1000000 GB")
 LEAST_SCALE, MOST_SCALE = 1e-6, 1e12
 MOST_S = 86_400.0
 MOST_SEED = 2**32 - 1
-# A fabric has at most so many GPUs.
+# Most GPUs of a fabric.
 MOST_DEGREE = 4096
 MOST_BATCH = 10**6
-# A matrix of bytes, and what a pair has in it: 1 PB. A file has at most 10 000 values.
+# Most rows of a matrix of bytes, and most bytes of a pair: 1 PB. A file has at most 10 000 values.
 MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
-# Of a quantity, a name, and a path.
+# Longest quantity, name and path, in characters.
 MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
 
 

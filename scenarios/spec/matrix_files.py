@@ -1,4 +1,4 @@
-"""Matrices of bytes in files of their own, which a scenario names: put in place of their names.
+"""Matrices of bytes in files of their own, which a scenario names: their rows replace the names.
 
 A line is a row of a byte matrix (`traffic_gen/traces/byte_matrix.py`); empty lines do not count.
 """
@@ -18,7 +18,7 @@ PRESETS = [str(preset) for preset in Preset]
 
 
 def named_files(document: Any) -> dict[Place, str]:
-    """Return the names of files that `matrix` keys have, by the place of the workload or job."""
+    """Return the file names that `matrix` keys have, by the place of the workload or job."""
     named = {place: entry.get("matrix") for place, entry in entries(document)}
     return {
         place: name
@@ -28,7 +28,7 @@ def named_files(document: Any) -> dict[Place, str]:
 
 
 def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
-    """Put the rows of files, relative to a folder, in place of names; yield issues of bad ones."""
+    """Replace names by the rows of files, relative to a folder; yield issues of bad files."""
     found = dict(entries(document))
     for of, name in named.items():
         place = *of, "matrix"

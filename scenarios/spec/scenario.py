@@ -19,21 +19,21 @@ from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.matrices import Matrix, largest_bytes
 from traffic_gen.workloads.training_iteration import Iteration
 
-# What has times of its own, which are dilated as its bytes are scaled.
+# Tasks with times of their own, which are dilated as their bytes are scaled.
 TimedTask = Replay | Iteration | RequestLoad | Jobs
 
 
 @dataclass(frozen=True)
 class Case:
-    """One collective with one algorithm, or a task that has times, on one kind of fabric.
+    """One collective with one algorithm, or a timed task, on one kind of fabric.
 
-    The algorithm of a trace is its name, and its size all that it names; that of an iteration is
-    its configuration's name, and its size the data of a GPU's collectives and transfers; that of a
-    request load is its model's name, and its size the bytes of all requests;
-    that of jobs are their names, and their size is the sum of their sizes.
-    `size_bytes` is the real size; `size_bytes / size_scale` is sent. `workload` is the number of
-    its entry in the scenario, `where` the entry's file, line and key for messages. A pipelined
-    algorithm sends each chunk in `slices`. An all-to-all may have a `matrix`.
+    The algorithm of a trace is its name, and its size the bytes of all its operations; that of an
+    iteration is its configuration's name, and its size the data of a GPU's collectives and
+    transfers; that of a request load is its model's name, and its size the bytes of all requests;
+    that of jobs are their names, and their size is the sum of their sizes. `size_bytes` is the real
+    size; `size_bytes / size_scale` is sent. `workload` is the number of its entry in the scenario,
+    `where` the entry's file, line and key for messages. A pipelined algorithm sends each chunk in
+    `slices`. An all-to-all may have a `matrix`.
     """
 
     name: str
@@ -108,12 +108,12 @@ class Scenario:
 
     @property
     def thresholds(self) -> Thresholds:
-        """The differences from the model that pass and that fail."""
+        """The thresholds of the ratio to the model for warn and fail."""
         return Thresholds(self.expect.ratio_within, self.expect.ratio_limit)
 
     @property
     def replay_thresholds(self) -> Thresholds:
-        """The same for the replay of a flapping link, which knows no losses."""
+        """The thresholds for the replay of a flapping link, whose model knows no losses."""
         return Thresholds(self.expect.replay_within, self.expect.replay_limit)
 
     @property

@@ -1,4 +1,4 @@
-"""The base of what a YAML file is read into."""
+"""The base model of YAML files."""
 
 from pydantic import BaseModel, ConfigDict
 

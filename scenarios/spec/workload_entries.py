@@ -117,7 +117,7 @@ class CollectiveWork(Strict):
 
     @property
     def size_bytes(self) -> float:
-        """The real size, which a matrix of bytes brings with it."""
+        """The real size, which a matrix of bytes determines."""
         matrix = self.pair_sizes
         return matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(self.size or "")
 
@@ -274,7 +274,7 @@ class JobPlace(Strict):
     )
 
     def partition(self, domains: int, domain_size: int) -> Partition:
-        """Return the job's partition of a grid; what is not given is all of it."""
+        """Return the job's partition of a grid; without spans, the whole grid."""
         return Partition(self.domains or (0, domains - 1), self.rails or (0, domain_size - 1))
 
 
@@ -295,7 +295,7 @@ FILE_KEYS = ("trace", "iteration", "inference")
 
 
 def _key_of(entry: object) -> str:
-    """Return the key that says what an entry of the workloads, or of the jobs, is."""
+    """Return the key that tells the kind of a workload's or job's entry."""
     models = (TraceWork, IterationWork, InferenceWorkload, JobsWorkload)
     for key, model in zip((*FILE_KEYS, "jobs"), models, strict=True):
         if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):

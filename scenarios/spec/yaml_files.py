@@ -18,15 +18,15 @@ from scenarios.spec.yaml_text import UNREADABLE, line_of, parser, plain, unreada
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# The largest scenario of the library has 2 kB. To read so much takes about a second.
+# Largest file: the largest scenario of the library has 2 kB, and this takes about a second.
 MOST_BYTES = 2**18
-# `exec` is a generator of a command's, as programs do not follow a schedule.
+# Hint for `generator: exec`: programs follow no schedule, so a command of its own runs them.
 PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file holds, for messages: its name, the command that lists such files, its page."""
+    """The kind of a file, for messages: its name, the command that lists such files, its page."""
 
     name: str
     listing: str
@@ -72,7 +72,7 @@ def read(path: Path, kind: FileKind) -> str:
 
 
 def parse(path: Path, text: str, kind: FileKind) -> CommentedMap:
-    """The mapping of a YAML text with its lines; raises `InputError` if it is none."""
+    """The mapping of a YAML text with its lines; raises `InputError` for any other text."""
     try:
         document = parser("rt").load(text)
     except DuplicateKeyError as error:
@@ -88,7 +88,7 @@ def parse(path: Path, text: str, kind: FileKind) -> CommentedMap:
 
 
 def _kind_of(document: object) -> str:
-    """Say what a YAML text is that is no mapping."""
+    """Name the kind of a YAML text that is not a mapping."""
     if document is None:
         return "nothing"
     return "a list" if isinstance(document, list) else "a single value"

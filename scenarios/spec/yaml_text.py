@@ -1,4 +1,4 @@
-"""YAML text within bounds: what expands, nests or counts without end is refused before it is built.
+"""YAML text within bounds: text that expands, nests or counts beyond them is refused unread.
 
 The bounds hold for the tree of nodes that the parser composes, in which an alias is one reference.
 """
@@ -14,7 +14,7 @@ from ruamel.yaml.reader import ReaderError
 # A scenario has some hundred values. 10 000 take a third of a second to read.
 MOST_VALUES = 10_000
 MOST_LEVELS = 20
-# No number that means anything has more digits; Python's own limit does not hold for hexadecimal.
+# No meaningful number has more digits; Python's own limit does not hold for hexadecimal.
 MOST_DIGITS = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 

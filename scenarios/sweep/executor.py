@@ -26,11 +26,11 @@ from scenarios.spec.scenario import Scenario
 
 INTERRUPTED = 130
 END_DEADLINE_S = 60
-# Of a point, beside its executions: a large fabric comes up in minutes on a busy machine.
+# Seconds of a point beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800
 # poll(2) waits for at most 2^31 milliseconds at once.
 LONGEST_POLL_S = 2e6
-# Of a point under the virtual clock, whose seconds are many of ours.
+# Longest time of a point under the virtual clock, whose seconds take many real ones.
 VIRTUAL_S = 8 * 3600.0
 
 
@@ -51,7 +51,7 @@ class Executor(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many runs are under way at once, at most."""
+        """The most runs under way at the same time."""
 
     def execute(self, orders: Iterator[Order]) -> Ended:
         """Execute runs; yield each with its outcome when it ends.
@@ -126,7 +126,7 @@ def at_most_s(order: Order) -> float:
 
 
 def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
-    """Seconds that a case waits for the ends of its faults, and until its job is back."""
+    """Seconds that a case waits for the ends of its faults, and for its job's return."""
     ends_s = [fault.at_s + (fault.for_s or 0.0) for fault in scenario.faults[kind]]
     job = scenario.job
     return max(ends_s) + job.restart_time + job.reconfiguration_time if ends_s else 0.0
@@ -156,7 +156,7 @@ def _first_ended(under_way: Sequence[_Started]) -> _Started:
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Have runs take themselves down, and wait for their end; kill those that do not."""
+    """Ask runs to take themselves down, and wait for their end; kill those that do not."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -167,7 +167,7 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def cause(exit_code: int, run: Path | None, log: Path) -> str:
-    """Why a run has no result, by its own message if there is one; empty if it has a result."""
+    """The reason for a run's missing result, by its own message if there is one; else empty."""
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state

@@ -13,7 +13,7 @@ from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
 
 NAMED_POINTS = 10
-# After so many wrong points the others are not checked: 1000 take seconds.
+# After this many wrong points, the others are not checked: 1000 take seconds.
 REFUSED_POINTS = 100
 
 Check = Callable[[Scenario], None]
@@ -50,7 +50,7 @@ def planned(
 def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
     """Check stored points again: Railbed may have changed since the sweep began.
 
-    So may the traces and configurations that they name: what is measured would not fit the rest.
+    So may the traces and configurations that they name: new measurements would not fit the old.
     """
 
     def read(point: Point) -> Scenario:
@@ -73,7 +73,7 @@ def _checked(
 ) -> list[Scenario]:
     """Return the scenarios of all points; raise `InputError` with the problems of all points.
 
-    Of many wrong points, the problems of the first ones.
+    If many points are wrong, only the first ones are reported.
     """
     scenarios: list[Scenario] = []
     found: dict[Problem, list[Point]] = {}

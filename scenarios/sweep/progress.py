@@ -20,7 +20,7 @@ class SweepListener(Protocol):
         """A point has begun; `remaining_s` seconds until all have ended, None if not known yet."""
 
     def ended(self, point: Point, how: str) -> None:
-        """A point has ended; `how` says how, in words."""
+        """A point has ended, in the words of `how`."""
 
 
 class SweepLines:

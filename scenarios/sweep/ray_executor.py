@@ -1,4 +1,4 @@
-"""Executor of runs on the machines of a Ray cluster; those of a lost machine go elsewhere."""
+"""Executor of runs on the machines of a Ray cluster; runs of a lost machine go to another one."""
 
 import subprocess
 import sys
@@ -19,12 +19,12 @@ from scenarios.sweep import ray_worker
 from scenarios.sweep.executor import Ended, Order, at_most_s, cause
 from scenarios.virtual_clock.machines import MACHINE_MIB, fitting
 
-# Where `testbed/install_ray.sh` installs Ray: outside of what the virtual machine gets.
+# The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
 RAY = program_files.ROOT / ".venv" / "ray"
 MIB = 2**20
-# How often a run is begun, if each time its machine is lost.
+# Most attempts of a run whose machine is lost each time.
 ATTEMPTS = 3
-# So often, the cluster is asked for new machines.
+# Seconds between two questions to the cluster for new machines.
 POLL_S = 1.0
 TAKE_DOWN_S = 60.0
 # A machine ends a run that hangs; what it has not told so long after is lost with the machine.
@@ -65,7 +65,7 @@ class _Sent:
         return self.seconds > self.at_most_s + ANSWER_S
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
-        """Write what came back into the order's folder; return how the run ended."""
+        """Write the returned files into the order's folder; return how the run ended."""
         folder = self.order.folder
         log = folder / "log.txt"
         write_text(log, returned["log"])
@@ -98,7 +98,7 @@ class RayExecutor:
 
     @property
     def at_once(self) -> int:
-        """How many runs fit on all machines."""
+        """The number of runs that fit on all machines."""
         return max(1, sum(self._slots().values()))
 
     def execute(self, orders: Iterator[Order]) -> Ended:
@@ -194,7 +194,7 @@ class RayExecutor:
             )
 
     def _take_down(self, tasks: list[Any]) -> None:
-        """End what is under way, and the connection to the cluster."""
+        """End the runs under way, and the connection to the cluster."""
         for task in tasks:
             self._ray.cancel(task)
         if tasks:

@@ -1,4 +1,4 @@
-"""What a machine of a Ray cluster does: one run, by the Railbed that is installed there.
+"""The part of a Ray cluster's machine: one run, by the Railbed that is installed there.
 
 Ray's worker processes get these functions with each task; they need the standard library alone.
 """

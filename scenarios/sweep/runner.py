@@ -1,4 +1,4 @@
-"""Run the points of a sweep; how many at once is for the executor to say."""
+"""Run the points of a sweep, as many at once as the executor decides."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,9 +21,9 @@ class Sweeping:
     options: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Run the points without a result; one that fails does not stop the others.
+        """Run the points without a result; a failing point does not stop the others.
 
-        Raises `InputError` once the program is no longer the one with which the sweep began.
+        Raises `InputError` if the program has changed since the sweep began.
         """
         left = {self.folder.point_folder(point): point for point in self.folder.unfinished}
         with closing(self.executor.execute(self._orders(left))) as ended:
@@ -33,7 +33,7 @@ class Sweeping:
                 self.listener.ended(point, outcome.how)
 
     def _orders(self, left: dict[Path, Point]) -> Iterator[Order]:
-        """Yield the points in order; each begins when it is taken. `left` loses what has ended."""
+        """Yield the points in order; each begins when it is taken. Ended points leave `left`."""
         for folder, point in list(left.items()):
             self.folder.require_version()
             self.listener.begun(point, self._remaining_s(len(left)))

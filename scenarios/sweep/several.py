@@ -24,9 +24,9 @@ def run_several(
     executor: Executor,
     listener: Listener,
 ) -> tuple[Results, Causes]:
-    """Run scenarios; return, by name, the JSON objects of runs, and why others have no result.
+    """Run scenarios; return, by name, the JSON objects of runs, and the causes of missing results.
 
-    The folders of all runs, also of those that ended early, come into `store`.
+    The folders of all runs, of early ended ones, too, are moved into `store`.
     """
     results: Results = {}
     causes: Causes = {}

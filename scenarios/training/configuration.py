@@ -34,7 +34,7 @@ def known_platform(name: str) -> str:
 
 
 class GivenStrategy(Strict):
-    """Degrees that are given; those that are missing are searched."""
+    """Given degrees; missing ones are searched."""
 
     tensor: Count | None = None
     pipeline: Count | None = None

@@ -1,4 +1,4 @@
-"""What the twins show: measured against the model at their size, and against the paper's scale."""
+"""The results of the twins: against the model at their size, and against the paper's scale."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,6 +52,6 @@ def _points(planned: Planned, result: Result) -> Iterator[Result]:
 
 
 def _microbatches(case: Case) -> float:
-    """How many microbatches of the whole iteration an executed one stands for; 1 without any."""
+    """The number of the whole iteration's microbatches for an executed one; 1 without any."""
     changes = case.task.iteration.changes if isinstance(case.task, Iteration) else ()
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)

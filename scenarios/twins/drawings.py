@@ -91,7 +91,7 @@ def figure_10(found: Result) -> Iterator[Panel]:
 
 
 def all_to_alls(found: Result) -> Iterator[Panel]:
-    """What all-to-alls lose, against C_S/C_F, and against the number of domains."""
+    """Losses of all-to-alls, against C_S/C_F, and against the number of domains."""
     rows = found["all_to_all"]
     platforms = sorted(
         (row for row in rows if row["y"] == USUAL_DOMAINS), key=lambda row: float(row["limit"])
@@ -136,7 +136,7 @@ def _slowdowns(title: str, label: str, rows: Sequence[Row], x: Callable[[Row], f
 
 
 def _of(found: Result, figure: str, **place: object) -> list[Row]:
-    """The rows of a figure at a place, of which some keys are given."""
+    """The rows of a figure at a place, given by some of its keys."""
     return [
         row
         for row in found["iterations"]

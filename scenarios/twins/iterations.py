@@ -111,7 +111,7 @@ def _gain(rows: Sequence[Row], key: str, other: str, part: str) -> float:
 
 
 def trends(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield for each curve of a figure how many pairs of points are ordered as at scale."""
+    """Yield for each curve of a figure the number of pairs of points in the order at scale."""
     for name in dict.fromkeys(row["figure"] for row in rows):
         for of, group in _curves(name, [row for row in rows if row["figure"] == name]):
             times = [(row["measured"], row["at_scale"]) for row in group]
@@ -119,7 +119,7 @@ def trends(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _curves(figure: str, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the points of a figure that are compared with one another, under a name."""
+    """Yield the comparable points of each figure, under a name."""
     if figure == FIG10:
         yield "GPT-1T, all", [row for row in rows if row["place"]["K"] != IDEAL]
         return

@@ -1,4 +1,4 @@
-"""The section on fault tolerance: what is lost when a part fails, at scale and in experiments."""
+"""The section on fault tolerance: losses when a part fails, at scale and in experiments."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def lost_at_scale() -> Iterator[Row]:
-    """Yield what an iteration of GPT-1T loses at the paper's scale, by domain size and part.
+    """Yield the losses of an iteration of GPT-1T at the paper's scale, by domain size and part.
 
     A lost NIC's traffic is spread over all other rails, or falls to one neighbour, whose NIC then
     carries two transfers in every step of a ring.
@@ -35,7 +35,7 @@ def lost_at_scale() -> Iterator[Row]:
 
 
 def lost_in_experiments(results: Sequence[Row]) -> Iterator[Row]:
-    """Yield what the failure experiments lost: with the fault, or after it on spares."""
+    """Yield the losses of the failure experiments: with the fault, or after it on spares."""
     for row in (row for result in results for row in result["failures"]):
         yield {
             "experiment": row["scenario"],

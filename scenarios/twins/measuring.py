@@ -1,4 +1,4 @@
-"""Measure the twins of the paper's figures; what is stored is not run again."""
+"""Measure the twins of the paper's figures; stored points are not run again."""
 
 import time
 from collections.abc import Callable, Sequence

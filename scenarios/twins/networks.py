@@ -1,4 +1,4 @@
-"""Section IV-B and table II: what rail-only loses, measured and modeled, beside what it saves."""
+"""Section IV-B and table II: measured and modeled losses of rail-only, beside its savings."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -17,7 +17,7 @@ TABLE2_PLATFORM = "dgx-a100"
 
 
 def all_to_alls(points: Sequence[Row]) -> Iterator[Row]:
-    """Yield what all-to-alls lose on rail-only: for each platform, and number of domains y.
+    """Yield the losses of all-to-alls on rail-only: for each platform, and number of domains y.
 
     `limit` is C_S/C_F, the paper's value, which holds for many GPUs and domains.
     """
@@ -41,7 +41,7 @@ def trend(rows: Sequence[Row]) -> Row:
 
 
 def lost(case: Row, baseline: Row) -> Row:
-    """How much longer a case takes than a baseline, as shares of its time."""
+    """The extra time of a case over a baseline, as shares of the baseline's time."""
     median_s = baseline["measured_s"]["median"]
     return {
         "measured": case["measured_s"]["median"] / median_s - 1,
@@ -51,7 +51,7 @@ def lost(case: Row, baseline: Row) -> Row:
 
 
 def cost_and_performance(points: Sequence[Row]) -> Row:
-    """Table II: what the networks cost, and what rail-only loses in completion time for it."""
+    """Table II: costs of the networks, and the completion time that rail-only loses."""
     return {"cost": table2(), "performance": [*_same_work(points), *_all_to_alls(points)]}
 
 

@@ -9,7 +9,7 @@ SAME = 0.01
 def same_order(values: Sequence[tuple[float, float]]) -> dict[str, int]:
     """Count the pairs of points that have an order at scale, and those measured in the same one.
 
-    `values` has for each point what was measured, and what it is at the paper's scale.
+    `values` has for each point the measured value, and the value at the paper's scale.
     """
     pairs = [
         (one[0] < other[0]) == (one[1] < other[1])

@@ -1,4 +1,4 @@
-"""What a measurement of the twins will run: what is stored of them, and how long the rest takes."""
+"""The plan of a measurement of the twins: the stored points, and the duration of the rest."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,8 +20,8 @@ from scenarios.spec.scenario import Scenario
 from scenarios.twins.points import Twin
 
 Result = dict[str, Any]
-# Seconds until a fabric is up and its links are measured, and until a case's idle paths are; an
-# execution ends so long before the next one begins.
+# Seconds until a fabric is up and its links are measured, until a case's idle paths are, and
+# between two executions.
 FABRIC_S, CASE_S, PAUSE_S = 5.0, 1.0, 0.3
 # Phases of a failure experiment: baseline, during fault, degraded, recovered.
 PHASES = 4
@@ -42,7 +42,7 @@ class Planned:
 
     @cached_property
     def estimated_s(self) -> float:
-        """About how long its run takes: modeled times, and what goes before them."""
+        """Estimated duration of its run: modeled times, and the preparations before them."""
         scenario = self.scenario
         executions = scenario.warmup + scenario.repeats.least
         phases = PHASES if scenario.has_faults else 1

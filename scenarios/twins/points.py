@@ -12,7 +12,7 @@ NIC_BPS = 10e6
 FIG8, FIG9, FIG10 = "fig8", "fig9", "fig10"
 ALL_TO_ALL, TABLE2, FAULTS = "section-iv-b", "table2", "section-iv-c"
 
-# What a twin's domain stands for in the paper: half a tensor-parallel group, one group (8 GPUs),
+# Equivalents of a twin's domain in the paper: half a tensor-parallel group, one group (8 GPUs),
 # groups of a few copies, of many, of all (the ideal network).
 STANDS_FOR: dict[int, int | None] = {1: 4, 2: 8, 4: 32, 8: 256, 16: None}
 IDEAL = GPUS
@@ -27,7 +27,7 @@ DOMAINS, VARIED_PLATFORM = (2, 3, 4, 8), "dgx-h100"
 USUAL_DOMAINS = 4
 # The scenarios of table II, by the model of their iterations.
 NETWORKS = {"gpt-1t": "paper-networks", "moe-1.3b": "paper-networks-moe"}
-# Failure experiments of the library, by the part that fails and what the job does.
+# Failure experiments of the library, by the part that fails and the job's recovery.
 EXPERIMENTS = {
     "nic-link-down": "a NIC link; its traffic goes on by the other rails",
     "rail-switch-down": "a rail switch; its traffic goes on by the other rails",

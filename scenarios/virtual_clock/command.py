@@ -1,7 +1,7 @@
 """A command of Railbed that a virtual machine executes, in which instructions are the clock.
 
-Nothing of the host can be seen inside, so a result is a function of the program, the machine's
-image, the command, its files and the seed: what was computed before is not computed again.
+The machine sees nothing of the host, so a result is a function of the program, the machine's image,
+the command, its files and the seed: a known result is not computed again.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class VirtualCommand:
 
     @property
     def key(self) -> str:
-        """A digest of everything that the result depends on."""
+        """A digest of all inputs of the result."""
         files = (part for name in sorted(self.files) for part in (name, self.files[name]))
         copies = digest_of(self.copies)
         parts = (self.machine.digest, version(), *self.words, *files, copies, str(self.seed))
@@ -75,9 +75,9 @@ class VirtualCommand:
 
     @contextmanager
     def result(self, store: Path, *, fresh: bool) -> Iterator[KnownResult]:
-        """The command's result: the known one, or that of an execution, always if `fresh`.
+        """The command's result: a known one, unless `fresh`, or that of an execution.
 
-        Passes on what the command prints on standard error meanwhile. Raises `EndedInside` if there
+        Passes on the command's standard error during the execution. Raises `EndedInside` if there
         is no result; runs that ended early are then in `store`.
         """
         with work_folder(known_results.results_folder()) as folder:
@@ -88,7 +88,8 @@ class VirtualCommand:
     def _computed(self, key: str, folder: Path, store: Path) -> KnownResult:
         """Execute the command; its result is in `folder`, and known by its key from now on.
 
-        Not if a file has changed meanwhile: nobody knows which content was executed.
+        It is not stored if a file has changed during the execution: the executed content is not
+        known.
         """
         job = program_job(self.words, self.seed)
         with work_folder() as apart:

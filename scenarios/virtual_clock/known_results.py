@@ -49,7 +49,7 @@ class KnownResult:
         return sorted((self.folder / "runs").glob("*"))
 
     def write(self, exit_code: int, output: str) -> None:
-        """Write what does not come as a file."""
+        """Write the fields that do not come as files."""
         (self.folder / "output").write_text(output)
         (self.folder / "exit-code").write_text(f"{exit_code}\n")
 
@@ -62,9 +62,9 @@ def results_folder() -> Path:
 
 
 def find(key: str, target: Path) -> KnownResult | None:
-    """Copy the result with this key, which is then the one used last; return `None` if unknown.
+    """Copy the result with this key, and mark it as used last; return `None` if unknown.
 
-    It is a copy as another process may replace the result meanwhile.
+    It is a copy, as another process may replace the stored result later.
     """
     results = results_folder()
     with locked(results / "lock"):

@@ -1,4 +1,4 @@
-"""How many virtual machines a host executes at once: one a core, as far as memory goes."""
+"""The number of virtual machines that a host executes at once: one a core, if memory suffices."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.virtual_machine.guest import Guest
 
-# What QEMU needs beside the guest's memory: translated code, and the results that are handed back.
+# Memory of QEMU beside the guest's: translated code, and the results that are handed back.
 OVERHEAD_MIB = 512
 MACHINE_MIB = Guest.memory_mib + OVERHEAD_MIB
 
@@ -17,7 +17,7 @@ def machines_at_once() -> int:
 
 
 def fitting(cores: int, memory_mib: float) -> int:
-    """The number for so many cores and so much memory; at least one."""
+    """The number for `cores` cores and `memory_mib` of memory; at least one."""
     return max(1, min(cores, int(memory_mib // MACHINE_MIB)))
 
 

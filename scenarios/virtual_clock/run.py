@@ -14,15 +14,14 @@ from scenarios.virtual_clock.stored_runs import copied, stored
 
 # In the machine, GPU proxies are processes: it has no Docker Engine.
 OPTIONS = ("--json", "--proxies", "process")
-# Where the machine has the traces and configurations that a scenario names.
+# The folder of a scenario's traces and configurations in the machine.
 FILES = Path("/files")
 
 
 def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
 
-    A result that was computed before is copied, unless `fresh`. Raises `EndedInside` if the run
-    ended without one.
+    A known result is copied, unless `fresh`. Raises `EndedInside` if the run ended without one.
     """
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh) as result:
@@ -66,6 +65,6 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
 
 
 def _clock(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:
-    """The clock of a result without runs, whose records are what it printed."""
+    """The clock of a result without runs, whose records are its output."""
     digest = hashlib.sha256(result.output.encode()).hexdigest()[:16]
     return {**command.clock, "records": digest}

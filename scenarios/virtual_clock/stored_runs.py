@@ -9,7 +9,7 @@ from results.store.raw_tables import seal
 from results.store.records import read_json, write_json, write_record
 from results.store.runs import adopt, new_run_id, scenario_of
 
-# Files of a run that say when it was stored, or where; all others are its records.
+# Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
 
 
