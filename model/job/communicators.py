@@ -19,16 +19,16 @@ WORDS = "all, rails, rail0, domains, d0, strided-2, strided-2-from-1"
 class Communicator:
     """Ranks of a job in their order, and the grid that they form.
 
-    Ranks that are no grid have the shape of one GPU in each of so many domains.
+    Ranks that form no grid count as domains of one GPU each.
     """
 
     ranks: tuple[int, ...]
     shape: Shape
 
     def is_rail_isolated(self, domain_size: int) -> bool:
-        """Whether each rank reaches each other one by domains and rails of ranks in it alone.
+        """Whether domains and rails of the communicator's own ranks join all of its ranks.
 
-        Otherwise a rail-only fabric can serve it only by crossing rails in other GPUs.
+        If they do not, a rail-only fabric can serve it only by crossing rails in other GPUs.
         """
         groups: list[set[tuple[str, int]]] = []
         for rank in self.ranks:
@@ -40,7 +40,7 @@ class Communicator:
 
 
 def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
-    """Return all communicators that are asked for on a grid of GPUs.
+    """Return all requested communicators on a grid of GPUs.
 
     A word stands for one or several, a list of names of GPUs for one; any other list for all of its
     entries. Raises `ValueError` with a sentence.
@@ -53,7 +53,7 @@ def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
 
 
 def label(asked: Asked) -> str:
-    """Return a short name for what is asked for."""
+    """Return a short name for a requested communicator."""
     if isinstance(asked, str):
         return asked
     names = "+".join(entry if isinstance(entry, str) else ",".join(entry) for entry in asked)
@@ -108,7 +108,7 @@ def _gpu(name: str, shape: Shape) -> int:
 
 
 def _communicator(ranks: Sequence[int], shape: Shape) -> Communicator:
-    """Return a communicator in the order of its ranks; those that are a grid, in the grid's."""
+    """Return a communicator in the order of its ranks; if they form a grid, in the grid's order."""
     if len(ranks) < 2:
         raise ValueError("a communicator needs two GPUs or more")
     if len(set(ranks)) < len(ranks):

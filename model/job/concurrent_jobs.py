@@ -24,7 +24,7 @@ class PlacedSteps:
 
     @cached_property
     def digest(self) -> str:
-        """Fingerprint of the job's work and place, whatever else is executed."""
+        """Fingerprint of the job's work and place, independent of other jobs."""
         return fingerprint(self.steps.transfers, self.name, self.partition, self.steps.digest)
 
 
@@ -32,8 +32,8 @@ class PlacedSteps:
 class ConcurrentJobs:
     """The steps of all jobs on a grid of GPUs.
 
-    No step of a job waits for another job's. Raises `ScheduleError` for jobs that share a GPU, or
-    are not within the grid.
+    No step of a job waits for a step of another job. Raises `ScheduleError` for jobs that share a
+    GPU, or are not within the grid.
     """
 
     shape: Shape
@@ -58,7 +58,7 @@ class ConcurrentJobs:
 
     @property
     def gpus(self) -> int:
-        """The number of all GPUs of the grid, whether a job has them or not."""
+        """The number of all GPUs of the grid, including those without a job."""
         return self.shape[0] * self.shape[1]
 
     @property
@@ -79,7 +79,7 @@ class ConcurrentJobs:
         )
 
     def places(self) -> Iterator[tuple[PlacedSteps, slice]]:
-        """Yield each job with the place of its steps among all."""
+        """Yield each job with the range of its steps among all."""
         starts = starts_of([len(job.steps.transfers) for job in self.jobs]).tolist()
         for job, (first, end) in zip(self.jobs, pairwise(starts), strict=True):
             yield job, slice(first, end)

@@ -106,7 +106,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def windows_of(readings: Sequence[Reading]) -> tuple[Window, ...]:
-    """Return the windows between successive readings; nothing is known where no switch was read."""
+    """Return the windows between successive readings, without those in which no switch was read."""
     pairs = pairwise(readings)
     return tuple(window(*pair) for pair in pairs if pair[0].switches.keys() & pair[1].switches)
 

@@ -115,7 +115,8 @@ class Train:
     def forgiven_s(self) -> float:
         """Longest pause in seconds that costs the link nothing.
 
-        A frame less than the depth: the bucket may hold nearly a frame's tokens when it begins.
+        One frame less than the depth: the bucket may hold nearly a frame's tokens when the pause
+        begins.
         """
         return self.shaper.burst_bytes * 8 / self.shaper.rate_bps - self.frame_s
 
@@ -244,12 +245,12 @@ class LinkCalibration:
 
     @property
     def can_be_filled(self) -> bool:
-        """Whether the sender is so fast that it was the link that limited the rate."""
+        """Whether the sender is fast enough that the link limited the rate."""
         return self.rate_bps < FILLS_UP_TO * self.sender_bps
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Issues: each value out of tolerance, with the tolerated one."""
+        """Issues: each value out of tolerance, with its tolerance."""
         return tuple(self._deviations())
 
     def _deviations(self) -> Iterator[str]:

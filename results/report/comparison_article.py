@@ -31,7 +31,7 @@ def comparison_article(result: Mapping[str, Any]) -> Article:
         )
     ]
     if differences:
-        text = "What the runs do not have in common, beside what was measured."
+        text = "Differences between the runs, apart from the measurements."
         sections.append(Section("Other differences", text, (), ("difference",), differences))
     return Article(
         "Comparison", " and ".join(run["run_id"] for run in runs), _answer(cases), sections

@@ -1,4 +1,4 @@
-"""The parts of training iterations, and what was reduced, from a run's JSON object."""
+"""The parts of training iterations, and their reductions, from a run's JSON object."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,14 +24,14 @@ def parts_table(cases: Iterable[Case]) -> Table:
 
 
 def reduction_lines(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a line for each configuration: what was reduced."""
+    """Yield a line for each configuration: the numbers that were reduced."""
     told = {case["algorithm"]: case["iteration"]["reduction"] for case in cases}
     for name, changes in told.items():
         yield f"{name}: {reduction_in_words(changes)}"
 
 
 def reduction_in_words(changes: Iterable[dict[str, Any]]) -> str:
-    """Say what was reduced; all that is not named was kept."""
+    """Name the reduced numbers; all others were kept."""
     reduced = [
         f"{change['what']} {change['full']:.4g} -> {change['reduced']:.4g}"
         for change in changes

@@ -1,4 +1,4 @@
-"""What the live view costs, and whether a followed execution takes as long as any other."""
+"""Costs of the live view, and its effect on the time of executions."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from scenarios.live.feed import Address, LiveFeed, live_feed
 from traffic_gen.workloads.collectives import build_schedule
 
 TRIALS = 6
-# The NICs are busy for so many seconds in an execution.
+# Seconds for which the NICs are busy in an execution.
 EXECUTION_S = 3
 TIMEOUT_S = 20
 

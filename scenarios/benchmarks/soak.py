@@ -52,7 +52,7 @@ INTERRUPTED, BAD = 130, 2
 
 @dataclass
 class Soak:
-    """A soak under way: its random numbers, and counts of what it did and found."""
+    """A soak under way: its random numbers, and counts of its actions and findings."""
 
     random: random.Random
     folder: Path
@@ -192,7 +192,7 @@ def own_size() -> Row:
 
 
 def soak(_store: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """Soak for minutes, or until Ctrl-C; the last row says what was done, and what was found."""
+    """Soak for minutes, or until Ctrl-C; the last row counts actions and findings."""
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="railbed-soak-") as folder:
         soaked = Soak(random.Random(seed), Path(folder))

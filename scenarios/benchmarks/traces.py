@@ -1,4 +1,4 @@
-"""Benchmark the import of traces: a million nodes in each format that has so many."""
+"""Benchmark the import of traces: up to a million nodes in each format."""
 
 import resource
 import tempfile

@@ -10,9 +10,7 @@ from model.sweep import CLOCKS, VIRTUAL
 Clock = Annotated[
     str, typer.Option(help="real, or virtual: counted instructions of a virtual machine, no root")
 ]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="virtual clock: compute again what was computed before")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
 # For errors of commands that have the option.
 NEEDS_NO_ROOT = "`--clock virtual` needs no root"
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from scenarios.live.feed import LiveFeed
     from scenarios.spec.scenario import Scenario
 
-# Of a virtual machine: Debian and Railbed with its environment take half of it.
+# Least memory of a virtual machine: Debian and Railbed with its environment take half of it.
 LEAST_MIB = 2048
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -161,7 +161,7 @@ def _run(
     scenario = for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
-    # Importing the testbed's libraries takes a second: a mistake is told before.
+    # Importing the testbed's libraries takes a second: mistakes are reported before.
     from scenarios.execution.run import run as run_scenario
 
     with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
@@ -360,7 +360,7 @@ def clean(
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 
-    if os.geteuid() == 0 or not cache:  # everyone has a cache
+    if os.geteuid() == 0 or not cache:  # every user has a cache
         out.print(f"Removed: {remove()}.")
     if cache:
         out.print(f"Removed from the cache: {human_bytes(clear())}.")
@@ -382,10 +382,11 @@ def main() -> NoReturn:
     """Run a command; print every error as a message and exit with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Names of files may be no text: what cannot be encoded is escaped.
+            # Names of files may be no text: characters that cannot be encoded are escaped.
             stream.reconfigure(errors="backslashreplace")
     for number in ENDINGS:
-        # A shell starts background jobs with SIGINT ignored; what nohup(1) ignores is left so.
+        # A shell starts background jobs with SIGINT ignored; signals that nohup(1) ignores stay
+        # ignored.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     try:
@@ -406,7 +407,7 @@ def main() -> NoReturn:
 
 
 def _usage_or_bug(error: Exception) -> str:
-    """Message for an error: Click's own if it is wrong usage, else a bug with its report."""
+    """Message for an error: Click's own for wrong usage, else a bug with its report."""
     if hasattr(error, "format_message"):
         return f"{error.format_message()} (`railbed --help` lists the commands)"
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
@@ -421,7 +422,7 @@ def _end(message: str, exit_code: int) -> NoReturn:
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    """Take everything down, which further signals do not disturb."""
+    """Take everything down; further signals do not disturb that."""
     for number in ENDINGS:
         signal.signal(number, lambda *_: None)
     end_program()

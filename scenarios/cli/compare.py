@@ -24,7 +24,7 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
 
 
 def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
-    """Times of this machine's clock and of the virtual clock are of two machines."""
+    """Raise `InputError` for a real and a virtual clock: these times are of two machines."""
     clocks = [clock_of(run.result) for run in runs]
     if clocks[0] != clocks[1]:
         what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
@@ -41,6 +41,6 @@ def stored_run(folder: Path) -> StoredRun:
         )
         if not isinstance(run.scenario, dict):
             raise TypeError("scenario.yaml must be a mapping")
-        # Read its cases now, so that what is wrong with them is said of this run.
+        # Read its cases now, so that an error in them names this run.
         _ = run.cases
     return run

@@ -1,6 +1,6 @@
-"""What the shell completes beside commands and options: names of scenarios, configurations, runs.
+"""Completion in the shell beside commands and options: names of scenarios, configurations, runs.
 
-Files are completed by the shell itself where no name begins with the word.
+Files are completed by the shell itself if no name begins with the word.
 """
 
 from results.store.runs import DEFAULT_STORE, stored_runs

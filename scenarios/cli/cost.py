@@ -1,4 +1,4 @@
-"""The command `cost`: what the networks of both fabrics cost and draw."""
+"""The command `cost`: price and power of the networks of both fabrics."""
 
 from pathlib import Path
 from typing import Annotated

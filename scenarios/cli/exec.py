@@ -75,7 +75,7 @@ def _require_startable(command: list[str], image: str, launcher: bool, proxies: 
 
 
 def _not_startable(name: str) -> RailbedError:
-    """Say why there is no program of this name: a path is not looked up in the PATH (execvp(3))."""
+    """Explain why no program has this name: a path is not looked up in the PATH (execvp(3))."""
     if "/" in name and os.path.isdir(name):
         return InputError(Problem(name, "is a folder, not a program"))
     if "/" in name and os.path.exists(name):

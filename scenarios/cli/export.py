@@ -37,10 +37,10 @@ def export(
 
 
 def _writer(form: str) -> Callable[[Path, Path], list[Path]]:
-    """What writes a run's folder into a folder in this format, and returns the files."""
+    """Return the function that writes a run in this format into a folder, and returns the files."""
     if form in OPTIONS:
         return partial(export_tables, form=form)
-    # These know schedules, whose import takes half a second.
+    # These import schedules, which takes half a second.
     from scenarios.exports.nccl_tests import export_nccl_tests
     from scenarios.exports.simulators import export_chakra, export_htsim
 

@@ -34,7 +34,7 @@ def refuse_virtual(asked: bool) -> None:
 
 @contextmanager
 def page(asked: bool, at: str) -> Iterator["LiveFeed | None"]:
-    """Serve the page within the context if that is asked for, and say where it is."""
+    """Serve the page within the context if requested, and print its address."""
     if not asked:
         if at != DEFAULT_AT:
             raise InputError(Problem("--live-at", "needs --live: no page is served without"))

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and what they stand for."""
+"""Options and arguments of several commands, and their values."""
 
 import os
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def find(path: Path) -> Path:
 
 
 def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
-    """The scenario that a command names, with its overrides; `auto` is worked out by this machine.
+    """The scenario of a command, with its overrides; `auto` is worked out for this machine.
 
     Raises `InputError` with all mistakes of the scenario.
     """
@@ -63,7 +63,7 @@ def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
 
 
 def require_alone(arguments: Sequence[str]) -> None:
-    """Raise `InputError` if a word follows an option that answers and leaves: it would be lost."""
+    """Raise `InputError` if a word follows an option that ends the command: it would be ignored."""
     if len(arguments) > 1 and arguments[0] in (VERSION, *COMPLETION):
         shells = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
         hint = shells if arguments[0] in COMPLETION else ""

@@ -55,7 +55,7 @@ def require_built_in(scenario: "Scenario") -> None:
 def plugins_first(arguments: Sequence[str]) -> list[str]:
     """Put the option before the command, where Typer has the options of all commands.
 
-    What comes after `--` belongs to a user's own command.
+    Words after `--` belong to a user's own command.
     """
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     moved, left = list[str](), list[str]()

@@ -22,7 +22,7 @@ def kind_of(proxies: str) -> Any:
 def ready(proxies: str, without_root: str = "") -> Any:
     """Require a ready machine, clean up after dead runs, and return the kind of proxies.
 
-    `without_root` is what a user without root can do; the error says so.
+    `without_root` names the commands that a user without root can use, for the error.
     """
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready
@@ -31,5 +31,5 @@ def ready(proxies: str, without_root: str = "") -> Any:
     require_ready(kind, without_root)
     removed = clean()
     if removed:
-        err.print(f"Removed what killed runs had left: {removed}.")
+        err.print(f"Removed leftovers of killed runs: {removed}.")
     return kind

@@ -203,7 +203,7 @@ def ending_recorded(folder: RunFolder) -> Iterator[None]:
             raise reported(error, folder.path) from error
         cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
         _record(folder, cause)
-        message = f"{cause}\nWhat was recorded until then is in {folder.path}."
+        message = f"{cause}\nThe records until then are in {folder.path}."
         raise EmulationError(message) from error
     except KeyboardInterrupt:
         _record(folder, INTERRUPTED)

@@ -62,7 +62,7 @@ class LiveFeed:
         return self._process.pid
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Write a line at once, or not at all if the server is far behind or the line is long."""
+        """Write a line at once; drop it if the server is far behind or the line is long."""
         line = json.dumps(message).encode() + b"\n"
         if self._listens and len(line) <= select.PIPE_BUF:
             with suppress(BlockingIOError, BrokenPipeError):
@@ -71,7 +71,7 @@ class LiveFeed:
     def show(self, fabric: Experiment | None) -> None:
         """Show a fabric that is up, or none any more; waits until the server has read most of it.
 
-        Nothing is told any more to a server that does not read for `SHOW_S`.
+        A server that does not read for `SHOW_S` gets no further messages.
         """
         self.tell_long({"fabric": None if fabric is None else fabric_message(fabric)})
 
@@ -171,7 +171,7 @@ class LiveRun:
         feed.tell({"executions": executions})
 
     def step(self, what: str) -> None:
-        """Tell the step."""
+        """Send the step."""
         self._listener.step(what)
         self._feed.tell({"step": what})
 

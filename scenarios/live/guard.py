@@ -1,4 +1,4 @@
-"""Who may ask the page's server: holders of the token, from the page itself."""
+"""Access to the page's server: for holders of the token, from the page itself."""
 
 import hmac
 from urllib.parse import urlsplit
@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# The browser fetches nothing from elsewhere, shows the page in no frame, and tells nobody of it.
+# The browser loads nothing from elsewhere, shows the page in no frame, and sends no referrer.
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
     b"connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -22,8 +22,8 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 class Guard:
     """Lets requests pass whose path begins with the token, as `/TOKEN/...`.
 
-    `hosts` are the names under which the page may be asked for: a web site that has its own name
-    lead here (DNS rebinding) is refused. The port may be another, as SSH forwards any.
+    `hosts` are the names of the page's host: a web site whose own name leads here (DNS rebinding)
+    is refused. The port may be another, as SSH forwards any.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:

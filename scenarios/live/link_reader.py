@@ -19,7 +19,7 @@ from linux.qdisc_stats import read_queues
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a fabric's readings come from, in the order of its links.
+    """The sources of a fabric's readings, in the order of its links.
 
     `interfaces` are the upper ends' names, `ends` the namespace (a GPU's name, "" for switches) and
     the kernel's index of each link's lower end and upper end. `process_ids` has a process in each

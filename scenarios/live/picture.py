@@ -1,4 +1,4 @@
-"""A fabric as the page draws it: rails as columns, HB domains as rows."""
+"""The page's drawing of a fabric: rails as columns, HB domains as rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +35,7 @@ def picture(topology: Topology) -> dict[str, Any]:
 
 
 def _modes(component: Component) -> list[str]:
-    """The modes that a click can choose: to degrade a link takes a rate, too."""
+    """The modes that a click can choose; degrading a link is not among them, as it needs a rate."""
     return [mode.value for mode in modes(component) if mode is not FaultMode.DEGRADE]
 
 

@@ -1,8 +1,8 @@
 """The page's server, a process of its own: `python -m scenarios.live.server DESCRIPTOR`.
 
-It reads what the run tells it as JSON lines from standard input, which ends it when it ends, and
-writes what the page asks for to standard output. It has the lowest priority, and reads the fabric
-only while somebody looks.
+It reads messages of the run as JSON lines from standard input, whose end ends it, and writes the
+page's commands to standard output. It has the lowest priority, and reads the fabric only while a
+page is open.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ FILES = {
 }
 # A reading, and a frame for each page.
 EVERY_S = 0.18
-# What a page may ask for; the longest request, in bytes.
+# Commands of a page; the longest request, in bytes.
 ASKED = frozenset({"fault", "heal", "run", "stop"})
 LONGEST = 500
 # Pages may take so long to read that the run has ended.
@@ -62,7 +62,7 @@ class LiveServer:
         self._journal: Path | None = None
         self._journal_read = 0
 
-    # What the run says
+    # Messages of the run
 
     def told(self, message: dict[str, Any]) -> None:
         """Take over a message of the run: another fabric, or changes of the board."""
@@ -86,7 +86,7 @@ class LiveServer:
     # Readings
 
     async def watch(self) -> None:
-        """Read the fabric while somebody looks, and wake the pages."""
+        """Read the fabric while a page is open, and wake the pages."""
         while True:
             begun_s = time.monotonic()
             if self._looking:
@@ -95,7 +95,7 @@ class LiveServer:
             await asyncio.sleep(max(0.0, begun_s + EVERY_S - time.monotonic()))
 
     async def wake(self) -> None:
-        """Let all pages look at what is new."""
+        """Let all pages send their news."""
         async with self._news:
             self._news.notify_all()
 
@@ -126,7 +126,7 @@ class LiveServer:
         self._journal_read += len(whole)
         self.board.add_events([json.loads(line) for line in whole.splitlines()])
 
-    # What a page asks
+    # Requests of a page
 
     async def events(self) -> AsyncIterator[str]:
         """Yield the events of one page: the fabric and the state when they change, and frames.

@@ -177,15 +177,15 @@ class Expect(Strict):
 class FaultEntry(Strict):
     """Something that breaks while a collective is executed, and again for whole executions."""
 
-    what: Component = Field(description=f"what breaks: {words(Component)}")
+    what: Component = Field(description=f"the component: {words(Component)}")
     how: FaultMode = Field(
-        default=FaultMode.DOWN, description=f"what happens to it: {words(FaultMode)}"
+        default=FaultMode.DOWN, description=f"the fault mode: {words(FaultMode)}"
     )
     where: Names | None = Field(
-        default=None, description="the names of what breaks (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
+        default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
     )
     random: int | None = Field(
-        default=None, ge=1, strict=True, description="instead of names: so many, chosen by `seed`"
+        default=None, ge=1, strict=True, description="instead of names: how many, chosen by `seed`"
     )
     rate: Rate | None = Field(
         default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
@@ -244,15 +244,15 @@ class ScenarioFile(Strict):
         min_length=1, max_length=MOST_WORKLOADS, description="what to execute, in order"
     )
     faults: tuple[FaultEntry, ...] = Field(
-        default=(), max_length=MOST_FAULTS, description="what breaks, if anything"
+        default=(), max_length=MOST_FAULTS, description="the faults, if any"
     )
-    job: Job = Field(default_factory=Job, description="what the job does about it")
+    job: Job = Field(default_factory=Job, description="how the job recovers from faults")
     probed_pairs: int = Field(
         default=6,
         ge=1,
         le=MOST_PAIRS,
         strict=True,
-        description="faults: so many of the affected pairs are probed at 1 kHz; each takes "
+        description="faults: number of affected pairs that are probed at 1 kHz; each takes "
         "0.5 Mbit/s of its links",
     )
     repeats: Annotated[int, Field(ge=1, le=MOST_EXECUTIONS, strict=True)] | Literal["auto"] = Field(
@@ -267,7 +267,9 @@ class ScenarioFile(Strict):
         strict=True,
         description="executions before, not counted",
     )
-    seed: Seed = Field(default=0, description="turns the choice of spines; chooses what breaks")
+    seed: Seed = Field(
+        default=0, description="rotates the choice of spines; chooses `random` faults"
+    )
     machine_seed: Seed = Field(
         default=0, description="virtual clock: seed of all random numbers of the machine"
     )

@@ -55,7 +55,7 @@ SizeScale = Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal[
 class CollectiveWork(Strict):
     """A collective, its size, and which GPUs take part."""
 
-    collective: Collective = Field(description="what the GPUs want to achieve")
+    collective: Collective = Field(description="the collective operation of the GPUs")
     algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
     size: Size | None = Field(
         default=None,
@@ -69,7 +69,7 @@ class CollectiveWork(Strict):
     )
     matrix: PairSizes | None = Field(
         default=None,
-        description="all-to-all: what each GPU has for each other one: a preset "
+        description="all-to-all: the bytes from each GPU to each other one: a preset "
         f"({words(Preset)}), a file, or rows of bytes",
     )
     matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
@@ -239,7 +239,7 @@ class InferenceWorkload(Strict):
         ge=0,
         le=MOST_VARIATION,
         strict=True,
-        description="standard deviation of the tokens over their mean, log-normal; 0: all alike",
+        description="standard deviation of the tokens over their mean, log-normal; 0: all the same",
     )
     token_size: Size | None = Field(
         default=None,

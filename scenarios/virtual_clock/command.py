@@ -30,7 +30,7 @@ class EndedInside(RailbedError):
     """A command that ended with an error inside of the machine, which has printed the cause."""
 
     def __init__(self, exit_code: int, runs: list[Path]) -> None:
-        kept = "".join(f" What was recorded until then is in {run}." for run in runs)
+        kept = "".join(f" The records until then are in {run}." for run in runs)
         super().__init__(
             f"virtual clock: the command ended with exit code {exit_code}; the lines above say why."
             + kept

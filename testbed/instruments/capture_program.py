@@ -101,7 +101,7 @@ class LinkCapture:
             file.add(memoryview(self._buffer)[: min(length, SNAPSHOT_BYTES)], length, moment_ns)
 
     def close(self, timestamps: Timestamps) -> dict[str, Any]:
-        """Read what waits, and close; return what was captured, and what the kernel dropped."""
+        """Read waiting frames, and close; return what was captured, and what was dropped."""
         self.read(timestamps)
         counted = self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, STATISTICS.size)
         _, dropped = STATISTICS.unpack(counted)

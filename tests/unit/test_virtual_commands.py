@@ -165,7 +165,7 @@ def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path
 def test_an_early_end_is_not_kept_but_its_records_are(machine: FakeMachine, tmp_path: Path) -> None:
     machine.exit_code = 4
     for _ in range(2):
-        with pytest.raises(EndedInside, match=r"exit code 4.*recorded until then is in") as caught:
+        with pytest.raises(EndedInside, match=r"exit code 4.*records until then are in") as caught:
             run_virtually(QUICKSTART, tmp_path, fresh=False)
         assert caught.value.exit_code == 4
     assert len(machine.jobs) == len(list(tmp_path.glob("*-quickstart-*"))) == 2

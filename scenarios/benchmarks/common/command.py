@@ -1,4 +1,4 @@
-"""A Railbed command as a process of its own, all its processes, and what is left of it."""
+"""A Railbed command as a process of its own: its processes, output and leftovers."""
 
 import os
 import subprocess
@@ -81,25 +81,25 @@ class Command:
         end(self._process)
 
     def left(self) -> list[str]:
-        """What is left of the command: processes, containers, interfaces of the machine."""
+        """Leftovers of the command: processes, containers, interfaces of the machine."""
         containers = [f"container {name}" for name in containers_of(f"-{self.process_id}-")]
         processes = [f"process {name}" for name in self.parts().values()]
         interfaces = [f"interface {name}" for name in _interfaces() - self._interfaces]
         return containers + processes + interfaces
 
     def gone_after_s(self, at_most_s: float) -> tuple[float, list[str]]:
-        """Wait until nothing is left of the command; return the seconds, and what is left."""
+        """Wait until the command has no leftovers; return the seconds, and the last leftovers."""
         begun_s = time.monotonic()
         while (left := self.left()) and time.monotonic() - begun_s < at_most_s:
             time.sleep(LOOK_AGAIN_S)
         return time.monotonic() - begun_s, left
 
     def folders(self) -> list[str]:
-        """What is left of it in the folder of runs."""
+        """The command's leftovers in the folder of runs."""
         return [entry.name for entry in RUNS.iterdir() if f"-{self.process_id}-" in entry.name]
 
     def said(self) -> str:
-        """All that the command has printed."""
+        """The whole output of the command."""
         return self.log.read_text(errors="replace")
 
     def last_line(self) -> str:
