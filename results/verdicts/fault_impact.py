@@ -74,7 +74,7 @@ class DuringFault:
 
     @property
     def found(self) -> Iterator[Reason]:
-        """Judge every execution: complete, right, and in the time that the model expects."""
+        """Judge every execution: complete, right, and within the modeled time."""
         if self.aborts and len(self.executions) < 2:
             yield Verdict.FAIL, _no_abort(self.times)
         if not self.executions[-1].complete:

@@ -111,11 +111,11 @@ class Work:
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    Disturbed executions are among the measured ones only if `disturbed_counted`, as there were too
-    few others. `data_is_right` is `None` if the results were not checked, `iteration` and
-    `inference` if the case is none; `jobs` are empty unless it is of jobs. `overlap` is the part of
-    the modeled time in which HB domains and NICs carry data at once, `None` where paths changed.
-    `rail_crossings` says how it crosses rails where no spine switch joins them.
+    Disturbed executions are among the measured ones only if `disturbed_counted`: too few others
+    were left. `data_is_right` is `None` if the results were not checked; `iteration` and
+    `inference` are `None` for other work; `jobs` is empty for anything but several jobs. `overlap`
+    is the part of the modeled time in which HB domains and NICs carry data at the same time, `None`
+    if paths changed. `rail_crossings` names the traffic between rails that no spine switch joins.
     """
 
     name: str

@@ -1,7 +1,5 @@
 """Bridged frames stay out of the machine's iptables where br_netfilter is loaded, as by Docker."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from linux.namespaces import private_namespace
@@ -19,12 +17,6 @@ def br_netfilter() -> None:
         pytest.skip("this kernel has no br_netfilter: `sudo modprobe br_netfilter`")
 
 
-@pytest.fixture
-def namespace() -> Iterator[None]:
-    with private_namespace():
-        yield
-
-
 def settings() -> dict[str, str]:
     """What br_netfilter does with frames of bridges in the present network namespace."""
     return {
@@ -33,13 +25,13 @@ def settings() -> dict[str, str]:
     }
 
 
-@pytest.mark.usefixtures("namespace")
 def test_bridges_of_a_fabric_pass_no_frame_to_iptables() -> None:
     """A fabric's links are opened in the namespace that its bridges will be in."""
     names = [f"bridge-nf-call-{tables}" for tables in ("arptables", "ip6tables", "iptables")]
-    assert settings() == dict.fromkeys(names, "1")  # in every new namespace
-    with open_links({}):
-        assert settings() == dict.fromkeys(names, "0")
+    with private_namespace():
+        assert settings() == dict.fromkeys(names, "1")  # in every new namespace
+        with open_links({}):
+            assert settings() == dict.fromkeys(names, "0")
 
 
 def test_doctor_says_that_it_is_loaded_and_does_no_harm() -> None:
