@@ -1,7 +1,7 @@
 #!/bin/bash
-#   kvm_works.sh [DEVICE [SECONDS]]
+#   kvm_works.sh [DEVICE [LIMIT]]
 #
-# Exit code 0 when a guest runs under KVM here, 1 when none does, found within SECONDS. /dev/kvm can be
+# Exit code 0 when a guest runs under KVM here, 1 when none does, found within LIMIT seconds. /dev/kvm can be
 # there and a guest be so slow that it seems to hang, as on some cloud machines that are virtual
 # themselves. Without the right to try, and without sudo, KVM is not used: slow is better than a hang.
 set -euo pipefail

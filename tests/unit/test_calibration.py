@@ -308,7 +308,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     print_run(result, Console(file=text, width=80))
     (row,) = [line.split() for line in text.getvalue().splitlines() if "nic-link" in line]
     assert row[:4] == ["nic-link", "20", "Mbit/s", "-0.50%"]
-    assert row[-2:] == ["1", "right"]
+    assert row[-4:] == ["1", "0", "ms", "right"]
 
 
 def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:
