@@ -4,7 +4,8 @@ All problems are collected and reported at once, each with its file, line and ke
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -46,6 +47,37 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     """
     text = read(path, SCENARIO)
     document = parse(path, text, SCENARIO)
+    source, parsed, problems, changed = _validated(path, document, overrides)
+    name = _name_of(path)
+    alone = _alone(document, name) if changed else text
+    scenario, found = resolve(parsed, name, alone, machine)
+    problems += [_reported(source, issue) for issue in found]
+    if problems or scenario is None:
+        raise InputError(*problems)
+    return replace(scenario, cases=tuple(_placed(source, case) for case in scenario.cases))
+
+
+def format_check(path: Path) -> Callable[[Sequence[str]], None]:
+    """Return what raises `InputError` if a scenario with overrides is not in the file's format.
+
+    That takes a tenth of the time of `load`: the file is read once.
+    """
+    document = parse(path, read(path, SCENARIO), SCENARIO)
+
+    def check(overrides: Sequence[str]) -> None:
+        _validated(path, deepcopy(document), overrides)
+
+    return check
+
+
+def _validated(
+    path: Path, document: CommentedMap, overrides: Sequence[str]
+) -> tuple[Source, ScenarioFile, list[Problem], bool]:
+    """Apply overrides to a document and check its keys and values; put files in place.
+
+    Returns where its values are, the values, problems of other kinds, and whether the document is
+    another one than the file's.
+    """
     twice = list(rename_old_keys(document))
     problems: list[Problem] = []
     overridden = set()
@@ -67,13 +99,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
         wrong = problems_of(source, error, ScenarioFile)
         problems += [problem for problem in wrong if problem.where not in known]
         raise InputError(*problems) from error
-    name = _name_of(path)
-    alone = _alone(document, name) if changed or files else text
-    scenario, found = resolve(parsed, name, alone, machine)
-    problems += [_reported(source, issue) for issue in found]
-    if problems or scenario is None:
-        raise InputError(*problems)
-    return replace(scenario, cases=tuple(_placed(source, case) for case in scenario.cases))
+    return source, parsed, problems, changed or bool(files)
 
 
 def _placed(source: Source, case: Case) -> Case:

@@ -1,21 +1,25 @@
 """Build the points of a sweep from lists of values; all are checked before any is run."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from linux.files import digest_of
 from model.errors import InputError, Problem
-from model.sweep import REAL, Point, Sweep
-from scenarios.loader import load, with_files_in
+from model.sweep import REAL, Point, Setting, Sweep
+from scenarios.loader import format_check, load, with_files_in
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
 
 NAMED_POINTS = 10
-# After this many wrong points, the others are not checked: 1000 take seconds.
+# From this many points on, the first wrong one ends the check: 1000 points take seconds.
 REFUSED_POINTS = 100
 
+Result = TypeVar("Result")
 Check = Callable[[Scenario], None]
 """Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
@@ -36,9 +40,14 @@ def planned(
     combinations = product(*axes(over, overrides))
     points = [Point(number, chosen, "") for number, chosen in enumerate(combinations, 1)]
 
-    def read(point: Point) -> Scenario:
-        return load(path, [*overrides, *map(str, point.settings)])
+    def settings(point: Point) -> list[str]:
+        return [*overrides, *map(str, point.settings)]
 
+    def read(point: Point) -> Scenario:
+        return load(path, settings(point))
+
+    check_format = format_check(path)
+    _of_all(points, lambda point: check_format(settings(point)))
     scenarios = _checked(points, read, check)
     whole = (
         replace(point, text=scenario.text, files=files_of_scenario(scenario))
@@ -71,34 +80,56 @@ def files_of_scenario(scenario: Scenario) -> str:
 def _checked(
     points: Sequence[Point], read: Callable[[Point], Scenario], check: Check
 ) -> list[Scenario]:
-    """Return the scenarios of all points; raise `InputError` with the problems of all points.
+    """Return the scenarios of all points; raise `InputError` with the problems of all points."""
 
-    If many points are wrong, only the first ones are reported.
+    def checked(point: Point) -> Scenario:
+        scenario = read(point)
+        check(scenario)
+        return scenario
+
+    return _of_all(points, checked)
+
+
+def _of_all(points: Sequence[Point], of: Callable[[Point], Result]) -> list[Result]:
+    """Return the results of all points; raise `InputError` with the problems of all points.
+
+    Of many points, those behind the first wrong one are not checked.
     """
-    scenarios: list[Scenario] = []
+    results: dict[int, Result] = {}
     found: dict[Problem, list[Point]] = {}
-    refused: list[Point] = []
-    for point in points:
+    for looked_at, point in enumerate(_values_first(points), 1):
         try:
-            scenario = read(point)
-            check(scenario)
-            scenarios.append(scenario)
+            results[point.number] = of(point)
         except InputError as error:
-            refused.append(point)
             for problem in error.problems:
                 found.setdefault(problem, []).append(point)
-        if len(refused) == REFUSED_POINTS:
+        if found and looked_at >= REFUSED_POINTS:
             break
     if found:
-        checked = len(scenarios) + len(refused)
-        raise InputError(*(_named(*entry, checked) for entry in found.items()))
-    return scenarios
+        raise InputError(*(_named(*entry, looked_at) for entry in found.items()))
+    return [results[point.number] for point in points]
 
 
-def _named(problem: Problem, points: Sequence[Point], of: int) -> Problem:
+def _values_first(points: Sequence[Point]) -> list[Point]:
+    """Order points: first those in which a value is new, as most mistakes are single values.
+
+    Of these, first the first values of all keys: a long list of values delays no short one.
+    """
+    known: defaultdict[str, set[Setting]] = defaultdict(set)
+    order: dict[int, float] = {}
+    for point in points:
+        new = [one for one in point.settings if one not in known[one.key]]
+        order[point.number] = max((len(known[one.key]) for one in new), default=inf)
+        for one in new:
+            known[one.key].add(one)
+    return sorted(points, key=lambda point: order[point.number])
+
+
+def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     """Add the affected points to a problem, unless all points have it."""
-    if len(points) == of > 1:
+    if len(having) == of > 1:
         return problem
+    points = sorted(having, key=lambda point: point.number)
     others = ", ".join(str(point.number) for point in points[1 : NAMED_POINTS + 1])
     more = f" and {len(points) - 1 - NAMED_POINTS} more" if len(points) > NAMED_POINTS + 1 else ""
     also = f", also {others}{more}" if others else ""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from scenarios.cli.commands import main
 from scenarios.loader import load
 from scenarios.planning import schedules
 from scenarios.spec.yaml_files import MOST_BYTES
+from scenarios.sweep import points
 from scenarios.sweep.points import REFUSED_POINTS, planned
 from tests.unit.test_scenario_issues import GOOD, problems
 
@@ -174,6 +176,35 @@ def test_after_many_wrong_points_the_others_are_not_checked(file: Path) -> None:
     with pytest.raises(InputError) as caught:
         planned(file, [f"fabric.domains={values}"], [], "process", lambda _: None)
     assert len(caught.value.problems) == REFUSED_POINTS
+
+
+def numbers(count: int) -> str:
+    return ",".join(map(str, range(1, count + 1)))
+
+
+@pytest.mark.parametrize(
+    ("over", "where", "loaded"),
+    [
+        ((f"seed={numbers(999)},x",), "point 1000 (seed=x): --set seed: must", 0),
+        ((f"seed={numbers(40)}", f"repeats={numbers(24)},0"), "point 25 (seed=1, repeats=0)", 0),
+        (
+            ("faults=[],[{what: nic-link, where: [x]}]", f"seed={numbers(500)}"),
+            "point 501 (faults",
+            REFUSED_POINTS,
+        ),
+    ],
+)
+def test_one_wrong_value_of_a_thousand_points_is_found_soon(
+    file: Path, monkeypatch: pytest.MonkeyPatch, over: tuple[str, ...], where: str, loaded: int
+) -> None:
+    """To load all points takes seconds; a link that the fabric lacks is found by loading alone."""
+    file.write_text(GOOD)
+    loads = Mock(wraps=load)
+    monkeypatch.setattr(points, "load", loads)
+    with pytest.raises(InputError) as caught:
+        planned(file, over, [], "process", lambda _: None)
+    assert where in str(caught.value)
+    assert loads.call_count == loaded
 
 
 @pytest.mark.parametrize("name", ["[red].yaml", "[/red].yaml", ":smile:.yaml"])
