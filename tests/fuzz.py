@@ -367,11 +367,16 @@ def main() -> None:
                 print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             os._exit(130)  # without waiting for the workers, which the kernel ends
-    most_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
+    most_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     print(f"{ends.total()} inputs in {time.monotonic() - begun_s:.0f} s, exit codes {dict(ends)}")
     print(f"{slow} took more than {asked.most_s:g} s of processor time, one {longest_s:.1f} s")
-    print(f"{wrong} of {len(chunks)} chunks had a wrong end; at most {most_mb:.0f} MB")
-    sys.exit(1 if wrong else 0)
+    print(f"{wrong} of {len(chunks)} chunks had a wrong end; at most {most_bytes / 1e6:.0f} MB")
+    sys.exit(exit_code(wrong, most_bytes))
+
+
+def exit_code(wrong: int, most_bytes: int) -> int:
+    """Return 1 if an input ended wrongly, or a process took more memory than any may; else 0."""
+    return 1 if wrong or most_bytes > MOST_BYTES else 0
 
 
 def _begin_worker() -> None:
