@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from linux.processes import end
 from scenarios.benchmarks.common.command import Command
 from scenarios.benchmarks.soak import GONE_S, SMALL
 from testbed.nodes.docker_engine import containers_of
@@ -76,16 +78,24 @@ def test_the_end_of_the_terminal_takes_everything_down(command: Command) -> None
     assert "interrupted; everything was taken down" in command.said()
 
 
+def run_with(place: str, size: str) -> list[str]:
+    """A run with a file system of this size, in a mount namespace in which it sees no other."""
+    program = [str(ROOT / ".venv/bin/python"), "-P", "-m", "scenarios"]
+    apart = f'mount -t tmpfs -o size={size} none {place} && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", apart, "sh", *program, *RUN, "--proxies", "process"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "DOCKER_HOST": "unix:///nowhere.sock"}
+
+
 @pytest.mark.parametrize("full", ["runs", "/run/railbed"])
 def test_a_full_file_system_is_named(full: str, tmp_path: Path) -> None:
-    """The run gets a file system of 16 KiB, in a mount namespace in which it sees no other."""
     (tmp_path / "runs").mkdir()
-    program = [str(ROOT / ".venv/bin/python"), "-P", "-m", "scenarios"]
-    apart = f'mount -t tmpfs -o size=16k none {full} && exec "$@"'
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", apart, "sh", *program, *RUN, "--proxies", "process"],
+        run_with(full, "16k"),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "DOCKER_HOST": "unix:///nowhere.sock"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -94,3 +104,27 @@ def test_a_full_file_system_is_named(full: str, tmp_path: Path) -> None:
     assert f"no space left in {tmp_path if full == 'runs' else full}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "railbed-crash.txt").exists()
+
+
+def test_a_file_system_that_fills_up_ends_a_run_in_ten_seconds(tmp_path: Path) -> None:
+    """Something else fills it while the run executes its cases."""
+    (tmp_path / "runs").mkdir()
+    process = subprocess.Popen(
+        run_with("runs", "4m"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        inside = Path(f"/proc/{process.pid}/root{tmp_path}/runs")
+        wait_until(lambda: any(inside.glob("*/*/transfers.csv")), "a case has begun", 60)
+        with suppress(OSError), (inside / "other").open("wb", buffering=0) as other:
+            while True:
+                other.write(bytes(4096))
+        _, said = process.communicate(timeout=10)
+    finally:
+        end(process)
+    assert process.returncode == 4, said
+    assert f"no space left in {tmp_path}" in said
