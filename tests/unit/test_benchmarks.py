@@ -26,6 +26,8 @@ from scenarios.library import LIBRARY
 from scenarios.loader import load
 from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of
+from traffic_gen.traces.nodes import Defaults
+from traffic_gen.traces.reading import read_trace
 from traffic_gen.workloads.point_to_point import streams
 
 # Its package has the function under the module's name.
@@ -188,3 +190,19 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
         assert [row["fabric"] for row in of if "up_s" in row] == list(FabricKind)
         assert [row["gpus"] for row in of if "kept_up" in row] == [SIXTEEN.gpus]
         assert [row["case"] for row in of if "judged_right" in row] == [case["case"]]
+
+
+def test_traces_are_written_in_four_formats_of_about_as_many_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = import_module("scenarios.benchmarks.traces")
+    for name, value in {"NODES": 400, "RANKS": 4, "LAYERS": 20, "BLOCKS": 4, "CHUNKS": 3}.items():
+        monkeypatch.setattr(benchmark, name, value)
+    found = [read_trace(path, Defaults(4, 48)) for path in benchmark.written(tmp_path)]
+    # Around the ring, a GPU copies, sends and receives once, and passes two chunks on.
+    assert [(trace.format, trace.ranks, len(trace)) for trace in found] == [
+        ("Chakra", 4, 408),
+        ("GOAL", 4, 408),
+        ("AICB", 4, 400),
+        ("MSCCL XML", 4, 4 * 4 * 3 * 7),
+    ]

@@ -1,9 +1,11 @@
 """Traces of other tools: what is read, how it is replayed, and what is refused."""
 
+import gc
 import gzip
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +24,7 @@ from traffic_gen.traces import chakra, protobuf, replay
 from traffic_gen.traces.chakra_writing import chakra_files
 from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
-from traffic_gen.traces.reading import read_trace, trace_in
+from traffic_gen.traces.reading import garbage_kept, read_trace, trace_in
 from traffic_gen.traces.replay import Replay, Replayed
 
 # A property takes some hundredths of a second for each trace.
@@ -417,3 +419,17 @@ def test_a_barrier_has_no_size() -> None:
     unsized = content.replace(b"\x48\x09", b"\x48\x00")
     with pytest.raises(Malformed, match="comm_size must be 0 to"):
         trace_in([unsized] * 3)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_is_searched_again_after_a_trace_is_read(
+    before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after one that is refused, and only if it was before."""
+    switched: list[str] = []
+    monkeypatch.setattr(gc, "isenabled", lambda: before)
+    for name in ("disable", "enable"):
+        monkeypatch.setattr(gc, name, partial(switched.append, name))
+    with pytest.raises(Malformed), garbage_kept():
+        raise Malformed(":1", "is wrong")
+    assert switched == (["disable", "enable"] if before else [])

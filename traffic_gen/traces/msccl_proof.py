@@ -174,12 +174,14 @@ class _Order:
         self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
 
     def begin(self, part: Part) -> None:
-        """Note the steps that have ended when a step begins."""
+        """Note the steps that have ended when a step begins; both of its parts begin at once."""
         gpu, block, index, step = part.gpu, part.block, part.index, part.step
-        known = np.full(len(self.columns[gpu]), -1, np.int32)
-        for before in ((block, index - 1), (step.block, step.step)):
-            if (gpu, *before) in self.known:
-                np.maximum(known, self.known[gpu, *before], out=known)
+        if (gpu, block, index) in self.known:
+            return
+        before = self.known.get((gpu, block, index - 1))
+        known = np.full(len(self.columns[gpu]), -1, np.int32) if before is None else before.copy()
+        if step.block >= 0:
+            np.maximum(known, self.known[gpu, step.block, step.step], out=known)
         known[self.columns[gpu][block]] = index
         self.known[gpu, block, index] = known
 
