@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -32,7 +28,7 @@ STYLE: Any = {
     "grid.color": "0.8",
     "axes.axisbelow": True,
     "svg.hashsalt": "railbed",
-    "savefig.dpi": 300,
+    "figure.dpi": 300,
 }
 # Markers, dashes and hatches that distinguish series without colour.
 GREYS = ("0.0", "0.45")
@@ -50,18 +46,16 @@ def drawing(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[lis
     """
     with mpl.rc_context(STYLE):
         size = (COLUMN * panels, height)
-        figure, axes = plt.subplots(1, panels, figsize=size, squeeze=False, layout="constrained")
-        try:
-            yield list(axes[0])
-            _save(figure, path)
-        finally:
-            plt.close(figure)
+        figure = Figure(figsize=size, layout="constrained")
+        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        _save(figure, path)
 
 
 def _save(figure: Figure, path: Path) -> None:
     make_folder(path.parent)
     for file in files(path):
         require_replaceable(file)
+    _lay_out(figure)
     for kind, file in zip(FORMATS, files(path), strict=True):
         # Without a date, the same figure is the same file.
         metadata = {"Date": None} if kind == "svg" else {}
@@ -69,6 +63,14 @@ def _save(figure: Figure, path: Path) -> None:
         figure.savefig(content, format=kind, metadata=metadata)
         write_bytes(file, content.getvalue())
         give(file)
+
+
+def _lay_out(figure: Figure) -> None:
+    """Lay a figure out for good: with a layout engine, it is drawn twice for each format."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
 
 
 def files(path: Path) -> list[Path]:
