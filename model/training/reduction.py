@@ -23,6 +23,7 @@ from model.training.iteration import (
 )
 from model.training.job import Job
 from model.training.strategy import Strategy, divisors
+from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
 
 # Most microbatches: more of them repeat the same steps.
@@ -101,6 +102,26 @@ class ReducedIteration:
         hops = 2 * passes * self.hop_bytes if self.strategy.pipeline > 1 else 0.0
         gradients = 2 * (self.gradient_bytes + self.expert_gradient_bytes)
         return float(passes * self.layers * layer + hops + gradients)
+
+    @property
+    def sent_bytes(self) -> dict[Dimension, float]:
+        """What all ranks send at least, by dimension: of a collective, all but a rank's own part.
+
+        All-to-alls in two steps send some of it twice.
+        """
+        strategy, experts = self.strategy, self.experts
+        passes = self.microbatches * strategy.interleave * self.layers
+        collectives = TENSOR_COLLECTIVES // 2 * (3 if self.again_s else 2)
+        hops = 2 * self.microbatches * (strategy.pipeline * strategy.interleave - 1)
+        shared = _to_others(self.gradient_bytes, strategy.data)
+        of_experts = _to_others(self.expert_gradient_bytes, strategy.data // experts)
+        of_a_rank = {
+            Dimension.TENSOR: passes * collectives * _to_others(self.tensor_bytes, strategy.tensor),
+            Dimension.DATA: 2 * (shared + of_experts),
+            Dimension.PIPELINE: hops / strategy.pipeline * self.hop_bytes,
+            Dimension.EXPERT: passes * 4 * _to_others(self.expert_bytes, experts),
+        }
+        return {dimension: self.gpus * size for dimension, size in of_a_rank.items()}
 
 
 def reduced(
@@ -182,6 +203,11 @@ class _Reduction:
         parallel = experts.parallel if experts else 1
         share = max(1, parallel * self.strategy.data // self.full.data)
         return parallel, max(one for one in divisors(self.strategy.data) if one <= share)
+
+
+def _to_others(size: float, ranks: int) -> float:
+    """What each of so many ranks sends in an AllGather, a ReduceScatter or an all-to-all."""
+    return size * (ranks - 1) / ranks
 
 
 def _same_bytes(size: float, full: int, fewer: int) -> float:

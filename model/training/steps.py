@@ -1,8 +1,8 @@
 """The steps of a training iteration: transfers, and the compute that they wait for.
 
 An iteration is proved when it is built, so a wrong one cannot be built. Its collectives are proved
-schedules of their own; the proof here is that they fit together: no step begins before the results
-that it uses are there, in any order in which real steps may run.
+schedules of their own; the proof here is that they fit together: no bytes are missing, and no step
+begins before the results that it uses are there, in any order in which real steps may run.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ from model.workload.transfers import Transfers
 DIMENSIONS = tuple(Dimension)
 # Stands for no parallel dimension, in an array of dimensions' numbers.
 COMPUTE = -1
+# Of sums of floating-point numbers.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class IterationSteps:
     `dimensions` has the number of each transfer's parallel dimension in `DIMENSIONS`, `COMPUTE` for
     steps of compute. `uses` has pairs of a step and an earlier one, whose result it uses at the
     rank where the former begins. `size_bytes` is the data of all collectives and transfers of a
-    GPU. Raises `ScheduleError` for a step that may begin too early.
+    GPU. Raises `ScheduleError` for a step that may begin too early, and for bytes that are missing.
     """
 
     algorithm: str
@@ -45,6 +47,22 @@ class IterationSteps:
         check_steps(self.gpus, self.transfers)
         check_dependencies(self.transfers)
         _check_uses(self.transfers, *self.uses)
+        self._check_bytes()
+
+    def _check_bytes(self) -> None:
+        """Raise `ScheduleError` if less is sent in a dimension than the iteration asks for.
+
+        Bytes are as many times fewer than real ones as `size_bytes` says, which is rounded up.
+        """
+        scale = (self.size_bytes - 1) / max(1.0, self.reduction.size_bytes)
+        for dimension, real_bytes in self.reduction.sent_bytes.items():
+            of_it = self.dimensions == DIMENSIONS.index(dimension)
+            sent, asked = int(self.transfers.size_bytes[of_it].sum()), scale * real_bytes
+            if sent < asked * (1 - ROUNDING):
+                what = (
+                    f"{dimension}-parallel ranks send {sent} bytes, of {asked:.0f} that are asked"
+                )
+                raise ScheduleError(what)
 
     @cached_property
     def digest(self) -> str:

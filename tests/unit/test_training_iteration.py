@@ -3,10 +3,12 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.fabric.health import Epoch
@@ -26,6 +28,7 @@ from model.workload.transfers import Rows, Transfers, starts_of
 from scenarios.training.configuration import load_configuration, names
 from scenarios.training.iteration import evaluated
 from tests.unit.fabrics import spec
+from traffic_gen.workloads import training_iteration
 from traffic_gen.workloads.training_iteration import Emulated, build_iteration
 
 REAL = Emulated(1.0, 1.0, FabricKind.RAIL_OPTIMIZED)
@@ -198,6 +201,43 @@ def test_a_result_of_another_rank_is_refused() -> None:
     elsewhere = np.flatnonzero(steps.transfers.source == 1)[[-1]], np.array([0])
     with pytest.raises(ScheduleError, match="which is at another rank"):
         replace(steps, uses=elsewhere)
+
+
+def large(iteration: ReducedIteration) -> ReducedIteration:
+    """The same with so many bytes that what is rounded up does not stand for a transfer."""
+    sizes = [key for key, value in vars(iteration).items() if key.endswith("_bytes") and value]
+    larger: dict[str, Any] = dict.fromkeys(sizes, 1e8)
+    return replace(iteration, **larger)
+
+
+@given(iterations(), st.data())
+@settings(max_examples=40)
+def test_a_transfer_without_its_bytes_is_refused(
+    iteration: ReducedIteration, data: st.DataObject
+) -> None:
+    steps = build_iteration("some", large(iteration), REAL)
+    moving = np.flatnonzero(steps.dimensions != COMPUTE).tolist()
+    assume(moving)
+    forgotten = data.draw(st.sampled_from(moving))
+    sizes = steps.transfers.size_bytes.copy()
+    sizes[forgotten] = 1
+    dimension = DIMENSIONS[steps.dimensions[forgotten]]
+    with pytest.raises(ScheduleError, match=f"^{dimension}-parallel ranks send [0-9]+ bytes, of"):
+        replace(steps, transfers=replace(steps.transfers, size_bytes=sizes))
+
+
+@pytest.mark.parametrize(
+    ("method", "dimension"), [("tensor", "tensor"), ("experts", "expert"), ("sum_up", "data")]
+)
+@pytest.mark.parametrize("zero", [True, False])
+def test_a_builder_that_forgets_a_collective_is_found_out(
+    method: str, dimension: str, zero: bool
+) -> None:
+    mixture = reduced(*WHOLE[-1], 4, 4, Wanted())
+    assert build_iteration("some", mixture, REAL, zero=zero).gpus == 16
+    forget = patch.object(training_iteration._Build, method, lambda *_: None)
+    with forget, pytest.raises(ScheduleError, match=f"{dimension}-parallel ranks send 0 bytes"):
+        build_iteration("some", mixture, REAL, zero=zero)
 
 
 def job(experts: Experts | None = None, batch: int = 16) -> Job:
