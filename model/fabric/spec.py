@@ -39,9 +39,9 @@ class FabricSpec:
     `seed` rotates the choice of spines, reproducibly. With `rail_leaves` of 2 or more, each rail
     of a rail-only fabric is a Clos network of `rail_leaves` leaf and `spines` spine switches.
 
-    With `hb_leaves` of 2 or more, each HB domain has so many leaf HB switches, with equally many
-    GPUs each, and a second-level HB switch above them. The trunk of a leaf carries the sum of its
-    HB links, divided by `hb_oversubscription`.
+    With `hb_leaves` of 2 or more, each HB domain has that number of leaf HB switches, with equally
+    many GPUs each, and a second-level HB switch above them. The trunk of a leaf carries the sum of
+    its HB links, divided by `hb_oversubscription`.
 
     Spares are included: the last `spare_domains` domains and the last `spare_gpus` GPUs of each
     domain are idle until they replace others. `spare_rail_switches` have ports for all domains,

@@ -62,7 +62,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A received frame; those that are not `ours` are mostly the controller's link probes."""
+    """A received frame; frames that are not `ours` are mostly the controller's link probes."""
 
     at_ns: int
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Terms of the model: what a transfer costs on the wire, and what a shaper lets through at once.
+"""Terms of the model: a transfer's cost on the wire, and the bursts that a shaper lets through.
 
 Each follows from a protocol, from the kernel's source or from a setting of the testbed; none is
 fitted. A prediction without one of them shows what that term is worth.

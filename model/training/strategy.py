@@ -31,7 +31,7 @@ class Strategy:
 
     @property
     def in_domain(self) -> Numbers:
-        """The job's GPUs in an HB domain: all of it, or what the degrees fill of it best."""
+        """The job's GPUs in an HB domain: all of the domain, or the most that the degrees fill."""
         return self.tensor_inside * self.pipeline_inside * self.data_inside
 
     def at(self, index: int) -> "Strategy":
@@ -67,7 +67,7 @@ def strategies(job: Job, wish: Wish = ANY) -> Strategy:
 
 
 def _degrees(job: Job, wish: Wish) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield tensor, pipeline, data, interleave and microbatch that divide what they split.
+    """Yield the divisors that tensor, pipeline, data, interleave and microbatch can have.
 
     Experts are spread over data-parallel ranks.
     """

@@ -1,4 +1,4 @@
-"""Collective operations: what every rank holds before, and what it must hold after."""
+"""Collective operations: the chunks that every rank holds before, and must hold after."""
 
 from enum import StrEnum
 

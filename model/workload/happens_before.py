@@ -25,7 +25,7 @@ def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | 
 def _waits_for(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
     """Whether each transfer depends on the delivery directly."""
     after, count = transfers.after, len(transfers)
-    known = after.row * count + after.values  # in order, as rows and what is in them are
+    known = after.row * count + after.values  # sorted, as rows and the values in them are
     wanted = later * count + earlier
     places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     waits: Bools = known[places] == wanted if len(known) else np.zeros(len(later), bool)

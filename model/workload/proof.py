@@ -25,7 +25,7 @@ class ScheduleError(ValueError):
 
 
 def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
-    """Raise `ScheduleError` unless the transfers of these ranks do what is asked."""
+    """Raise `ScheduleError` unless the transfers of these ranks meet the demand."""
     _check_form(gpus, demand, transfers)
     check_dependencies(transfers)
     chunks = len(demand.chunk_bytes)

@@ -72,7 +72,7 @@ class Schedule:
     all-to-all, the root's buffer for Broadcast, what a rank sends for Send/Recv. Every transfer
     carries whole chunks. Several communicators have a collective of this size each, among `members`
     ranks, 0 for all; `variant` names them, and the matrix of an all-to-all. Raises `ScheduleError`
-    if the transfers do not do what is asked.
+    if the transfers do not meet the demand.
     """
 
     collective: Collective

@@ -52,7 +52,7 @@ class Trace:
 
     `peer` is the other rank of a send or a receive, `sent_by` the send that a receive takes, and
     `operation` the number of a collective operation; each is `NONE` where there is none.
-    `size_bytes` is what a send sends, `seconds` how long a node computes. Each of the `operations`
+    `size_bytes` has the bytes of sends, `seconds` the time of compute. Each of the `operations`
     has a node for each of its ranks.
     """
 

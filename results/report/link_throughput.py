@@ -15,7 +15,7 @@ from results.report.pictures import SERIES, WIDE, Picture, drawing
 from results.report.run_data import CaseData
 from results.tables.run import human_bytes
 
-# Number of links drawn: failed ones, those whose bytes changed most, and those that changed least.
+# Number of links drawn: of the failed ones, of the most changed, and of the least changed.
 MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
 SLICES = 240
 ROW = 0.68

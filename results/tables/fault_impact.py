@@ -56,7 +56,7 @@ def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
 
 
 def _heading(row: dict[str, Any]) -> str:
-    """Name the experiment; then what broke, where, and what the job did."""
+    """Name the experiment; then the component, its place, and the recovery strategy."""
     known = (row[key] for key in ("fault", "where", "reaction"))
     details = " · ".join(word for word in known if word)
     return ": ".join(filter(None, (row.get("scenario"), details)))  # earlier versions had none

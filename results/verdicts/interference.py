@@ -46,7 +46,7 @@ def _is_one(case: CaseResult) -> bool:
 
 
 def _same(case: CaseResult, job: JobTime) -> object:
-    """Return what is equal for the same job on the same fabric."""
+    """Return the properties that the same job on the same fabric has in both cases."""
     return case.work.fabric, job.digest
 
 

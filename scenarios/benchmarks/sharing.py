@@ -1,4 +1,4 @@
-"""Measure the shares of forwarded TCP flows on a NIC, and what they do to completion times."""
+"""Measure the shares of forwarded TCP flows on a NIC, and their effect on completion times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,6 +1,6 @@
 """Soak: fabrics come up and go down for minutes, are killed, broken and asked for nonsense.
 
-After each round, a look at the machine says what was left behind.
+After each round, the machine is searched for leftovers.
 """
 
 import gc

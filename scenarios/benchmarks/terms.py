@@ -1,4 +1,4 @@
-"""Work out what each term of the model is worth, on ever slower links."""
+"""Work out the contribution of each term of the model, on ever slower links."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace

@@ -120,7 +120,7 @@ def _around(gpu: int, chunk: int, own: int) -> Iterator[str]:
 
 
 def _imported(path: Path) -> Row:
-    """Read, place and prove a trace in this process; return what it took."""
+    """Read, place and prove a trace in this process; return its costs."""
     before_s = time.process_time()
     trace = read_trace(path, Defaults(RANKS, RANKS * BLOCKS * CHUNKS))
     read_s, read_bytes = time.process_time(), _most_bytes()

@@ -73,7 +73,7 @@ class FaultedExecution:
 
 @dataclass(frozen=True)
 class Phases:
-    """What was measured in each phase; `None` for phases that these faults do not have."""
+    """The measurements of each phase; `None` for phases that these faults do not have."""
 
     baseline: CaseResult
     during: FaultedExecution

@@ -150,7 +150,7 @@ class Commands:
         return gpus[words[0]], gpus[words[1]]
 
     def load(self, _words: Sequence[str]) -> None:
-        """Show what the links carry, the busiest first."""
+        """Show the present load of the links, the busiest first."""
         self._say("\n".join(load_lines(self._session.load(WATCHED_S))))
 
     def link(self, words: Sequence[str]) -> None:

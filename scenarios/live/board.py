@@ -26,7 +26,7 @@ SHOWN_EVENTS: Mapping[str, str] = {
     "ready": "",
     "error": "where",
 }
-# What the controller has detected of a link; the fact says by what.
+# States of a link that the controller detects; the fact has the source of the detection.
 DETECTED = ("failed", "usable", "degraded")
 
 # Fields that are lists, by the name of an addition in a message.

@@ -1,4 +1,4 @@
-"""The paper's figures, modeled at its scale: what each one shows, as series."""
+"""The paper's figures, modeled at its scale, as series."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -70,7 +70,7 @@ def inference_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 
 def _problems(load: RequestLoad, time_dilation: float) -> Iterator[tuple[str, str, str]]:
-    """Yield each key that does not fit the others, what is wrong with it, and a hint."""
+    """Yield each key that does not fit the others, the issue, and a hint."""
     tensor, size, requests = load.tensor, load.domain_size, load.arrivals.requests
     if size % tensor:
         what = f"replicas of {tensor} GPUs do not fill an HB domain of {size}"

@@ -148,7 +148,7 @@ class Fabric(Strict):
 
 
 class Expect(Strict):
-    """What the ratio of measured to modeled completion time must be."""
+    """Limits of the ratio of measured to modeled completion time."""
 
     ratio_within: float = Field(
         default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"
@@ -215,7 +215,7 @@ class FaultEntry(Strict):
 
 
 class Job(Strict):
-    """What the job does about the faults of its scenario."""
+    """The job, and its recovery from the faults of its scenario."""
 
     strategy: RecoveryStrategy = Field(
         default=RecoveryStrategy.REROUTE,

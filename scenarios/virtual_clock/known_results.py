@@ -35,7 +35,7 @@ class KnownResult:
 
     @property
     def output(self) -> str:
-        """What the command printed on standard output."""
+        """The standard output of the command."""
         return (self.folder / "output").read_text()
 
     @property

@@ -69,7 +69,7 @@ class ShellOnDemand(Node):  # type: ignore[misc]
         super().sendCmd(*command, **options)
 
     def cmd(self, *command: Any, **options: Any) -> Any:
-        """Start the shell if there is none, send it a command, and return what it prints."""
+        """Start the shell if there is none, send it a command, and return its output."""
         self._start_shell_once()
         return super().cmd(*command, **options)
 

@@ -1,1 +1,1 @@
-"""Checks what a run needs from the machine; removes leftovers of dead runs."""
+"""Checks the requirements of a run; removes leftovers of dead runs."""

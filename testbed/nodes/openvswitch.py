@@ -106,7 +106,7 @@ class OpenVSwitch:
         return "\n".join([line for line in lines if COMPLAINT.search(line)][-LAST_WORDS_LINES:])
 
     def command(self, *arguments: str) -> str:
-        """Run `ovs-vsctl` on this instance and return what it prints."""
+        """Run `ovs-vsctl` on this instance and return its output."""
         database = f"--db=unix:{self.folder}/db.sock"
         return output_of("ovs-vsctl", database, *arguments, check=self.watch.check)
 

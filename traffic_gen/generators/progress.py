@@ -60,7 +60,7 @@ class Progress:
         return [transfer for transfer in waiting if not self._missing[transfer.id]]
 
     def repeat(self, number: int, start_ns: int, counted: Counted) -> Repeat:
-        """Return the execution so far, with what the generator has counted."""
+        """Return the execution so far, with the generator's counters."""
         records = tuple(self._record(transfer, number, start_ns) for transfer in self._transfers)
         return Repeat(
             number=number,

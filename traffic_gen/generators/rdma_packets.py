@@ -89,7 +89,7 @@ def _opcode(place: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Received:
-    """What a receiver reads from a packet whose ICRC is right."""
+    """The fields that a receiver reads from a packet whose ICRC is right."""
 
     queue_pair: int
     psn: int

@@ -1,4 +1,4 @@
-"""Capture probes at switch ports, as each port receives and sends them, in order.
+"""Capture probes at switch ports, in the order in which each port receives and sends them.
 
 A packet socket (packet(7)) in the switches' namespace gets a copy of every frame at their ports.
 Probes are recognized by their headers, so other traffic on the links does not matter.

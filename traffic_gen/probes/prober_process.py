@@ -84,7 +84,7 @@ BACKGROUND_TICK_NS = 5_000_000
 
 
 def background(interval_s: float) -> Cadence:
-    """Probe each pair once in an interval, and other pairs at every tick, beside another prober.
+    """Probe each pair once in an interval, some pairs at each tick, beside another prober.
 
     These probes wait in queues of data, and are lost where data is.
     """

@@ -1,9 +1,9 @@
 """Chakra execution traces (MLCommons, `schema/protobuf/et_def.proto`), a file for each rank.
 
 A file is a `GlobalMetadata` and `Node` messages, each behind its length; it may be gzipped. All
-nodes that are no communication compute. A collective operation is of all ranks, or of those that
-name its process group (`pg_name`). The n-th of a group in one rank's file is the n-th in those of
-the others. `comm_size` is what each rank puts in.
+nodes without communication compute. A collective operation is of all ranks, or of the ranks that
+name its process group (`pg_name`). The n-th operation of a group in one rank's file is the n-th in
+the other ranks' files. `comm_size` is the input of each rank.
 """
 
 import gzip

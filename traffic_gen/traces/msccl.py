@@ -66,7 +66,7 @@ class _Reader:
         self.gpu = 0
         self.block: Block | None = None
         self.open: list[str] = []
-        # The number of chunks at the begin, and of those that steps touch.
+        # The number of chunks at the begin, and of chunks that steps touch.
         self.chunks = 0
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = self._end

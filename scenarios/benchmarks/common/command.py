@@ -140,7 +140,7 @@ def _name(process_id: int) -> str:
 
 
 def _kind(word: str) -> str:
-    """What a word of a command line says of its process."""
+    """Return the kind of a process that a word of its command line reveals."""
     return KINDS.get(word, KINDS.get(Path(word).name, ""))
 
 
