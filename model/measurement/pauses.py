@@ -126,7 +126,7 @@ class PauseProfile:
             return f"This machine is {kind}: no pause of a core was longer than 1 ms."
         return (
             f"This machine is {kind}: {self.lost:.1%} of its cores' time is taken from it, in "
-            f"{self.per_s:.2g} pauses a second and core of up to {self.longest_s * 1e3:.2g} ms."
+            f"{self.per_s:.2g} pauses a second and core of up to {self.longest_s * 1e3:.3g} ms."
         )
 
 
