@@ -74,7 +74,10 @@ class DuringFault:
 
     @property
     def found(self) -> Iterator[Reason]:
-        """Judge every execution: complete, right, and within the modeled time."""
+        """Judge every execution: complete and right; after a restart, within the modeled time.
+
+        The time of an execution that met a fault, and went on, is judged by its replay.
+        """
         if self.aborts and len(self.executions) < 2:
             yield Verdict.FAIL, _no_abort(self.times)
         if not self.executions[-1].complete:

@@ -1,13 +1,16 @@
 """Read the controller's journal: whether it has converged after a failure, and how soon."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import dropwhile, takewhile
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from linux.processes import wait_for
-from model.fabric.health import Epoch, Health
+from model.fabric.health import Epoch
+from model.faults import Fault
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
@@ -66,17 +69,41 @@ def _is_failure(event: Event) -> bool:
     return event["event"] in ("detected", "died") and "usable" not in event
 
 
-def epochs_of(events: Events, start_ns: int, placement: Placement) -> list[Epoch]:
-    """Intervals of constant fabric state since the start, from `confirmed` events."""
+# A moment of CLOCK_MONOTONIC in nanoseconds, and fields of the fabric's health from then on.
+Change = tuple[int, dict[str, Any]]
+
+
+def epochs_of(
+    events: Events, start_ns: int, placement: Placement, rates: Iterable[Change] = ()
+) -> list[Epoch]:
+    """Intervals of constant fabric state since the start.
+
+    Failed links are those that `confirmed` events have taken out of use.
+    """
     epochs = [Epoch(placement.topology)]
+    for ns, changed in sorted((*_confirmed(events), *rates), key=itemgetter(0)):
+        if ns > start_ns:
+            health = replace(epochs[-1].health, **changed)
+            epochs.append(Epoch(placement.topology, health, (ns - start_ns) / 1e9))
+    return epochs
+
+
+def _confirmed(events: Events) -> Iterator[Change]:
     failed: frozenset[str] = frozenset()
-    for event in (event for event in events if event["ns"] > start_ns):
+    for event in events:
         if event["event"] == "computed":
             failed = frozenset(event["failed"])
         elif event["event"] == "confirmed":
-            begin_s = (event["ns"] - start_ns) / 1e9
-            epochs.append(Epoch(placement.topology, Health(failed), begin_s))
-    return epochs
+            yield event["ns"], {"failed": failed}
+
+
+def rate_changes(records: Iterable[FaultRecord], faults: Iterable[Fault]) -> Iterator[Change]:
+    """Yield the rates of all degraded links, whenever a link's has changed."""
+    degrading = {fault.name: fault for fault in faults if fault.rate_bps is not None}
+    slow = [(record, degrading[record.fault]) for record in records if record.fault in degrading]
+    for ns in sorted({ns for one, _ in slow for ns in (one.begun_ns, one.ended_ns) if ns}):
+        lasting = (fault for one, fault in slow if one.begun_ns <= ns < (one.ended_ns or inf))
+        yield ns, {"rates_bps": {fault.target: fault.rate_bps for fault in lasting}}
 
 
 def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTimes:

@@ -1,17 +1,18 @@
 """Measure a case with faults in four phases: baseline, during fault, degraded, recovered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from model.errors import EmulationError
-from model.fabric.health import HEALTHY, Health
+from model.fabric.health import HEALTHY, Epoch, Health
 from model.faults import Fault, FaultMode, health_under
 from model.job.placement import Placement
 from model.job.probing import background_interval_s, probed_pairs
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import FaultRecord, Repeat
-from model.prediction.fluid import Prediction, predict_through
+from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
+from model.prediction.network import PathClass
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
@@ -23,6 +24,7 @@ from scenarios.execution.convergence import (
     epochs_of,
     fault_times,
     has_detected,
+    rate_changes,
     wait_until_converged,
 )
 from scenarios.execution.emulation import Background, Experiment
@@ -126,6 +128,7 @@ class FaultCase:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
             baseline = self._measure("healthy", self.scenario.warmup)
+            latency_s = self.fabric.path_latencies_s(self.schedule)
             prediction = self.fabric.predict(self.schedule)
             moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
             timeline = FaultTimeline(
@@ -133,10 +136,13 @@ class FaultCase:
             )
             undos.callback(timeline.undo)
             during = self._during_fault(timeline, prediction)
-            flapping = any(fault.mode is FaultMode.FLAP for fault in self.faults)
+            epochs = self._epochs(during)
+            if not self._restarts:
+                self._break(undos)
             goes_on = has_degraded_phase(self.faults, self.job.strategy, len(during.executions))
-            degraded = self._degraded(undos) if goes_on else None
-            replay = self._replay(during, undos) if flapping else None
+            degraded = self._measure("faulty") if goes_on else None
+            whole = during.executions[0].complete and not self._restarts
+            replay = self._replay(during, epochs, latency_s) if whole else None
         return Phases(baseline, during, degraded, replay, self._recovered())
 
     def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
@@ -258,11 +264,6 @@ class FaultCase:
             wait_until_converged(bed.journal, health.failed, reached, bed.watch.check)
         return health
 
-    def _degraded(self, undos: ExitStack) -> CaseResult:
-        if not self._restarts:
-            self._break(undos)
-        return self._measure("faulty")
-
     def _break(self, undos: ExitStack) -> None:
         """Begin the temporary faults again, without an end; wait for convergence."""
         for fault in self.faults:
@@ -270,12 +271,24 @@ class FaultCase:
                 undos.callback(break_component(self.injector, self.home.topology, fault))
         self._converge(self.home)
 
-    def _replay(self, during: FaultedExecution, undos: ExitStack) -> CaseResult:
-        """Compare the execution during the fault with a model of the confirmed fabric states."""
-        epochs = epochs_of(read_journal(self.fabric.bed.journal), during.started_ns, self.home)
-        latency_s = self.fabric.path_latencies_s(self.schedule)
-        self._break(undos)
-        latency_s |= self.fabric.path_latencies_s(self.schedule)
+    def _epochs(self, during: FaultedExecution) -> list[Epoch]:
+        """The states of the fabric during the fault, as the controller has confirmed them."""
+        events = read_journal(self.fabric.bed.journal)
+        rates = rate_changes(during.records, self.faults)
+        return epochs_of(events, during.started_ns, self.home, rates)
+
+    def _replay(
+        self,
+        during: FaultedExecution,
+        epochs: Sequence[Epoch],
+        healthy_s: Mapping[PathClass, float],
+    ) -> CaseResult:
+        """Compare the execution during the fault with a model of the states of the fabric.
+
+        `healthy_s` has the latencies of paths before; those of now are measured.
+        """
+        known_s = {**healthy_s, **self.fabric.path_latencies_s(self.schedule)}
+        latency_s = {**dict.fromkeys(self._classes(epochs), max(known_s.values())), **known_s}
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
             self.home.topology,
@@ -289,6 +302,15 @@ class FaultCase:
         name = f"{self.case.name}/struck"
         limits = self.scenario.replay_thresholds
         return compare(name, measured, prediction, self.case.size_scale, limits)
+
+    def _classes(self, epochs: Sequence[Epoch]) -> set[PathClass]:
+        """All classes of paths in any of these states."""
+        return {
+            path_class(hops)
+            for epoch in epochs
+            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
+            if hops
+        }
 
     def _recovered(self) -> CaseResult | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""

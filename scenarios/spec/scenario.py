@@ -113,7 +113,7 @@ class Scenario:
 
     @property
     def replay_thresholds(self) -> Thresholds:
-        """The thresholds for the replay of a flapping link, whose model knows no losses."""
+        """The thresholds for the replay of an execution that met a fault, without its losses."""
         return Thresholds(self.expect.replay_within, self.expect.replay_limit)
 
     @property

@@ -161,10 +161,10 @@ class Expect(Strict):
         description="further from 1: fail, exit code 1",
     )
     replay_within: float = Field(
-        default=0.2, gt=0, le=MOST_RATIO, strict=True, description="a flapping link's replay: warn"
+        default=0.2, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: warn"
     )
     replay_limit: float = Field(
-        default=0.5, gt=0, le=MOST_RATIO, strict=True, description="a flapping link's replay: fail"
+        default=0.5, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: fail"
     )
     blackout_ms: float | None = Field(
         default=None,

@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.spec import FabricKind
+from model.faults import Component, Fault, FaultMode
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
-from scenarios.execution.convergence import REROUTED, epochs_of, fault_times, is_converged
+from scenarios.execution.convergence import (
+    REROUTED,
+    epochs_of,
+    fault_times,
+    is_converged,
+    rate_changes,
+)
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"
@@ -55,6 +62,25 @@ def test_times_count_from_the_fault() -> None:
     assert (times.begun_s, times.ended_s) == (0.05, 0.35)
     assert (times.detected_ms, times.computed_ms, times.sent_ms) == (10, 13, 14)
     assert times.confirmed_ms == 18
+
+
+def test_a_degraded_link_is_slow_until_it_is_drained_and_while_it_lasts() -> None:
+    """Another link fails meanwhile; both have their part in each epoch."""
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    slow = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d1g0--rail0", rate_bps=1000)
+    down = Fault(Component.NIC_LINK, FaultMode.DOWN, LINK)
+    records = [
+        FaultRecord(slow.name, round(105e6), round(300e6)),
+        FaultRecord(down.name, round(109e6), None),
+    ]
+    rates = rate_changes(records, [slow, down])
+    epochs = epochs_of(EVENTS, round(100e6), placement, rates)
+    assert [(e.begin_s, e.health.failed, e.health.rates_bps) for e in epochs] == [
+        (0.0, frozenset(), {}),
+        (0.005, frozenset(), {"d1g0--rail0": 1000}),
+        (0.018, frozenset({LINK}), {"d1g0--rail0": 1000}),
+        (0.2, frozenset({LINK}), {}),
+    ]
 
 
 def flapping(*edges_ms: tuple[float, str]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The phases of a failure experiment, and the executions in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -53,3 +53,60 @@ def test_an_execution_is_observed_from_its_begin() -> None:
     case._run(executions, cast(Any, None), cast(Any, observer))
     assert done == ["connected", "observed", "executed", "noted"]
     assert [one.number for one in executions] == [0]
+
+
+def phases_of(
+    strategy: RecoveryStrategy, executions: Sequence[Repeat], faults: Sequence[Fault]
+) -> list[str]:
+    """What is done in the phases of a case whose execution during the fault ends so."""
+    done: list[str] = []
+    case = FaultCase.__new__(FaultCase)
+    replaced: dict[str, Any] = {
+        "fabric": SimpleNamespace(path_latencies_s=lambda _: {}, predict=lambda _: None),
+        "scenario": SimpleNamespace(warmup=1),
+        "job": SimpleNamespace(strategy=strategy),
+        "faults": faults,
+        "injector": None,
+        "schedule": None,
+        "_measure": lambda phase, *_: done.append(phase),
+        "_moment_s": lambda *_: 0.3,
+        "_during_fault": lambda *_: SimpleNamespace(executions=executions),
+        "_epochs": lambda _: done.append("states read"),
+        "_break": lambda _: done.append("broken again"),
+        "_replay": lambda *_: done.append("replayed"),
+        "_recovered": lambda: None,
+    }
+    vars(case).update(replaced)
+    case._phases()
+    return done
+
+
+WHOLE, ENDED = repeat(0, 1.0), repeat(0, 0.3, complete=False)
+
+
+REROUTE, RESTART = RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART
+
+
+@pytest.mark.parametrize(
+    ("strategy", "executions", "faults", "expected"),
+    [
+        (
+            REROUTE,
+            [WHOLE],
+            [DOWN],
+            ["healthy", "states read", "broken again", "faulty", "replayed"],
+        ),
+        (REROUTE, [WHOLE], [FLAPS], ["healthy", "states read", "broken again", "replayed"]),
+        (REROUTE, [ENDED], [DOWN], ["healthy", "states read", "broken again", "faulty"]),
+        (RESTART, [ENDED, WHOLE], [DOWN], ["healthy", "states read", "faulty"]),
+        (RESTART, [WHOLE], [DOWN], ["healthy", "states read"]),
+    ],
+)
+def test_an_execution_is_replayed_if_the_job_goes_on(
+    strategy: RecoveryStrategy,
+    executions: list[Repeat],
+    faults: list[Fault],
+    expected: list[str],
+) -> None:
+    """Its states are read before the faults begin again for the degraded phase."""
+    assert phases_of(strategy, executions, faults) == expected
