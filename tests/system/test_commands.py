@@ -237,10 +237,3 @@ def test_two_runs_at_once(started: Started) -> None:
     assert other.poll() is None
     other.send_signal(signal.SIGINT)
     other.communicate(timeout=30)
-
-
-def test_doctor_finds_this_machine_ready(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAILBED_MACHINE", str(folder / "machine.json"))
-    done = railbed("doctor")
-    assert done.returncode == 0, done.stdout
-    assert "missing" not in done.stdout
