@@ -1,5 +1,6 @@
 """The guarantee for a noisy machine: a short emulation while a part of all cores is taken."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ TAKEN = 0.1
 # They hold for the median of the scenario's own five executions: beside noise, one of two that
 # takes 4 % longer would decide. A verdict must be right in each attempt.
 MOST_LOST, WITHIN, ATTEMPTS = 0.2, 0.02, 3
+# The two that share most links; `bench noise` has all.
+ALGORITHMS = ("hierarchical", "direct")
 SHORT = (
     # The fabric with more switches, and so with less CPU time for each.
     "fabric.kinds=rail-optimized",
@@ -30,7 +33,6 @@ SHORT = (
     "fabric.domain_size=3",
     f"fabric.bandwidth_scale={20_000 * times_slower()}",
     "workloads.0.size_scale=1000",
-    "workloads.1.size_scale=8",
     "workloads.2.size_scale=8",
 )
 
@@ -46,16 +48,18 @@ def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
 
 def cases_beside_noise(store: Path) -> list[dict[str, Any]]:
     """Execute the scenario beside noise; return its cases, all judged rightly."""
-    scenario = load(LIBRARY / "quickstart.yaml", list(SHORT))
+    quickstart = load(LIBRARY / "quickstart.yaml", list(SHORT))
+    cases = tuple(case for case in quickstart.cases if case.algorithm in ALGORITHMS)
+    scenario = replace(quickstart, cases=cases)
     with noise(TAKEN, at_most_s=120):
-        cases: list[dict[str, Any]] = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]
-    assert len(cases) == len(scenario.cases)
-    for case in cases:
+        found: list[dict[str, Any]] = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]
+    assert len(found) == len(ALGORITHMS)
+    for case in found:
         seen = case["fidelity"]
         assert seen["lost"] > TAKEN / 2, "the noise was there, and it was seen"
         assert seen["unobserved"] == 0
         assert is_judged_right(abs(case["ratio"] - 1), seen["verdict"]), (case["ratio"], seen)
-    return cases
+    return found
 
 
 def is_near(case: dict[str, Any]) -> bool:
