@@ -19,15 +19,15 @@ from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from scenarios.networks.imported import import_network
 from scenarios.planning.resolver import resolve
-from scenarios.spec.issues import Issue, Place
 from scenarios.spec.matrix_files import named_files, put_in_place
 from scenarios.spec.old_keys import current, rename_old_keys
 from scenarios.spec.scenario import Case, Scenario
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import FILE_KEYS, entries
-from scenarios.spec.yaml_files import FileKind, Source, parse, problems_of, read
-from scenarios.spec.yaml_text import MOST_LEVELS, plain, value_of
 from scenarios.training.configuration import ENDINGS
+from scenarios.yaml_files.bounded_text import MOST_LEVELS, plain, value_of
+from scenarios.yaml_files.checked_file import FileKind, Source, parse, problems_of, read
+from scenarios.yaml_files.issues import Issue, Place
 from traffic_gen.traces.reading import files_of
 
 SCENARIO = FileKind(

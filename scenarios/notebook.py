@@ -26,9 +26,9 @@ from model.sweep import VIRTUAL
 from results.store.judged_tables import JUDGED_TABLES, judged_rows
 from results.store.raw_tables import RAW_TABLES, read_table
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from scenarios.cli.options import find
-from scenarios.cli.ready import ready
-from scenarios.execution.progress import SILENT, Lines
+from scenarios.cli.common.options import find
+from scenarios.cli.common.ready import ready
+from scenarios.execution.cases.progress import SILENT, Lines
 from scenarios.loader import load as load_scenario
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import known_machine, virtual_machine

@@ -11,11 +11,11 @@ from pathlib import Path
 from mininet.net import Mininet
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.namespaces import namespace_of, private_namespace
-from linux.processes import Watch, wait_for
-from linux.program_files import ROOT
-from linux.reaper import reaper
-from linux.run_lock import RunLock
+from linux.files.program_files import ROOT
+from linux.network.namespaces import namespace_of, private_namespace
+from linux.processes.lifetime import Watch, wait_for
+from linux.processes.reaper import reaper
+from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import Datapath

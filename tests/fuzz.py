@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from scenarios.library import LIBRARY, library
 from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.spec.workload_entries import (
@@ -48,7 +48,7 @@ from tests.playground import (
     end_of,
     playground,
 )
-from traffic_gen.workloads.collectives import ALGORITHMS
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds of processor time in which an input must be refused.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from linux.run_lock import RUN_LABEL
+from linux.processes.run_lock import RUN_LABEL
 
 RUN_VARIABLE = b"RAILBED_RUN="
 CONTAINERS = ("docker", "ps", "--all", "--quiet", "--filter", f"label={RUN_LABEL}")

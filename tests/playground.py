@@ -19,7 +19,7 @@ from model.sweep import Point, Setting, Sweep
 from results.store.runs import RunFolder
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep
 from scenarios.cli import commands
-from scenarios.cli import sweep as sweep_command
+from scenarios.cli.fabrics import sweep as sweep_command
 from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
 

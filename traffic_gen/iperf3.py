@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from linux.listening import listens
-from linux.namespaces import namespace_of
-from linux.processes import ANSWER_S, dies_with_us, end, wait_for
+from linux.network.listening import listens
+from linux.network.namespaces import namespace_of
+from linux.processes.lifetime import ANSWER_S, dies_with_us, end, wait_for
 from model.errors import EmulationError
 from model.workload.schedule import Steps
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from controller.southbound.route_messages import RTM_NEWLINK, RTNLGRP_LINK, GroupReader, link_of
-from linux.netlink import Message
+from linux.network.netlink import Message
 
 # An interface's name, and whether it is up (RFC 2863).
 Carrier = tuple[str, bool]

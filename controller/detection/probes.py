@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from controller.detection.liveness import LOST_PROBES
-from linux.ethertype_socket import ethertype_socket
-from linux.namespaces import namespace_of
+from linux.network.ethertype_socket import ethertype_socket
+from linux.network.namespaces import namespace_of
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.topology import Link, Topology
 

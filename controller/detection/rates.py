@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from controller.southbound.route_messages import GroupReader
-from linux.netlink import Message, attributes_in
+from linux.network.netlink import Message, attributes_in
 
 CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate

@@ -3,7 +3,7 @@
 from controller.forwarding.diff import difference, vacated
 from controller.forwarding.planner import Route
 from controller.southbound.route_messages import Netlink
-from linux.namespaces import namespace_of
+from linux.network.namespaces import namespace_of
 
 
 class HostRoutes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 from controller.forwarding.planner import Route
-from linux.netlink import (
+from linux.network.netlink import (
     NLM_F_ACK,
     NLM_F_DUMP,
     NLMSG_DONE,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from model.fabric.topology import Hop
 
 if TYPE_CHECKING:
-    from model.workload.transfers import Transfer
+    from model.transfers.columns import Transfer
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from functools import cached_property
 from model.arrays import Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
-from model.workload.happens_before import first_unordered
-from model.workload.proof import ScheduleError, check_dependencies, check_steps
+from model.transfers.columns import Transfers
+from model.transfers.happens_before import first_unordered
+from model.transfers.proof import ScheduleError, check_dependencies, check_steps
 from model.workload.schedule import fingerprint
-from model.workload.transfers import Transfers
 
 DIMENSIONS = tuple(Dimension)
 # Stands for no parallel dimension, in an array of dimensions' numbers.

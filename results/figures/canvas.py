@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from linux.files import give, make_folder, require_replaceable, write_bytes
+from linux.files.user_files import give, make_folder, require_replaceable, write_bytes
 
 # A column of a two-column paper, in inches.
 COLUMN, HEIGHT = 3.5, 2.7

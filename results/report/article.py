@@ -9,8 +9,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from model.sweep import VIRTUAL
-from results.report.pictures import Picture
-from results.report.run_data import RunData
+from results.report.data.run_data import RunData
+from results.report.drawings.pictures import Picture
 from results.store.runs import clock_of
 
 

@@ -5,9 +5,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from results.report.analysis import LinkUse, Step, failed_parts, link_use, steps
 from results.report.article import Article, Section
-from results.report.charts import (
+from results.report.data.analysis import LinkUse, Step, failed_parts, link_use, steps
+from results.report.data.fault_phases import phases_as_cases
+from results.report.data.run_data import CaseData, RunData
+from results.report.drawings.charts import (
     bus_bandwidth,
     completion,
     heat_map,
@@ -15,14 +17,12 @@ from results.report.charts import (
     step_times,
     transfer_times,
 )
-from results.report.fabric_picture import fabric_picture
-from results.report.fault_phases import phases_as_cases
-from results.report.fault_strip import fault_strip, sentence
-from results.report.link_throughput import link_throughput
+from results.report.drawings.fabric_picture import fabric_picture
+from results.report.drawings.fault_strip import fault_strip, sentence
+from results.report.drawings.link_throughput import link_throughput
+from results.report.drawings.pictures import Picture
 from results.report.machine_sections import calibration_section, fidelity_section
-from results.report.pictures import Picture
-from results.report.run_data import CaseData, RunData
-from results.tables.run import human_bytes, is_checked, slowdown_in_words
+from results.tables.runs.run import human_bytes, is_checked, slowdown_in_words
 from results.tables.style import number_or_dash
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]

@@ -6,9 +6,17 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from results.report.article import Article, Section
-from results.report.charts import bus_bandwidth
-from results.report.pictures import DASHES, MARKERS, MODELED, SERIES, Picture, drawing, plain
-from results.tables.run import is_checked
+from results.report.drawings.charts import bus_bandwidth
+from results.report.drawings.pictures import (
+    DASHES,
+    MARKERS,
+    MODELED,
+    SERIES,
+    Picture,
+    drawing,
+    plain,
+)
+from results.tables.runs.run import is_checked
 
 Point = Mapping[str, Any]
 # A picture with more lines than this is illegible.

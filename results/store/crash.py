@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from linux.files import give
+from linux.files.user_files import give
 from model.errors import RailbedError
 from results.store.records import write_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from linux.files import give, make_folder, require_replaceable
+from linux.files.user_files import give, make_folder, require_replaceable
 from results.store.judged_tables import JUDGED_TABLES, judged_rows
 from results.store.raw_tables import (
     RAW_TABLES,

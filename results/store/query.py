@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.resources import memory_limited
+from linux.machine.resources import memory_limited
 from model.errors import InputError, Problem
 from results.store.judged_tables import JUDGED_TABLES, judged_rows
 from results.store.raw_tables import (

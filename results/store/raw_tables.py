@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files import Unreadable, cleared, give, require_regular, sync_file
+from linux.files.user_files import Unreadable, cleared, give, require_regular, sync_file
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause

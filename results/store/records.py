@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from linux.files import Unreadable, give, make_folder, read_text, write_text
+from linux.files.user_files import Unreadable, give, make_folder, read_text, write_text
 from model.errors import InputError, Problem
 
 # The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.

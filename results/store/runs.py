@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files import cleared, give, make_folder, sync, unfollowed
+from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord

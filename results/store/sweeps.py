@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from linux.files import cleared, give, make_folder, sync
-from linux.program_files import program_version
+from linux.files.program_files import program_version
+from linux.files.user_files import cleared, give, make_folder, sync
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json

@@ -13,7 +13,7 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import overlap
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons

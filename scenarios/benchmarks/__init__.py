@@ -4,29 +4,29 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from scenarios.benchmarks.agents import agents
-from scenarios.benchmarks.blackout import blackout
-from scenarios.benchmarks.buckets import buckets
-from scenarios.benchmarks.calibration import calibration
-from scenarios.benchmarks.capacity import capacity
+from scenarios.benchmarks.accuracy.buckets import buckets
+from scenarios.benchmarks.accuracy.calibration import calibration
+from scenarios.benchmarks.accuracy.fidelity import fidelity
+from scenarios.benchmarks.accuracy.gate import gate
+from scenarios.benchmarks.accuracy.matrix import matrix
+from scenarios.benchmarks.accuracy.noise import noisy
+from scenarios.benchmarks.accuracy.sharing import sharing
+from scenarios.benchmarks.accuracy.terms import terms
 from scenarios.benchmarks.common.rows import Row
-from scenarios.benchmarks.datapaths import datapaths
-from scenarios.benchmarks.fidelity import fidelity
-from scenarios.benchmarks.gate import gate
-from scenarios.benchmarks.growth import growth
-from scenarios.benchmarks.live import live
-from scenarios.benchmarks.matrix import matrix
-from scenarios.benchmarks.mininet import mininet
-from scenarios.benchmarks.noise import noisy
-from scenarios.benchmarks.routing import routing
-from scenarios.benchmarks.schedules import schedules
-from scenarios.benchmarks.shapers import shapers
-from scenarios.benchmarks.sharing import sharing
-from scenarios.benchmarks.soak import soak
-from scenarios.benchmarks.startup import startup
-from scenarios.benchmarks.terms import terms
-from scenarios.benchmarks.traces import traces
-from scenarios.benchmarks.training import training
+from scenarios.benchmarks.comparisons.agents import agents
+from scenarios.benchmarks.comparisons.datapaths import datapaths
+from scenarios.benchmarks.comparisons.mininet import mininet
+from scenarios.benchmarks.comparisons.shapers import shapers
+from scenarios.benchmarks.computation.routing import routing
+from scenarios.benchmarks.computation.schedules import schedules
+from scenarios.benchmarks.computation.traces import traces
+from scenarios.benchmarks.computation.training import training
+from scenarios.benchmarks.costs.capacity import capacity
+from scenarios.benchmarks.costs.growth import growth
+from scenarios.benchmarks.costs.live import live
+from scenarios.benchmarks.costs.startup import startup
+from scenarios.benchmarks.failures.blackout import blackout
+from scenarios.benchmarks.failures.soak import soak
 
 BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "fidelity": fidelity,

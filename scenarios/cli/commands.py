@@ -15,22 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from linux.interruptions import end_program, is_ending
-from linux.program_files import ROOT, program_version, release
-from linux.resources import OF_THE_MACHINE
+from linux.files.program_files import ROOT, program_version, release
+from linux.machine.resources import OF_THE_MACHINE
+from linux.processes.interruptions import end_program, is_ending
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.store.crash import reported
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from scenarios.cli.bench import bench
-from scenarios.cli.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
-from scenarios.cli.cost import cost
-from scenarios.cli.decide import decide
-from scenarios.cli.examples import add_examples
-from scenarios.cli.exec import execute
-from scenarios.cli.export import export
-from scenarios.cli.failures import failures
-from scenarios.cli.live import DEFAULT_AT, Live, LiveAt, live, page, refuse_virtual
-from scenarios.cli.options import (
+from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
+from scenarios.cli.common.options import (
     CONTAINER,
     VERSION,
     AsJson,
@@ -47,17 +39,25 @@ from scenarios.cli.options import (
     require_alone,
     require_folder,
 )
-from scenarios.cli.paper import paper
+from scenarios.cli.common.ready import kind_of, ready
+from scenarios.cli.common.terminal import err, leave, out, print_result, show_run
+from scenarios.cli.examples import add_examples
+from scenarios.cli.fabrics.bench import bench
+from scenarios.cli.fabrics.exec import execute
+from scenarios.cli.fabrics.failures import failures
+from scenarios.cli.fabrics.live import DEFAULT_AT, Live, LiveAt, live, page, refuse_virtual
+from scenarios.cli.fabrics.sweep import sweep
+from scenarios.cli.fabrics.up import up
+from scenarios.cli.models.cost import cost
+from scenarios.cli.models.decide import decide
+from scenarios.cli.models.paper import paper
+from scenarios.cli.models.training import traffic, train
 from scenarios.cli.plugins import Plugins, enter_plugins, plugins_first, require_built_in
-from scenarios.cli.query import query_runs
-from scenarios.cli.ready import kind_of, ready
-from scenarios.cli.report import report
-from scenarios.cli.stored import print_list, printed_whole
-from scenarios.cli.sweep import sweep
-from scenarios.cli.terminal import err, leave, out, print_result, show_run
-from scenarios.cli.timeline import timeline
-from scenarios.cli.training import traffic, train
-from scenarios.cli.up import up
+from scenarios.cli.stored_runs.export import export
+from scenarios.cli.stored_runs.listing import print_list, printed_whole
+from scenarios.cli.stored_runs.query import query_runs
+from scenarios.cli.stored_runs.report import report
+from scenarios.cli.stored_runs.timeline import timeline
 from scenarios.library import LIBRARY
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _run(
     feed: "LiveFeed | None",
     capture: list[str],
 ) -> dict[str, Any]:
-    from scenarios.execution.progress import Bar, Lines
+    from scenarios.execution.cases.progress import Bar, Lines
     from scenarios.planning.kernel_support import require_possible
 
     scenario = for_this_machine(path, overrides)
@@ -181,7 +181,7 @@ app.command(name="exec", context_settings={"ignore_unknown_options": True})(exec
 @app.command()
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a scenario without running it: all problems at once. Needs no root."""
-    from scenarios.cli.check import describe
+    from scenarios.cli.models.check import describe
     from scenarios.planning.kernel_support import require_possible
 
     checked = for_this_machine(scenario, overrides)
@@ -214,7 +214,7 @@ def verify(
     fresh: Fresh = False,
 ) -> None:
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
-    from results.tables.path_check import print_verify
+    from results.tables.runs.path_check import print_verify
 
     changes = [*overrides, *on(datapath)]
     if is_virtual(clock, proxies):
@@ -234,8 +234,8 @@ def _verify(scenario: "Scenario", proxies: str) -> dict[str, Any]:
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_datapaths(scenario)
     from results.documents.path_check import verify_object
+    from scenarios.execution.cases.progress import Lines
     from scenarios.execution.path_check import verify as verified
-    from scenarios.execution.progress import Lines
 
     return verify_object(scenario.name, list(verified(scenario, kind, Lines(err))))
 
@@ -266,8 +266,8 @@ def compare(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
-    from results.tables.run_diff import print_comparison
-    from scenarios.cli.compare import compared
+    from results.tables.runs.run_diff import print_comparison
+    from scenarios.cli.stored_runs.compare import compared
 
     with printed_whole(out, store):
         print_result(compared(store, first, second), as_json, print_comparison)
@@ -336,7 +336,7 @@ def _measured(*, again: bool) -> "Machine":
 
     machine = None if again else known_machine()
     if machine is None:
-        from scenarios.execution.machine_costs import measure as measure_machine
+        from scenarios.execution.machine.machine_costs import measure as measure_machine
 
         err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
         machine = measure_machine(this_machine())
@@ -356,7 +356,7 @@ def clean(
     ] = False,
 ) -> None:
     """Remove leftovers of crashed runs, and nothing else."""
-    from results.tables.run import human_bytes
+    from results.tables.runs.run import human_bytes
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import InputError, Problem
-from traffic_gen.workloads.plugins import GROUP, enter_file, enter_installed
+from traffic_gen.workloads.algorithms.plugins import GROUP, enter_file, enter_installed
 
 if TYPE_CHECKING:
     from scenarios.spec.scenario import Scenario
@@ -43,7 +43,7 @@ def enter_plugins(files: Sequence[Path]) -> None:
 
 def require_built_in(scenario: "Scenario") -> None:
     """Raise `InputError` for a case whose algorithm a virtual machine does not have."""
-    from traffic_gen.workloads.collectives import BUILT_IN
+    from traffic_gen.workloads.algorithms.collectives import BUILT_IN
 
     for case in scenario.cases:
         for named in case.collectives:

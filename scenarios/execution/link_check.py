@@ -15,7 +15,7 @@ from model.measurement.link_quality import (
     representatives,
 )
 from results.verdicts.verdict import Reason, Verdict
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.instruments.link_calibration import measure
 from testbed.instruments.pauses import watching_pauses
 

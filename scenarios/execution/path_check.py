@@ -9,9 +9,9 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
-from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.neighbours import telling_of_others
-from scenarios.execution.progress import Listener
+from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.progress import Listener
+from scenarios.execution.machine.neighbours import telling_of_others
 from scenarios.spec.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind

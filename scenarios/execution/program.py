@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.large_arrays import is_set_here
+from linux.machine.large_arrays import is_set_here
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricSpec
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
-from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.neighbours import telling_of_others
-from scenarios.execution.observer import carried
+from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.observer import carried
+from scenarios.execution.machine.neighbours import telling_of_others
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from linux.interruptions import is_ending
-from linux.resources import OF_THE_MACHINE, full
-from linux.run_lock import RUNS
+from linux.machine.resources import OF_THE_MACHINE, full
+from linux.processes.interruptions import is_ending
+from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
@@ -28,16 +28,16 @@ from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.capture import captured, require_links
-from scenarios.execution.case import Measuring
-from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.fault_case import FaultCase
-from scenarios.execution.host_facts import environment
+from scenarios.execution.cases.case import Measuring
+from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.progress import NOBODY, Listener, Onlooker
+from scenarios.execution.faults.fault_case import FaultCase
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
-from scenarios.execution.neighbours import telling_of_others
+from scenarios.execution.machine.host_facts import environment
+from scenarios.execution.machine.neighbours import telling_of_others
 from scenarios.execution.path_check import check_fabric
-from scenarios.execution.progress import NOBODY, Listener, Onlooker
 from scenarios.planning.rail_isolation import crossings
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.gpu_proxies import ProxyKind

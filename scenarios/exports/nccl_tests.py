@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linux.files import make_folder
+from linux.files.user_files import make_folder
 from model.errors import InputError, Problem
 from model.workload.generator import Generator
 from results.store.records import reading, write_record

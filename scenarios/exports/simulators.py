@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from linux.files import give, make_folder, write_bytes
+from linux.files.user_files import give, make_folder, write_bytes
 from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
@@ -19,9 +19,9 @@ from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
 from scenarios.loader import load
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Scenario
-from traffic_gen.traces.chakra_writing import Span, chakra_files
+from traffic_gen.traces.formats.chakra_writing import Span, chakra_files
 
 PS_PER_NS = 1000
 

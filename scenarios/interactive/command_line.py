@@ -7,7 +7,7 @@ from typing import Protocol
 from rich.console import Console
 
 from model.fabric.topology import LinkKind, Topology
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.interactive.commands import Commands
 from scenarios.interactive.session import FaultSeen, Session
 from scenarios.spec.scenario import Scenario

@@ -13,8 +13,8 @@ from results.tables.style import number_or_dash
 from scenarios.interactive.fault_words import modes, parse_fault, require_target, targets
 from scenarios.interactive.link_loads import LinkLoad
 from scenarios.interactive.session import Executed, FaultSeen, PathSeen, Session
-from scenarios.spec.issues import nearest
 from scenarios.spec.scenario import Case
+from scenarios.yaml_files.issues import nearest
 from testbed.fabric.command_line import Command
 
 WATCHED_S = 1.0

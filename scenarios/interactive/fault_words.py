@@ -6,8 +6,8 @@ from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
 from scenarios.spec.fault_entries import LEAST_LEFT_BPS
-from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, parse
+from scenarios.yaml_files.issues import nearest
 
 USAGE = "fault NAME [MODE [RATE]]"
 

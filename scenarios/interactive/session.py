@@ -24,11 +24,11 @@ from model.measurement.records import FaultRecord, Repeat, Trace
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing, Unreachable, require_connected
 from results.verdicts.fault_impact import FaultTimes
-from scenarios.execution.convergence import fault_times, wait_until_converged
-from scenarios.execution.emulation import Experiment
-from scenarios.execution.fault_timeline import break_component
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.faults.convergence import fault_times, wait_until_converged
+from scenarios.execution.faults.fault_timeline import break_component
 from scenarios.interactive.link_loads import LinkLoad, link_loads
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector, Undo
 from testbed.nodes.controller_process import read_journal

@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from linux.processes import dies_with_us, end
-from linux.program_files import ROOT
+from linux.files.program_files import ROOT
+from linux.processes.lifetime import dies_with_us, end
 from model.errors import InputError, Problem
 from results.verdicts.verdict import Verdict
-from scenarios.execution.emulation import Experiment
-from scenarios.execution.progress import Listener
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.progress import Listener
 from scenarios.live.guard import LOOPBACK_NAMES
 from scenarios.live.picture import picture
 

@@ -10,11 +10,11 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.carried_bytes import parse_carried
-from linux.cpu_time import idle_and_steal_s
-from linux.namespaces import namespace_of
-from linux.netlink import NetlinkSocket
-from linux.qdisc_stats import read_queues
+from linux.machine.cpu_time import idle_and_steal_s
+from linux.network.carried_bytes import parse_carried
+from linux.network.namespaces import namespace_of
+from linux.network.netlink import NetlinkSocket
+from linux.network.qdisc_stats import read_queues
 
 
 @dataclass(frozen=True)

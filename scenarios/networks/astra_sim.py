@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml.comments import CommentedMap
 
 from scenarios.networks.refusal import Keys, Unmapped, gbit
-from scenarios.spec.yaml_text import UNREADABLE, line_of, parser, plain, unreadable
+from scenarios.yaml_files.bounded_text import UNREADABLE, line_of, parser, plain, unreadable
 
 NAMES = ("topology", "npus_count", "bandwidth")
 GBIT_PER_GBYTE = 8

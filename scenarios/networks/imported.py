@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from linux.files import Unreadable, read_text
+from linux.files.user_files import Unreadable, read_text
 from model.errors import InputError, Problem
 from scenarios.networks.astra_sim import is_astra_sim, read_astra_sim
 from scenarios.networks.refusal import Keys, Unmapped

@@ -9,9 +9,9 @@ from model.prediction.machine import Machine
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
 from scenarios.planning.emulated_fabric import fastest
 from scenarios.planning.load_estimate import estimate_of, heaviest, work_of
-from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
+from scenarios.yaml_files.issues import Issue
 
 
 def admission_issues(

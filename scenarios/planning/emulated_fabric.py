@@ -12,8 +12,8 @@ from scenarios.planning.auto_scale import (
     auto_size_scale,
     auto_time_dilation,
 )
-from scenarios.planning.cases import alone, unsized_case
 from scenarios.planning.load_estimate import work_of
+from scenarios.planning.workloads.cases import alone, unsized_case
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile
 from scenarios.spec.workload_entries import AnyWorkload

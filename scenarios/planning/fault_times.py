@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from model.fabric.spec import FabricSpec
 from scenarios.planning.load_estimate import estimate_of, work_of
 from scenarios.planning.plan import followed
-from scenarios.planning.schedules import EXACT_UP_TO_GPUS
+from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 from scenarios.spec.fault_entries import DEFAULT_AT_S
-from scenarios.spec.issues import Issue
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import FaultEntry, ScenarioFile
+from scenarios.yaml_files.issues import Issue
 
 # Idle paths whose links add no delay have shorter latencies on any machine that emulates at all.
 SLOWEST_PATH_S = 0.01

@@ -15,12 +15,12 @@ from model.prediction.fluid import lower_bound_s
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, networks, pairs_of
-from model.workload.collective import Collective
-from model.workload.transfers import Transfers
-from scenarios.planning.schedules import REGULAR, stand_in
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfers
+from scenarios.planning.workloads.schedules import REGULAR, stand_in
 from scenarios.spec.scenario import Case, TimedTask
-from traffic_gen.workloads.collectives import ALGORITHMS, slices_of
-from traffic_gen.workloads.matrices import Matrix
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, slices_of
+from traffic_gen.workloads.algorithms.matrices import Matrix
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A scenario is planned and admitted by its busiest second.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from linux.cpuinfo import model_name
-from linux.files import write_text
-from linux.processes import first_line
+from linux.files.user_files import write_text
+from linux.machine.cpuinfo import model_name
+from linux.processes.lifetime import first_line
 from model.prediction.machine import Machine, MachineKey
 from model.sweep import VIRTUAL
 from testbed.nodes.openvswitch import default_datapath

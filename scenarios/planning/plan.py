@@ -16,7 +16,7 @@ from model.prediction.network import healthy_network
 from model.prediction.overlap import overlap
 from model.workload.schedule import Schedule
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
-from scenarios.planning.schedules import EXACT_UP_TO_GPUS, case_schedule
+from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS, case_schedule
 from scenarios.spec.scenario import Case, Scenario
 
 

@@ -8,7 +8,7 @@ from model.arrays import Ints
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Asked, Shape, communicators, label
 from scenarios.planning.load_estimate import TimedWork, followed, transfers_of, work_of
-from scenarios.planning.schedules import MOST_IRREGULAR_GPUS
+from scenarios.planning.workloads.schedules import MOST_IRREGULAR_GPUS
 from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.workloads.jobs import Job, Jobs
 from traffic_gen.workloads.sized_collective import SizedCollective

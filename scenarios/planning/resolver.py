@@ -18,15 +18,15 @@ from scenarios.planning.emulated_fabric import (
     sized_cases,
 )
 from scenarios.planning.fault_times import late_faults
-from scenarios.planning.generators import generator_issues, generator_load_issues
-from scenarios.planning.jobs import job_issues
-from scenarios.planning.schedules import schedule_issues
-from scenarios.planning.sizes import given_size_issues, size_issues
+from scenarios.planning.workloads.generators import generator_issues, generator_load_issues
+from scenarios.planning.workloads.jobs import job_issues
+from scenarios.planning.workloads.schedules import schedule_issues
+from scenarios.planning.workloads.sizes import given_size_issues, size_issues
 from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
-from scenarios.spec.issues import Issue
 from scenarios.spec.repeats import AUTO, Repeats
 from scenarios.spec.scenario import Case, Chosen, Scenario
 from scenarios.spec.schema import Expect, Fabric, ScenarioFile
+from scenarios.yaml_files.issues import Issue
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00

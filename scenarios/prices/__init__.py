@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from model.network_cost.prices import Prices
-from scenarios.spec.yaml_files import FileKind, load_as
+from scenarios.yaml_files.checked_file import FileKind, load_as
 
 DEFAULT = Path(__file__).parent / "default.yaml"
 PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")

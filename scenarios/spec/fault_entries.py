@@ -8,8 +8,8 @@ from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, componen
 from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.spec.field_types import MOST_S
-from scenarios.spec.issues import Issue, nearest
 from scenarios.spec.schema import FaultEntry, ScenarioFile
+from scenarios.yaml_files.issues import Issue, nearest
 
 DEFAULT_AT_S = 0.3
 # A full packet takes 1.2 s at this rate. Below it, a link is lost rather than slow.

@@ -10,9 +10,9 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import FabricKind
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.spec.issues import nearest
 from scenarios.spec.units import RATES, SIZES, parse
-from traffic_gen.workloads.matrices import Preset
+from scenarios.yaml_files.issues import nearest
+from traffic_gen.workloads.algorithms.matrices import Preset
 
 # Bounds of meaningful values. Beyond them, arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")

@@ -1,17 +1,18 @@
 """Matrices of bytes in files of their own, which a scenario names: their rows replace the names.
 
-A line is a row of a byte matrix (`traffic_gen/traces/byte_matrix.py`); empty lines do not count.
+A line is a row of a byte matrix (`traffic_gen/traces/formats/byte_matrix.py`); empty lines do not
+count.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from linux.files import Unreadable, read_text
-from scenarios.spec.issues import Issue, Place, nearest
+from linux.files.user_files import Unreadable, read_text
 from scenarios.spec.workload_entries import entries
-from traffic_gen.traces.byte_matrix import row_of
-from traffic_gen.workloads.matrices import Preset
+from scenarios.yaml_files.issues import Issue, Place, nearest
+from traffic_gen.traces.formats.byte_matrix import row_of
+from traffic_gen.workloads.algorithms.matrices import Preset
 
 MOST_BYTES = 2**20
 PRESETS = [str(preset) for preset in Preset]

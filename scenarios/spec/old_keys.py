@@ -5,7 +5,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from scenarios.spec.issues import Issue, Place
+from scenarios.yaml_files.issues import Issue, Place
 
 NEW_NAMES: dict[Place, str] = {("verify",): "check_data", ("job", "reaction"): "strategy"}
 

@@ -7,16 +7,16 @@ from typing import Any
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
 from model.job.communicators import EVERYONE, Asked
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
 from traffic_gen.traces.replay import Replay
-from traffic_gen.workloads.collectives import Named
+from traffic_gen.workloads.algorithms.collectives import Named
+from traffic_gen.workloads.algorithms.matrices import Matrix, largest_bytes
 from traffic_gen.workloads.inference import RequestLoad
 from traffic_gen.workloads.jobs import Jobs
-from traffic_gen.workloads.matrices import Matrix, largest_bytes
 from traffic_gen.workloads.training_iteration import Iteration
 
 # Tasks with times of their own, which are dilated as their bytes are scaled.

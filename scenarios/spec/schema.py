@@ -27,8 +27,8 @@ from scenarios.spec.field_types import (
     ShortName,
     words,
 )
-from scenarios.spec.strict import Strict
 from scenarios.spec.workload_entries import AnyWorkload
+from scenarios.yaml_files.strict import Strict
 
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6

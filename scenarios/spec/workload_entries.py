@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from model.fabric.spec import FabricKind
 from model.job.communicators import EVERYONE
 from model.job.partition import Partition
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.generator import Generator
 from scenarios.spec.field_types import (
     MOST_SCALE,
@@ -30,17 +30,17 @@ from scenarios.spec.field_types import (
     size_in_bytes,
     words,
 )
-from scenarios.spec.issues import TAGGED, Place, nearest
-from scenarios.spec.strict import Strict
+from scenarios.yaml_files.issues import TAGGED, Place, nearest
+from scenarios.yaml_files.strict import Strict
 from traffic_gen.traces.placement import PlacementRule
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     DEFAULT_SLICES,
     MICROBATCHES,
     TREE_SLICES,
     algorithms_of,
 )
-from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
+from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
 
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64

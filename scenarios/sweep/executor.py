@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from linux.processes import end, last_words, start
-from linux.program_files import ROOT
+from linux.files.program_files import ROOT
+from linux.processes.lifetime import end, last_words, start
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from linux.files import digest_of
+from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
 from scenarios.loader import format_check, load, with_files_in

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from model.sweep import Point
 from results.store.sweeps import SweepFolder
-from scenarios.execution.progress import Lines
+from scenarios.execution.cases.progress import Lines
 
 
 class SweepListener(Protocol):

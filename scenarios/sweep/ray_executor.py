@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from linux import program_files
-from linux.files import write_text
+from linux.files import program_files
+from linux.files.user_files import write_text
 from model.errors import EmulationError, NotReady
 from model.sweep import REAL
 from results.store.runs import stored_runs

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linux.program_files import program_version
+from linux.files.program_files import program_version
 from model.sweep import HANGING
 from testbed.virtual_machine.work_folder import PREFIX
 

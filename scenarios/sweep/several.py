@@ -9,7 +9,7 @@ from typing import Any
 from results.store.records import read_json, write_json
 from results.store.runs import adopt
 from results.store.sweeps import Outcome
-from scenarios.execution.progress import Listener
+from scenarios.execution.cases.progress import Listener
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.executor import Executor, Order
 

@@ -12,9 +12,9 @@ from model.fabric.platforms import PLATFORMS
 from model.training.job import Cluster, Job, cluster_of
 from model.training.strategy import Wish
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.spec.issues import nearest
-from scenarios.spec.strict import Strict
-from scenarios.spec.yaml_files import FileKind, load_as
+from scenarios.yaml_files.checked_file import FileKind, load_as
+from scenarios.yaml_files.issues import nearest
+from scenarios.yaml_files.strict import Strict
 
 SHIPPED = Path(__file__).parent / "configurations"
 ENDINGS = (".yaml", ".yml")

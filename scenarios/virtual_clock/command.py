@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from linux.files import digest_of
+from linux.files.user_files import digest_of
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
 from results.store.sweeps import WITH_RESULT

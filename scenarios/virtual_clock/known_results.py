@@ -11,7 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.file_lock import locked
+from linux.processes.file_lock import locked
 from testbed.virtual_machine.cache import (
     RESULTS,
     by_last_use,

@@ -19,7 +19,7 @@ from mininet.log import lg, output
 from mininet.net import Mininet
 from mininet.node import Node
 
-from linux.interruptions import interrupt
+from linux.processes.interruptions import interrupt
 from model.errors import RailbedError
 from model.fabric.addressing import address_of, nic_address
 from testbed.fabric.mininet_network import GpuProxyNode

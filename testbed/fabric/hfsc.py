@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.route_socket import RouteSocket
+from linux.network.route_socket import RouteSocket
 from model.errors import NotReady
 from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
 from model.fabric.topology import Link

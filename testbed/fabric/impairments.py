@@ -5,7 +5,7 @@ A packet is held for its delay first, then waits for tokens.
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.route_socket import RouteSocket
+from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError, RailbedError
 from model.fabric.shaping import Impairment
 from testbed.fabric.shaping import LEAVES, QUEUE_PACKETS, trial_link

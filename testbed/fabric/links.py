@@ -9,11 +9,11 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import ndmsg
 
-from linux.namespaces import namespace_of, set_sysctl
-from linux.netlink import NetlinkSocket, Request, split
-from linux.processes import wait_for
-from linux.qdisc_stats import read_queues
-from linux.route_socket import RouteBatch, RouteSocket
+from linux.network.namespaces import namespace_of, set_sysctl
+from linux.network.netlink import NetlinkSocket, Request, split
+from linux.network.qdisc_stats import read_queues
+from linux.network.route_socket import RouteBatch, RouteSocket
+from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import MTU_BYTES, Impairment

@@ -13,9 +13,9 @@ from functools import cache
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
-from linux.namespaces import private_namespace
-from linux.netlink import HEADER, Request, split
-from linux.route_socket import RouteBatch, RouteSocket
+from linux.network.namespaces import private_namespace
+from linux.network.netlink import HEADER, Request, split
+from linux.network.route_socket import RouteBatch, RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import (
     ACKNOWLEDGEMENT_BELOW_BYTES,

@@ -12,9 +12,9 @@ from typing import assert_never
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.namespaces import namespace_of
-from linux.processes import kill
-from linux.route_socket import RouteSocket
+from linux.network.namespaces import namespace_of
+from linux.network.route_socket import RouteSocket
+from linux.processes.lifetime import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
 from model.faults import FaultMode

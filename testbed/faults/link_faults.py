@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
-from linux.route_socket import RouteSocket
+from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import BETWEEN_SWITCHES, Link, Port

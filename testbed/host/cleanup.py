@@ -2,8 +2,8 @@
 
     python -m testbed.host.cleanup
 
-does so for a run that has just died (`linux/reaper.py`), until nothing more comes: the Docker
-Engine still makes the containers that the run had asked for.
+does so for a run that has just died (`linux/processes/reaper.py`), until nothing more comes: the
+Docker Engine still makes the containers that the run had asked for.
 """
 
 import os
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from docker.errors import DockerException
 
-from linux.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
+from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
 from model.errors import NotReady, RailbedError
 from testbed.nodes.docker_engine import answering, docker_client, remove_container
 

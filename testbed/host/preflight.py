@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from linux.namespaces import private_namespace
-from linux.route_socket import RouteSocket
+from linux.network.namespaces import private_namespace
+from linux.network.route_socket import RouteSocket
 from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS

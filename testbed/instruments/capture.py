@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from linux.files import make_folder
-from linux.processes import Watch, running, wait_until_begun, wait_until_ended
-from linux.program_files import ROOT
+from linux.files.program_files import ROOT
+from linux.files.user_files import make_folder
+from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.errors import EmulationError
 from model.fabric.topology import Link
 

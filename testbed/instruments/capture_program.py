@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from linux.clocks import Timestamps
-from linux.files import cleared, write_text
+from linux.files.user_files import cleared, write_text
+from linux.machine.clocks import Timestamps
 
 # The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
 MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from linux.cpu_time import idle_and_steal_s, stalled_s, thread_time
-from linux.netlink import NetlinkSocket
-from linux.processes import BEFORE_PROXIES
-from linux.qdisc_stats import read_queues
+from linux.machine.cpu_time import idle_and_steal_s, stalled_s, thread_time
+from linux.network.netlink import NetlinkSocket
+from linux.network.qdisc_stats import read_queues
+from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
 from testbed.nodes.openvswitch import OpenVSwitch

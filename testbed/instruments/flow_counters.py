@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from linux.processes import output_of
+from linux.processes.lifetime import output_of
 from testbed.nodes.openvswitch import OpenVSwitch
 
 ANYWHERE = IPv4Network("0.0.0.0/0")

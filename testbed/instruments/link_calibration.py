@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
-from linux.clocks import SET_BY_NS, wall_clock_ahead_ns
-from linux.namespaces import namespace_of
+from linux.machine.clocks import SET_BY_NS, wall_clock_ahead_ns
+from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Hop, Port

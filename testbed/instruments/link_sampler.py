@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
-from linux.carried_bytes import parse_carried
-from linux.files import cleared
+from linux.files.user_files import cleared
+from linux.network.carried_bytes import parse_carried
 from model.fabric.topology import Link
 from model.measurement.records import LinkSample
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from linux.run_lock import RunLock, run_processes
+from linux.processes.run_lock import RunLock, run_processes
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind
 
 MIB = 2**20

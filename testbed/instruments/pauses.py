@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.processes import dies_with_us, end
+from linux.processes.lifetime import dies_with_us, end
 from model.measurement.pauses import NOT_WATCHED, SHORTEST_PAUSE_S, Pause, PauseLog
 from testbed.instruments.pause_watcher import RECORD
 

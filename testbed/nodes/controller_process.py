@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from linux.borrowed_sockets import closing_together
-from linux.processes import BEFORE_PROXIES, Watch, end, start, wait_for
-from linux.program_files import ROOT
-from linux.run_lock import RunLock
+from linux.files.program_files import ROOT
+from linux.network.borrowed_sockets import closing_together
+from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
+from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.topology import Topology
 

@@ -14,9 +14,9 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from linux.processes import Watch
-from linux.run_lock import RUN_LABEL, RunLock
-from linux.threads import in_threads
+from linux.processes.lifetime import Watch
+from linux.processes.run_lock import RUN_LABEL, RunLock
+from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady
 
 REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1

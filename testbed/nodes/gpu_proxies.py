@@ -18,10 +18,17 @@ from pathlib import Path
 
 import docker
 
-from linux import namespaces as namespace
-from linux.processes import Watch, is_stopped, last_words, running, wait_for, wait_until_begun
-from linux.run_lock import RUN_LABEL, RunLock
-from linux.threads import in_threads
+from linux.network import namespaces as namespace
+from linux.processes.lifetime import (
+    Watch,
+    is_stopped,
+    last_words,
+    running,
+    wait_for,
+    wait_until_begun,
+)
+from linux.processes.run_lock import RUN_LABEL, RunLock
+from linux.processes.threads import in_threads
 from model.errors import EmulationError
 from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
 from testbed.nodes.docker_engine import (

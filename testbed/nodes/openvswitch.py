@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linux.borrowed_sockets import borrowed_sockets, closing_together
-from linux.modules import kernel_has, load_module
-from linux.processes import (
+from linux.machine.modules import kernel_has, load_module
+from linux.network.borrowed_sockets import borrowed_sockets, closing_together
+from linux.processes.lifetime import (
     BEFORE_PROXIES,
     LAST_WORDS_LINES,
     Watch,
@@ -25,7 +25,7 @@ from linux.processes import (
     start,
     wait_until_begun,
 )
-from linux.run_lock import RunLock
+from linux.processes.run_lock import RunLock
 from model.errors import EmulationError, InputError, NotReady, Problem
 from model.fabric.spec import Datapath, FabricSpec
 

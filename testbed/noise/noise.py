@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from linux.cpu_time import processes_s
-from linux.processes import END_DEADLINE_S, dies_with_us, end
+from linux.machine.cpu_time import processes_s
+from linux.processes.lifetime import END_DEADLINE_S, dies_with_us, end
 from model.errors import NotReady
 
 MAKER = Path(__file__).with_name("noise_maker.py")

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from linux.namespaces import namespace_of
-from linux.processes import running, wait_for
-from linux.run_lock import RunLock
+from linux.network.namespaces import namespace_of
+from linux.processes.lifetime import running, wait_for
+from linux.processes.run_lock import RunLock
 
 START_DEADLINE_S = 30
 

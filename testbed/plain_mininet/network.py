@@ -21,10 +21,10 @@ from mininet.node import Host, OVSSwitch, RemoteController
 from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 
-from linux.namespaces import private_namespace
-from linux.processes import last_words, wait_for
-from linux.route_socket import RouteSocket
-from linux.run_lock import RunLock
+from linux.network.namespaces import private_namespace
+from linux.network.route_socket import RouteSocket
+from linux.processes.lifetime import last_words, wait_for
+from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Link, LinkKind, Topology

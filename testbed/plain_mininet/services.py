@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.listening import connections, listens
-from linux.processes import output_of, running, wait_until_begun
-from linux.run_lock import RunLock
+from linux.network.listening import connections, listens
+from linux.processes.lifetime import output_of, running, wait_until_begun
+from linux.processes.run_lock import RunLock
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 LOOPBACK = "127.0.0.1"

@@ -8,8 +8,8 @@ from pathlib import Path
 import docker
 from docker.errors import ImageNotFound
 
-from linux.run_lock import RUN_LABEL, RunLock
-from linux.threads import in_threads
+from linux.processes.run_lock import RUN_LABEL, RunLock
+from linux.processes.threads import in_threads
 from model.errors import NotReady
 from testbed.nodes.docker_engine import answering, docker_client
 from testbed.nodes.gpu_proxies import NOBODY, container_name

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from io import FileIO
 from itertools import chain
 
-from linux.namespaces import namespace_of, processes_beside
-from linux.processes import dies_with_us, end, kill, wait_for
+from linux.network.namespaces import namespace_of, processes_beside
+from linux.processes.lifetime import dies_with_us, end, kill, wait_for
 
 LOOK_EVERY_S = 0.1
 # Longest wait for the end of an ended command's output, which another process may hold open.

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from linux.file_lock import locked
-from linux.files import give, make_folder, sync
+from linux.files.user_files import give, make_folder, sync
+from linux.processes.file_lock import locked
 from testbed.virtual_machine.work_folder import work_folder
 
 FOLDER = Path("/var/cache/railbed")

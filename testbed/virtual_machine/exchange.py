@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 
-from linux.files import give
+from linux.files.user_files import give
 
 RESULTS_MIB = 1024
 

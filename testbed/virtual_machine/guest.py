@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
-from linux.processes import dies_with_us, end, first_line
+from linux.processes.lifetime import dies_with_us, end, first_line
 from model.errors import EmulationError
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.work_folder import work_folder

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.program_files import ROOMS, ROOT, program_files
+from linux.files.program_files import ROOMS, ROOT, program_files
 from testbed.virtual_machine.cache import kept
 from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append

@@ -12,9 +12,9 @@ from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
-from scenarios.execution.emulation import Experiment
-from scenarios.execution.observer import observing
-from scenarios.execution.repeats import Executions, is_disturbed
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.observer import observing
+from scenarios.execution.cases.repeats import Executions, is_disturbed
 from scenarios.spec.repeats import Repeats
 
 # Undisturbed executions of which the median is taken, after a warm-up.

@@ -10,7 +10,7 @@ from controller.forwarding.planner import Route, Rule
 from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
 from controller.southbound.route_messages import PROTOCOL
 from model.fabric.health import HEALTHY, Health
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.controller_process import read_journal
 from tests.unit.fabrics import desired_state
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
-from scenarios.execution.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import default_datapath
 from tests.unit.fabrics import spec

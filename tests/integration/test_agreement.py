@@ -12,14 +12,14 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt, undisturbed_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from linux.namespaces import private_namespace
+from linux.network.namespaces import private_namespace
 from testbed.fabric.links import BRIDGE_SETTINGS, open_links
 from testbed.host.preflight import checks
 from testbed.nodes.gpu_proxies import ProxyKind

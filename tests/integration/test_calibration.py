@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from linux.clocks import wall_clock_ahead_ns
+from linux.machine.clocks import wall_clock_ahead_ns
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
 from model.faults import FaultMode
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.link_check import calibrate, require_calibrated
-from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load

@@ -11,12 +11,12 @@ from scapy.utils import RawPcapReader
 
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from testbed.instruments.capture import capturing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -14,14 +14,14 @@ from mininet.net import Mininet
 
 import testbed.testbed
 from controller.detection.liveness import HOLD_DOWN_S, LOST_PROBES
-from linux.namespaces import namespace_of
+from linux.network.namespaces import namespace_of
 from model.fabric import addressing
 from model.fabric.health import Health, without
 from model.fabric.link_probes import SHORTEST_INTERVAL_S
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.faults import FaultMode
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.fabric.links import Links
 from testbed.fabric.mininet_network import build_network
 from testbed.faults.injector import FaultInjector

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from linux.namespaces import private_namespace
-from linux.processes import last_words, running
+from linux.network.namespaces import private_namespace
+from linux.processes.lifetime import last_words, running
 from model.fabric.spec import FabricKind, FabricSpec
 from testbed.nodes.controller_process import read_journal
 from tests.integration.control_plane import output

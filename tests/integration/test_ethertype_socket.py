@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 from pyroute2 import IPRoute
 
-from linux.ethertype_socket import ethertype_socket
-from linux.namespaces import private_namespace
+from linux.network.ethertype_socket import ethertype_socket
+from linux.network.namespaces import private_namespace
 from tests.machine import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

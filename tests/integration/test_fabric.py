@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from linux.namespaces import namespace_of
-from linux.resources import FILES_BESIDE, FILES_OF_A_GPU
+from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
+from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
 from tests.unit.fabrics import accepts
 from traffic_gen.agents.client import Incomplete
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

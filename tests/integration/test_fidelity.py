@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from linux.netlink import NetlinkSocket
-from linux.qdisc_stats import read_queues
+from linux.network.netlink import NetlinkSocket
+from linux.network.qdisc_stats import read_queues
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
-from scenarios.execution.emulation import Experiment
-from scenarios.execution.observer import carried, observing
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.observer import carried, observing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

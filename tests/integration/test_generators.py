@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from linux.namespaces import processes_beside
+from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.verdict import Reason
-from scenarios.execution.chance import no_chance
-from scenarios.execution.emulation import Experiment
-from scenarios.execution.generators import Request, executions
-from scenarios.execution.observer import carried
+from scenarios.execution.cases.chance import no_chance
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.generators import Request, executions
+from scenarios.execution.cases.observer import carried
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import untouched
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = pytest.mark.integration
 

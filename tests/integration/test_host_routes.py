@@ -10,7 +10,7 @@ import pytest
 
 from controller.forwarding.planner import Route
 from controller.southbound.host_routes import HostRoutes
-from linux.processes import running
+from linux.processes.lifetime import running
 from model.fabric.addressing import GATEWAY, nic_address
 from model.fabric.topology import Gpu
 from tests.machine import wait_until

@@ -7,13 +7,13 @@ import pytest
 from model.fabric.spec import FabricKind
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
 from model.job.partition import Partition
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from results.verdicts.job_times import job_times
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -3,8 +3,8 @@
 import pytest
 from pyroute2 import IPBatch, IPRoute
 
-from linux.namespaces import private_namespace
-from linux.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, split
+from linux.network.namespaces import private_namespace
+from linux.network.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, split
 from model.errors import EmulationError
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

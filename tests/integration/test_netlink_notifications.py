@@ -7,7 +7,7 @@ from pyroute2 import IPRoute
 
 from controller.detection.carrier import LinkCarriers
 from controller.detection.rates import LinkRates
-from linux.namespaces import private_namespace
+from linux.network.namespaces import private_namespace
 from model.fabric.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.fabric.shaping import reshape, shape
 

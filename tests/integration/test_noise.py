@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scenarios.benchmarks.common.seen import is_judged_right
-from scenarios.execution.progress import SILENT
+from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load

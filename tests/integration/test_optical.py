@@ -7,12 +7,12 @@ import pytest
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
-from model.workload.collective import Collective
-from scenarios.execution.convergence import wait_until_converged
+from model.transfers.collective import Collective
+from scenarios.execution.faults.convergence import wait_until_converged
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from linux.run_lock import run_lock
+from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
-from model.workload.collective import Collective
-from scenarios.execution.emulation import AGENT, PlacedJob
+from model.transfers.collective import Collective
+from scenarios.execution.cases.emulation import AGENT, PlacedJob
 from testbed.host.cleanup import clean
 from testbed.plain_mininet.agents import plain_agents
 from testbed.plain_mininet.network import plain_mininet
@@ -21,7 +21,7 @@ from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, carry
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [
     pytest.mark.integration,
@@ -35,7 +35,7 @@ TOPOLOGY = build_topology(SPEC)
 DEADLINE_S = 60
 HOLD_A_FABRIC = """
 import signal
-from linux.run_lock import run_lock
+from linux.processes.run_lock import run_lock
 from testbed.plain_mininet.network import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
 with run_lock("test-plain-killed") as lock, plain_mininet(TOPOLOGY, lock, 60):

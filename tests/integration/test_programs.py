@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from linux.namespaces import processes_beside
-from linux.processes import wait_for
+from linux.network.namespaces import processes_beside
+from linux.processes.lifetime import wait_for
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, LinkKind
 from scenarios import programs

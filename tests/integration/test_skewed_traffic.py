@@ -3,13 +3,13 @@
 import pytest
 
 from model.fabric.spec import FabricKind
-from model.workload.collective import Collective
-from scenarios.execution.emulation import Experiment
+from model.transfers.collective import Collective
+from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.collectives import build_schedule
-from traffic_gen.workloads.matrices import Preset, Skew
+from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.algorithms.matrices import Preset, Skew
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

@@ -3,10 +3,10 @@
 import pytest
 
 from model.workload.schedule import Steps
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up

@@ -6,14 +6,14 @@ import pytest
 
 from model.fabric.spec import FabricKind
 from model.faults import FaultMode
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 

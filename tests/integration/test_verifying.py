@@ -16,9 +16,9 @@ from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.path_check import check_fabric
-from scenarios.execution.progress import SILENT
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load

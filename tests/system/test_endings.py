@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from linux.processes import end
+from linux.processes.lifetime import end
 from scenarios.benchmarks.common.command import Command
-from scenarios.benchmarks.soak import GONE_S, SMALL
+from scenarios.benchmarks.failures.soak import GONE_S, SMALL
 from testbed.nodes.docker_engine import containers_of
 from tests.machine import wait_until
 

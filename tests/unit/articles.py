@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from results.report.article import Article
+from results.report.data.run_data import read_run
 from results.report.run_article import report_page
-from results.report.run_data import read_run
 from tests.unit.stored_runs import stored_run
 
 LOST: dict[str, Any] = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}

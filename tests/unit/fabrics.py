@@ -10,9 +10,9 @@ from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Topology, build_topology
-from model.workload.collective import Collective
-from model.workload.proof import ScheduleError
-from traffic_gen.workloads.collectives import require_accepted
+from model.transfers.collective import Collective
+from model.transfers.proof import ScheduleError
+from traffic_gen.workloads.algorithms.collectives import require_accepted
 
 
 def spec(

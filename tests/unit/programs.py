@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from linux.program_files import ROOT
+from linux.files.program_files import ROOT
 
 
 def executed(program: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
 from results.documents.fault_impact import failure_object
 from results.documents.run import run_object
@@ -23,7 +23,7 @@ from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
 from tests.unit.test_results_failures import IMPACT
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 WORKLOADS = ((Collective.ALL_REDUCE, "hierarchical"), (Collective.ALL_TO_ALL, "direct"))
 SCENARIO = "# <script>alert(1)</script>\nfabric: {domains: 2}\n"

@@ -2,7 +2,9 @@
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -25,16 +27,18 @@ LIBRARY_ROOMS = {
 }
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
-    "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
-    "network_cost training",
+    "linux": "files machine processes network",
+    "model": "arrays errors sweep fabric routing faults transfers workload measurement job "
+    "prediction network_cost training",
     "testbed": "virtual_machine noise nodes plain_mininet fabric testbed programs faults "
     "instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
-    "scenarios": "library programs spec networks prices training paper decision planning loader "
-    "exports execution interactive live virtual_clock sweep twins benchmarks cli notebook __main__",
+    "scenarios": "library programs yaml_files spec networks prices training planning loader "
+    "exports execution interactive live virtual_clock sweep studies benchmarks cli notebook "
+    "__main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
@@ -85,6 +89,29 @@ def test_dependencies_point_down_inside_a_room(path: Path) -> None:
     known = set(order[: order.index(part) + 1])
     found = [one.split(".") for one in imported_names(path) if one.startswith(f"{room}.")]
     assert {parts[1] for parts in found} <= known
+
+
+def folder(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The folder of a module or of a name in it; rooms themselves have parts, not folders."""
+    while len(parts) > 1 and not ROOT.joinpath(*parts).is_dir():
+        parts = parts[:-1]
+    return parts if len(parts) > 1 else ()
+
+
+def test_no_two_folders_import_each_other() -> None:
+    """Not even through others: a folder and the folders inside it are layers, too."""
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for path in MODULES:
+        own = folder(path.relative_to(ROOT).parent.parts)
+        names = {folder(tuple(found.split("."))) for found in imported_names(path)}
+        graph.setdefault(own, set()).update(names - {own, ()})
+    graph.pop((), None)
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_rooms_stay_small() -> None:
+    sizes = Counter(path.parent for path in MODULES if not path.stem.startswith("__"))
+    assert {str(room): size for room, size in sizes.items() if size > 13} == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

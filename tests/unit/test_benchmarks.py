@@ -16,22 +16,22 @@ from typer import Exit
 from model.errors import EmulationError, OutOfTolerance
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import build_topology
-from scenarios.benchmarks.capacity import ON_RAILS, Ring
 from scenarios.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
 from scenarios.benchmarks.common.seen import is_judged_right
-from scenarios.benchmarks.datapaths import capacity, datapaths
-from scenarios.benchmarks.growth import exchange_size
-from scenarios.cli.bench import bench
+from scenarios.benchmarks.comparisons.datapaths import capacity, datapaths
+from scenarios.benchmarks.costs.capacity import ON_RAILS, Ring
+from scenarios.benchmarks.costs.growth import exchange_size
+from scenarios.cli.fabrics.bench import bench
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of
-from traffic_gen.traces.nodes import Defaults
+from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.workloads.point_to_point import streams
 
 # Its package has the function under the module's name.
-DATAPATHS = import_module("scenarios.benchmarks.datapaths")
+DATAPATHS = import_module("scenarios.benchmarks.comparisons.datapaths")
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
@@ -195,7 +195,7 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
 def test_traces_are_written_in_four_formats_of_about_as_many_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = import_module("scenarios.benchmarks.traces")
+    benchmark = import_module("scenarios.benchmarks.computation.traces")
     for name, value in {"NODES": 400, "RANKS": 4, "LAYERS": 20, "BLOCKS": 4, "CHUNKS": 3}.items():
         monkeypatch.setattr(benchmark, name, value)
     found = [read_trace(path, Defaults(4, 48)) for path in benchmark.written(tmp_path)]

@@ -14,7 +14,7 @@ from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from scenarios.library import LIBRARY, library
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
@@ -30,7 +30,7 @@ from scenarios.planning.plan_table import print_chosen, print_machine, print_pla
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
-from traffic_gen.workloads.collectives import ALGORITHMS
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
 AUTO = "fabric.bandwidth_scale=auto"

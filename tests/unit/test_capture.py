@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapReader
 
-from linux.clocks import Timestamps
+from linux.machine.clocks import Timestamps
 from model.errors import InputError
 from scenarios.execution.capture import require_links
 from scenarios.library import LIBRARY

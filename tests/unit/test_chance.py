@@ -2,7 +2,7 @@
 
 import pytest
 
-from scenarios.execution.chance import no_chance, seeding
+from scenarios.execution.cases.chance import no_chance, seeding
 from testbed.virtual_machine import seed
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 

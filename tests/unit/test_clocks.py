@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux import clocks
-from linux.clocks import Timestamps
+from linux.machine import clocks
+from linux.machine.clocks import Timestamps
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("linux", "model", "testbed", "controller", "traffic_gen", "results", "scenarios")
 # Its one purpose, and the names of run folders, which are for people.
-MAY_READ_THE_WALL_CLOCK = {"linux/clocks.py", "results/store/runs.py"}
+MAY_READ_THE_WALL_CLOCK = {"linux/machine/clocks.py", "results/store/runs.py"}
 WALL_CLOCK = {"time", "time_ns", "strftime", "ctime", "localtime", "gmtime"}
 OF_DATES = {"now", "today", "utcnow"}
 HOUR_NS = 3600 * 10**9

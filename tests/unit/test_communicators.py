@@ -15,15 +15,15 @@ from model.fabric.topology import build_topology
 from model.job.communicators import Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.collective import Collective
-from model.workload.proof import ScheduleError
+from model.transfers.collective import Collective
+from model.transfers.proof import ScheduleError
 from model.workload.schedule import Schedule
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, work
 from scenarios.planning.plan import plan
 from scenarios.planning.rail_isolation import rail_crossings
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     Named,
     build_schedule,

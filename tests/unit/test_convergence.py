@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
-from scenarios.execution.convergence import (
+from scenarios.execution.faults.convergence import (
     REROUTED,
     epochs_of,
     fault_times,

@@ -11,7 +11,7 @@ from model.errors import EmulationError, InputError, NotReady
 from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import build_topology
 from scenarios.cli.commands import verify
-from scenarios.execution.emulation import AGENT
+from scenarios.execution.cases.emulation import AGENT
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import (

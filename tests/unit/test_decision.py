@@ -18,9 +18,9 @@ from model.network_cost.clos import (
     rails_on_a_switch,
 )
 from model.network_cost.prices import Prices
-from scenarios.cli.decide import decide
-from scenarios.decision.cluster_file import load_cluster
-from scenarios.decision.decide import decide_object
+from scenarios.cli.models.decide import decide
+from scenarios.studies.decision.cluster_file import load_cluster
+from scenarios.studies.decision.decide import decide_object
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from model.fabric.platforms import PLATFORMS
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
-from traffic_gen.workloads.collectives import algorithms_of
+from traffic_gen.workloads.algorithms.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from linux import processes, resources
-from linux.processes import (
+from linux.machine import resources
+from linux.processes import lifetime
+from linux.processes.lifetime import (
     Watch,
     dies_with_us,
     output_of,
@@ -25,9 +26,9 @@ from linux.processes import (
     wait_until_begun,
     wait_until_ended,
 )
-from linux.threads import THREADS, in_threads
+from linux.processes.threads import THREADS, in_threads
 from model.errors import EmulationError, NotReady
-from scenarios.benchmarks.soak import SOUGHT, summary
+from scenarios.benchmarks.failures.soak import SOUGHT, summary
 from scenarios.cli.commands import EXIT_INTERRUPTED
 from scenarios.sweep import executor
 from scenarios.sweep.executor import LocalExecutor, Order
@@ -97,18 +98,18 @@ def test_a_stopped_process_is_noticed_and_named(tmp_path: Path) -> None:
 
 
 def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "CHECK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifetime, "CHECK_EVERY_S", 0.01)
     with pytest.raises(EmulationError, match=r"sleep: it did not end within 0\.05 s"):
         output_of(*SLEEP, timeout_s=0.05)
 
 
 def test_a_program_that_does_not_tell_its_version_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "ANSWER_S", 0.05)
-    assert processes.first_line(*SLEEP) == "no answer within 0.05 s"
+    monkeypatch.setattr(lifetime, "ANSWER_S", 0.05)
+    assert lifetime.first_line(*SLEEP) == "no answer within 0.05 s"
 
 
 def test_the_cause_why_a_command_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "CHECK_EVERY_S", 0.01)
+    monkeypatch.setattr(lifetime, "CHECK_EVERY_S", 0.01)
 
     def check() -> None:
         raise EmulationError("Open vSwitch is stopped")
@@ -146,7 +147,7 @@ def test_a_child_that_does_not_start_or_end_well_is_told_with_its_last_words(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from linux.reaper import reaper
+from linux.processes.reaper import reaper
 with reaper(["touch", sys.argv[1]], Path(sys.argv[2]), {}):
     if sys.argv[3] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.program_files import program_version
+from linux.files.program_files import program_version
 from model.errors import EmulationError, NotReady
 from scenarios.library import LIBRARY
 from scenarios.loader import load

@@ -20,16 +20,16 @@ from model.workload.step_trace import trace_of
 from model.workload.trace import Trace
 from results.documents.run import run_object
 from results.verdicts.model_comparison import Measured, Thresholds, compare
-from scenarios.cli.export import export as command
+from scenarios.cli.stored_runs.export import export as command
 from scenarios.exports.nccl_tests import export_nccl_tests
 from scenarios.exports.simulators import export_chakra, export_htsim
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.traces import same, traces
-from traffic_gen.traces.chakra_writing import chakra_files
+from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace, trace_in
 from traffic_gen.traces.replay import Replay

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
 
-from results.report.analysis import failed_links, throughput_bps
 from results.report.article import Article
-from results.report.fault_phases import phases_as_cases
-from results.report.fault_strip import moments
-from results.report.link_throughput import links_shown
+from results.report.data.analysis import failed_links, throughput_bps
+from results.report.data.fault_phases import phases_as_cases
+from results.report.data.run_data import CaseData, read_run
+from results.report.drawings.fault_strip import moments
+from results.report.drawings.link_throughput import links_shown
 from results.report.run_article import report_page
-from results.report.run_data import CaseData, read_run
 from results.store.raw_tables import LINK_SAMPLES, sealed
 from tests.unit.articles import failure_article
 from tests.unit.stored_runs import stored_run

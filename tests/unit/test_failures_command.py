@@ -8,7 +8,7 @@ import pytest
 
 from model.errors import EmulationError, NotReady
 from results.documents.fault_impact import lost_experiment
-from scenarios.cli.failures import failures
+from scenarios.cli.fabrics.failures import failures
 from scenarios.spec.scenario import Scenario
 
 
@@ -24,7 +24,7 @@ def test_rows_are_printed_whatever_becomes_of_the_rest(
 
     monkeypatch.setattr("scenarios.execution.run.run", run)
     monkeypatch.setattr("scenarios.planning.kernel_support.require_possible", lambda _: None)
-    monkeypatch.setattr("scenarios.cli.failures.ready", lambda *_: "process")
+    monkeypatch.setattr("scenarios.cli.fabrics.failures.ready", lambda *_: "process")
     with pytest.raises(KeyboardInterrupt):
         failures(as_json=True, proxies="process", store=tmp_path)
     rows = json.loads(capsys.readouterr().out)

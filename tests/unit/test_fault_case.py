@@ -9,7 +9,7 @@ import pytest
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.measurement.records import Repeat
-from scenarios.execution.fault_case import FaultCase, has_degraded_phase
+from scenarios.execution.faults.fault_case import FaultCase, has_degraded_phase
 from tests.unit.test_results import repeat
 
 DOWN = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.processes import Watch
+from linux.processes.lifetime import Watch
 from model.errors import EmulationError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.collective import Collective
-from scenarios.execution.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
+from model.transfers.collective import Collective
+from scenarios.execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from tests.unit.fabrics import spec
 from traffic_gen.agents.client import Aborted
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 3))
 

@@ -23,9 +23,9 @@ from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
-from results.tables.observations import executions_table, headroom_table
+from results.tables.runs.observations import executions_table, headroom_table
 from results.verdicts.byte_conservation import (
     Carried,
     Irregular,
@@ -45,7 +45,7 @@ from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None, 0.5, 0.001)
 NEVER_DONE = replace(QUIET, switch_busy=1.0, switch_delay=0.06, switch_behind_s=0.1)

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from linux.file_lock import locked
+from linux.processes.file_lock import locked
 from model.errors import EmulationError
 
 

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from linux.processes import end
-from linux.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.network.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfer
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes, packets_of
-from model.workload.transfers import Transfer
 from results.documents.run import run_object
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.generator_agreement import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Verdict
@@ -40,7 +40,7 @@ from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, conten
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import QueuePair, read_packet
 from traffic_gen.iperf3 import Hosts, _finish
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
 
 SIZES = st.integers(2, 4)
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")

@@ -20,7 +20,7 @@ from model.prediction.fluid import path_class, predict
 from model.prediction.machine import Machine
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from scenarios.library import LIBRARY
 from scenarios.live.picture import picture
 from scenarios.loader import load
@@ -28,7 +28,7 @@ from scenarios.planning.auto_scale import MAX_LINK_BPS
 from scenarios.planning.load_estimate import estimate_of
 from tests.unit.fabrics import spec
 from tests.unit.machines import TWO_CORES
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 HB, TRUNK = LinkKind.HB, LinkKind.HB_TRUNK
 

@@ -7,9 +7,9 @@ import pytest
 from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.topology import LinkKind, build_topology
-from scenarios.cli.exec import execute
-from scenarios.cli.live import live
-from scenarios.cli.up import up
+from scenarios.cli.fabrics.exec import execute
+from scenarios.cli.fabrics.live import live
+from scenarios.cli.fabrics.up import up
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible

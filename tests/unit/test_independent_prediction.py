@@ -19,9 +19,9 @@ from model.prediction.closed_forms import Grid, Ring, Twice
 from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass
 from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
-from model.workload.collective import Collective
-from model.workload.transfers import Transfer, Transfers
-from traffic_gen.workloads.collectives import build_transfers
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfer, Transfers
+from traffic_gen.workloads.algorithms.collectives import build_transfers
 
 NPUS, SIZE, SPLITS = 8, 2**20, 4
 LINK_BYTES_PER_S, LATENCY_S = 50 * 2**30, 500e-9

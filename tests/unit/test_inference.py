@@ -18,18 +18,18 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.workload.proof import ScheduleError
+from model.transfers.columns import Rows
+from model.transfers.proof import ScheduleError
 from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
-from model.workload.transfers import Rows
 from results.documents.run import run_object
 from results.report.run_article import _latencies
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.request_latencies import request_result
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.training.configuration import load_configuration
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.inference import Arrivals, RequestLoad

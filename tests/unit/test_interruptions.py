@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from linux.interruptions import interrupt, uninterrupted
-from linux.route_socket import RouteSocket
+from linux.network.route_socket import RouteSocket
+from linux.processes.interruptions import interrupt, uninterrupted
 from tests.unit.programs import executed
 
 INTERRUPTIONS = 50
@@ -64,7 +64,7 @@ def test_interrupted_requests_of_netlink_leave_the_socket_usable() -> None:
 
 SWALLOWED = """
 import os, signal, threading, weakref
-from linux.interruptions import end_program, repeat_swallowed
+from linux.processes.interruptions import end_program, repeat_swallowed
 
 class Thing: pass
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.iperf3 import Flow, bytes_by_pair, parse, rounds
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
 
 SIZES = st.integers(2, 5)
 

@@ -14,13 +14,13 @@ from model.prediction.fluid import Prediction
 from model.training.exposure import begins_s
 from model.training.steps import IterationSteps
 from results.documents.run import run_object
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
-from scenarios.cli.check import describe
+from scenarios.cli.models.check import describe
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import plan
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Scenario
 from traffic_gen.workloads.training_iteration import Iteration
 

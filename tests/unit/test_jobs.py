@@ -18,23 +18,23 @@ from model.job.partition import Partition
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
-from model.workload.collective import Collective
-from model.workload.proof import ScheduleError
+from model.transfers.collective import Collective
+from model.transfers.proof import ScheduleError
 from results.documents.run import run_object
 from results.report.run_article import answer
 from results.store.judged_tables import judged_rows
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
-from scenarios.cli.check import describe
+from scenarios.cli.models.check import describe
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_plan
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from tests.unit.fabrics import accepts, spec
-from traffic_gen.workloads.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
 
 DOMAINS, SIZE = 4, 4
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from linux import modules as kernel
+from linux.machine import modules as kernel
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from linux import processes
-from linux.processes import output_of
+from linux.processes import lifetime
+from linux.processes.lifetime import output_of
 from model.errors import EmulationError, NotReady
 from testbed.noise import noise as noise_module
 from testbed.noise.noise import noise
@@ -27,7 +27,7 @@ def survivors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let children survive their kill for as long as the test, as those that hang in a driver."""
     found: list[subprocess.Popen[Any]] = []
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: found.append(process))
-    monkeypatch.setattr(processes, "END_DEADLINE_S", 0.05)
+    monkeypatch.setattr(lifetime, "END_DEADLINE_S", 0.05)
     yield
     for process in found:
         os.kill(process.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@ import pytest
 
 from controller.detection.fabric_state import ObservedFabric
 from controller.detection.rates import root_rates
-from linux.netlink import messages_in
+from linux.network.netlink import messages_in
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from tests.unit.fabrics import spec

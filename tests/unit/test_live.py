@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.carried_bytes import parse_carried
+from linux.network.carried_bytes import parse_carried
 from model.errors import InputError
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode, health_under
-from scenarios.cli.live import refuse_virtual
+from scenarios.cli.fabrics.live import refuse_virtual
 from scenarios.interactive.fault_words import parse_fault
 from scenarios.interactive.session import MOST_PROBED, FaultSeen
 from scenarios.live.audience import PageAudience, blackout_message

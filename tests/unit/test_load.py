@@ -16,20 +16,20 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import Profile, packet_bytes, profile
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.critical_path import longest_chain
 from scenarios.planning.load_estimate import estimate, heaviest, work
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     Algorithm,
     build_schedule,
     build_transfers,
     slices_of,
 )
-from traffic_gen.workloads.reductions import ring_all_gather
+from traffic_gen.workloads.algorithms.reductions import ring_all_gather
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(FabricKind)

@@ -15,22 +15,22 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.job.communicators import Shape
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfers
 from model.workload.schedule import Schedule
-from model.workload.transfers import Transfers
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.all_to_all import Spread
-from traffic_gen.workloads.builder import Builder
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.all_to_all import Spread
+from traffic_gen.workloads.algorithms.builder import Builder
+from traffic_gen.workloads.algorithms.collectives import (
     ELEMENT_BYTES,
     algorithms_of,
     build_schedule,
     build_transfers,
 )
-from traffic_gen.workloads.matrices import Given, Matrix, Preset, Skew
+from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
 
 ALGORITHM = st.sampled_from(algorithms_of(Collective.ALL_TO_ALL))
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda shape: shape > (1, 1))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from linux import run_lock as locks
-from scenarios.execution.neighbours import telling_of_others
+from linux.processes import run_lock as locks
+from scenarios.execution.machine.neighbours import telling_of_others
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from model.fabric.spec import FabricKind
 from model.network_cost.clos import Equipment, capacity, equipment, folded_clos, tiers
 from model.network_cost.prices import Prices
 from results.documents.network_cost import cost_object
-from scenarios.cli.cost import cost
-from scenarios.paper import published
+from scenarios.cli.models.cost import cost
 from scenarios.prices import DEFAULT, load_prices
+from scenarios.studies.paper import published
 
 RADICES = st.integers(2, 256).map(lambda half: 2 * half)
 

@@ -10,8 +10,8 @@ from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import fidelity_during_fault
 from results.verdicts.machine_headroom import summarized
-from scenarios.execution import observer as module
-from scenarios.execution.observer import Observer
+from scenarios.execution.cases import observer as module
+from scenarios.execution.cases.observer import Observer
 
 AGENT = 17
 NS = 10**9

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from linux.processes import Watch
+from linux.processes.lifetime import Watch
 from model.fabric.spec import Datapath
 from testbed.nodes import openvswitch
 from testbed.nodes.openvswitch import OpenVSwitch

@@ -12,10 +12,10 @@ from model.fabric.topology import Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import _both_s, overlap
-from model.workload.collective import Collective
-from model.workload.transfers import Transfers
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
-from traffic_gen.workloads.collectives import ALGORITHMS, Named, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named, build_schedule
 
 SIZE_BYTES = 8_000_000
 Span = tuple[float, float, bool, bool]

@@ -8,12 +8,12 @@ import pytest
 
 from model.errors import InputError
 from results.figures.curves import Curves
-from scenarios.cli.paper import FIGURES_AND_TABLES, paper
-from scenarios.paper import numbers, published
-from scenarios.paper.claims import POINTS, STUDY, paper_object
-from scenarios.paper.figures import HEAT_MAPS, PANELS
-from scenarios.paper.study import DEFAULT, iteration_s
-from scenarios.paper.tables import TABLES
+from scenarios.cli.models.paper import FIGURES_AND_TABLES, paper
+from scenarios.studies.paper import numbers, published
+from scenarios.studies.paper.claims import POINTS, STUDY, paper_object
+from scenarios.studies.paper.figures import HEAT_MAPS, PANELS
+from scenarios.studies.paper.study import DEFAULT, iteration_s
+from scenarios.studies.paper.tables import TABLES
 
 PNG = b"\x89PNG"
 

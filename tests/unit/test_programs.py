@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from linux.namespaces import processes_beside
+from linux.network.namespaces import processes_beside
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd, program_object
-from results.tables.program import print_program
+from results.tables.runs.program import print_program
 from scenarios.cli.commands import main
-from scenarios.cli.exec import shown
+from scenarios.cli.fabrics.exec import shown
 from scenarios.execution.program import sentence
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Ended

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.trace import Trace
 from scenarios.networks.imported import read_network
-from traffic_gen.traces.nodes import Defaults
+from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared" / "samples"

@@ -14,12 +14,12 @@ from rich.console import Console
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from results.documents.run import run_object
+from results.report.data.run_data import read_run
 from results.report.run_article import report_page
-from results.report.run_data import read_run
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.model_comparison import CaseResult
-from scenarios.execution.case import Measuring
-from scenarios.execution.emulation import Experiment
+from scenarios.execution.cases.case import Measuring
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.run import Run
 from scenarios.loader import load
 from scenarios.planning.rail_isolation import rail_crossings

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval
-from scenarios.execution.repeats import DISTURBED_ABOVE, Executions, is_disturbed
+from scenarios.execution.cases.repeats import DISTURBED_ABOVE, Executions, is_disturbed
 from scenarios.spec.repeats import AUTO, Repeats
 
 SECOND_NS = 10**9

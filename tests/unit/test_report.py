@@ -13,25 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.workload.collective import Collective
-from results.report.analysis import (
+from model.transfers.collective import Collective
+from results.report.article import Article, render
+from results.report.comparison_article import comparison_article
+from results.report.data.analysis import (
     link_use,
     pair_bytes,
     step_numbers,
     steps,
 )
-from results.report.article import Article, render
-from results.report.charts import transfer_times
-from results.report.comparison_article import comparison_article
-from results.report.fault_strip import sent_rates
+from results.report.data.run_data import RunData, read_run
+from results.report.drawings.charts import transfer_times
+from results.report.drawings.fault_strip import sent_rates
+from results.report.drawings.pictures import FORMATS
 from results.report.machine_sections import fidelity_section
-from results.report.pictures import FORMATS
 from results.report.run_article import report_page
-from results.report.run_data import RunData, read_run
 from results.report.sweep_article import sweep_article
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
 from results.store.runs import stored_runs
-from scenarios.cli.report import articles_about, report
+from scenarios.cli.stored_runs.report import articles_about, report
 from tests.unit.articles import failure_article
 from tests.unit.stored_runs import stored_run
 
@@ -256,7 +256,7 @@ def test_a_page_is_named_by_its_first_run_or_its_sweep(
 ) -> None:
     before = [sweep, "a and b" if len(runs) == 2 else None]
     articles = [Article("", name, "", ()) for name in (*filter(None, before), *runs)]
-    monkeypatch.setattr("scenarios.cli.report.articles_about", lambda *_: articles)
+    monkeypatch.setattr("scenarios.cli.stored_runs.report.articles_about", lambda *_: articles)
     monkeypatch.chdir(tmp_path)
     report(runs, None, "", sweep, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [f"{named}.html"]

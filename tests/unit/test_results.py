@@ -17,7 +17,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
 from results.documents.run import run_object
 from results.store.runs import (
@@ -28,7 +28,7 @@ from results.store.runs import (
     read_state,
     stored_runs,
 )
-from results.tables.run import human_bytes, print_run
+from results.tables.runs.run import human_bytes, print_run
 from results.tables.style import human_seconds
 from results.verdicts.model_comparison import (
     CaseResult,
@@ -42,7 +42,7 @@ from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 

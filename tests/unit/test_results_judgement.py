@@ -16,15 +16,15 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import find_run
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))

@@ -12,7 +12,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from controller.forwarding.planner import Route
 from controller.southbound import route_messages as rtnetlink
-from linux.netlink import HEADER, messages_in
+from linux.network.netlink import HEADER, messages_in
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}

@@ -20,8 +20,8 @@ from results.documents.run_diff import (
     difference,
     differing,
 )
-from results.tables.run_diff import print_comparison
-from scenarios.cli.compare import compared
+from results.tables.runs.run_diff import print_comparison
+from scenarios.cli.stored_runs.compare import compared
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from linux import run_lock as locks
+from linux.processes import run_lock as locks
 from model.errors import EmulationError
 from tests.machine import wait_until
 

@@ -11,7 +11,7 @@ from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
 from model.job.recovery import RecoveryStrategy
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.library import LIBRARY, library
 from scenarios.loader import load
@@ -26,7 +26,7 @@ from scenarios.spec.reference import SECTIONS, reference
 from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.workloads.collectives import ALGORITHMS, algorithms_of
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
 
 *FIRST, LAST = (repr(collective.value) for collective in Collective)
 COLLECTIVES = f"{', '.join(FIRST)} or {LAST}"

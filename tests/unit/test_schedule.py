@@ -11,20 +11,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.workload.collective import ROOT, Collective, demand_of
+from model.transfers.collective import ROOT, Collective, demand_of
+from model.transfers.columns import Transfer, Transfers
+from model.transfers.proof import ScheduleError
 from model.workload.double_tree import NOBODY, parents, rounds
-from model.workload.proof import ScheduleError
 from model.workload.schedule import Schedule
-from model.workload.transfers import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.builder import Builder
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.builder import Builder
+from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     ELEMENT_BYTES,
     build_schedule,
     require_accepted,
 )
-from traffic_gen.workloads.patterns import whole_ring
+from traffic_gen.workloads.algorithms.patterns import whole_ring
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)

@@ -10,7 +10,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from scenarios.benchmarks.common.side_by_side import (
     Execution,
     Figures,
@@ -21,7 +21,7 @@ from scenarios.benchmarks.common.side_by_side import (
 )
 from tests.unit.fabrics import spec
 from traffic_gen.iperf3 import Flow, bytes_by_pair, rounds
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 FABRIC = spec(FabricKind.RAIL_ONLY, 2, 2)
 MEGABYTE = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from linux import files
+from linux.files import user_files
 from model.errors import InputError
 from results.documents.sweep import sweep_object
 from results.store import sweeps
@@ -27,12 +27,12 @@ from results.store.runs import (
     stored_runs,
 )
 from results.store.sweeps import begin_sweep, find_sweep
-from results.tables.run import print_run
+from results.tables.runs.run import print_run
 from results.tables.style import plain_console
-from scenarios.cli.stored import print_list, printed_whole
+from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.execution import run as execution
-from scenarios.execution.host_facts import environment
-from scenarios.execution.progress import SILENT
+from scenarios.execution.cases.progress import SILENT
+from scenarios.execution.machine.host_facts import environment
 from scenarios.execution.run import ending_recorded
 from scenarios.library import LIBRARY
 from scenarios.loader import load
@@ -229,7 +229,7 @@ def test_records_reach_the_disk_before_they_get_their_names(
 
     monkeypatch.setattr("os.fsync", sync)
     monkeypatch.setattr(Path, "rename", rename)
-    files.write_text(tmp_path / "a.json", "{}")
+    user_files.write_text(tmp_path / "a.json", "{}")
     assert done == ["sync a.json.draft", "rename a.json.draft", f"sync {tmp_path.name}"]
 
 
@@ -255,14 +255,14 @@ def test_a_draft_is_not_written_through_a_link(
     other = tmp_path / "other"
     other.write_text("of somebody else")
     plant(tmp_path / "a.json.draft", other)
-    files.write_text(tmp_path / "a.json", "{}")
+    user_files.write_text(tmp_path / "a.json", "{}")
     assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
 
 
 def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    files.write_text(tmp_path / "link" / "a.json", "{}")
+    user_files.write_text(tmp_path / "link" / "a.json", "{}")
     assert (tmp_path / "real" / "a.json").read_text() == "{}"
 
 
@@ -270,7 +270,7 @@ def test_a_link_in_a_files_place_is_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("of somebody else")
     (tmp_path / "a.json").symlink_to(other)
-    files.write_text(tmp_path / "a.json", "{}")
+    user_files.write_text(tmp_path / "a.json", "{}")
     assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
 
 
@@ -309,12 +309,12 @@ def test_without_sudo_nothing_is_given_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
-    assert files.user() is None
+    assert user_files.user() is None
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_GID", "100")
     for user in ("x", "-5", str(2**32 - 1), "9" * 30):
         monkeypatch.setenv("SUDO_UID", user)
-        assert files.user() is None
+        assert user_files.user() is None
 
 
 def test_a_sweep_refuses_to_go_on_with_another_version(

@@ -20,7 +20,7 @@ from results.documents.sweep import sweep_object
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
-from scenarios.cli.sweep import sweep
+from scenarios.cli.fabrics.sweep import sweep
 from scenarios.spec.scenario import Scenario
 from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
@@ -296,7 +296,7 @@ def test_what_ray_prints_is_not_in_the_result(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("scenarios.cli.sweep._on_ray", lambda *_: Chatty())
+    monkeypatch.setattr("scenarios.cli.fabrics.sweep._on_ray", lambda *_: Chatty())
     monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
     with pytest.raises(typer.Exit):
         sweep(resume="night", store=tmp_path, as_json=True, executor="ray")

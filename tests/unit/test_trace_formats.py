@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.trace import NodeKind, Trace
 from scenarios.library import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below
-from traffic_gen.traces import msccl_proof
-from traffic_gen.traces.nodes import Defaults, Malformed
+from traffic_gen.traces.formats import msccl_proof
+from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
 
 SAMPLES = {

@@ -15,14 +15,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.workload.collective import Collective
-from model.workload.proof import ScheduleError
+from model.transfers.collective import Collective
+from model.transfers.columns import Rows
+from model.transfers.proof import ScheduleError
 from model.workload.trace import Contradiction, NodeKind, Trace, matched
-from model.workload.transfers import Rows
 from tests.unit.traces import peak_below, same, traces
-from traffic_gen.traces import chakra, protobuf, replay
-from traffic_gen.traces.chakra_writing import chakra_files
-from traffic_gen.traces.nodes import NO_DEFAULTS, Defaults, Malformed
+from traffic_gen.traces import replay
+from traffic_gen.traces.formats import chakra, protobuf
+from traffic_gen.traces.formats.chakra_writing import chakra_files
+from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
 from traffic_gen.traces.reading import garbage_kept, read_trace, trace_in
 from traffic_gen.traces.replay import Replay, Replayed

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from scenarios.cli.check import describe
+from scenarios.cli.models.check import describe
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning import traces
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads import traces
+from scenarios.planning.workloads.schedules import case_schedule
 from tests.unit.machines import TWO_CORES
-from traffic_gen.traces.chakra_writing import chakra_files
+from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
 

@@ -18,8 +18,8 @@ from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.cli.training import train
-from scenarios.paper import published
+from scenarios.cli.models.training import train
+from scenarios.studies.paper import published
 from scenarios.training.configuration import SHIPPED, load_configuration, names
 from scenarios.training.iteration import evaluated
 

@@ -23,8 +23,8 @@ from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
-from model.workload.proof import ScheduleError
-from model.workload.transfers import Rows, Transfers, starts_of
+from model.transfers.columns import Rows, Transfers, starts_of
+from model.transfers.proof import ScheduleError
 from scenarios.training.configuration import load_configuration, names
 from scenarios.training.iteration import evaluated
 from tests.unit.fabrics import spec

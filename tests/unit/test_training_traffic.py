@@ -14,7 +14,7 @@ from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.cli.training import traffic as traffic_command
+from scenarios.cli.models.training import traffic as traffic_command
 from scenarios.training.configuration import load_configuration
 from scenarios.training.iteration import evaluated
 

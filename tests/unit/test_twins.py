@@ -17,21 +17,29 @@ from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
 from results.store.runs import digest_of
-from results.tables.paper import print_measured
-from scenarios.execution.progress import Lines
+from results.tables.models.paper import print_measured
+from scenarios.execution.cases.progress import Lines
 from scenarios.loader import load
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Scenario
-from scenarios.twins import heat_maps
-from scenarios.twins.comparison import measured_object
-from scenarios.twins.drawings import DRAWINGS
-from scenarios.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
-from scenarios.twins.measuring import Pace, measure
-from scenarios.twins.order import same_order
-from scenarios.twins.page import write_page
-from scenarios.twins.plan import planned, scenario_of, to_run
-from scenarios.twins.points import ALL_TO_ALL, DOMAINS, EXPERIMENTS, FAULTS, GPUS, TWINS, Twin
-from scenarios.twins.recorded_traffic import recorded_traffic
+from scenarios.studies.twins import heat_maps
+from scenarios.studies.twins.comparison import measured_object
+from scenarios.studies.twins.drawings import DRAWINGS
+from scenarios.studies.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
+from scenarios.studies.twins.measuring import Pace, measure
+from scenarios.studies.twins.order import same_order
+from scenarios.studies.twins.page import write_page
+from scenarios.studies.twins.plan import planned, scenario_of, to_run
+from scenarios.studies.twins.points import (
+    ALL_TO_ALL,
+    DOMAINS,
+    EXPERIMENTS,
+    FAULTS,
+    GPUS,
+    TWINS,
+    Twin,
+)
+from scenarios.studies.twins.recorded_traffic import recorded_traffic
 from tests.unit.run_folders import begun_run
 
 

@@ -14,11 +14,11 @@ from model.prediction.network import networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
 from model.prediction.uneven_sharing import Shares, under_uneven_sharing, weight_of
-from model.workload.collective import Collective
-from model.workload.transfers import Transfers
-from scenarios.benchmarks.sharing import contests, is_forwarded
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfers
+from scenarios.benchmarks.accuracy.sharing import contests, is_forwarded
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.collectives import build_schedule
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import streams
 
 FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)

@@ -15,10 +15,10 @@ from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import Network, PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.unshared import SharedLink, unshared_arrivals_s
-from model.workload.collective import Collective
-from model.workload.transfers import Transfer, Transfers
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
-from traffic_gen.workloads.collectives import ALGORITHMS, Named, build_transfers
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named, build_transfers
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 Inputs = tuple[Transfers, Ints, Network, dict[PathClass, float]]

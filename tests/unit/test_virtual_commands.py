@@ -10,11 +10,11 @@ import pytest
 
 from scenarios.library import LIBRARY
 from scenarios.loader import load
-from scenarios.spec.yaml_text import parser
 from scenarios.training.configuration import SHIPPED
 from scenarios.virtual_clock import command
 from scenarios.virtual_clock.command import EndedInside, VirtualCommand
 from scenarios.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
+from scenarios.yaml_files.bounded_text import parser
 from testbed.virtual_machine import cache
 from testbed.virtual_machine.program import Program
 

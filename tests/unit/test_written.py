@@ -9,11 +9,11 @@ import pytest
 
 from model.errors import InputError
 from results.store.runs import DEFAULT_STORE
-from scenarios.cli.export import export
-from scenarios.cli.paper import paper
-from scenarios.cli.report import report
-from scenarios.cli.timeline import timeline
-from scenarios.cli.training import traffic
+from scenarios.cli.models.paper import paper
+from scenarios.cli.models.training import traffic
+from scenarios.cli.stored_runs.export import export
+from scenarios.cli.stored_runs.report import report
+from scenarios.cli.stored_runs.timeline import timeline
 from tests.unit.stored_runs import stored_run
 
 

@@ -8,21 +8,21 @@ import pytest
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
-from model.workload.collective import Collective
-from model.workload.proof import ScheduleError
+from model.transfers.collective import Collective
+from model.transfers.proof import ScheduleError
 from scenarios.cli.commands import main
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, work
 from scenarios.planning.plan import plan
-from scenarios.planning.schedules import case_schedule
+from scenarios.planning.workloads.schedules import case_schedule
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.builder import Builder
-from traffic_gen.workloads.collectives import (
+from traffic_gen.workloads.algorithms.builder import Builder
+from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     Algorithm,
     algorithms_of,
 )
-from traffic_gen.workloads.reductions import ring_all_gather, ring_reduce_scatter
+from traffic_gen.workloads.algorithms.reductions import ring_all_gather, ring_reduce_scatter
 
 SCENARIO = """\
 fabric:

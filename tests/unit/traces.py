@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import numpy as np
 from hypothesis import strategies as st
 
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.nodes import Nodes
+from traffic_gen.traces.formats.nodes import Nodes
 
 
 @st.composite

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model.workload.demand import EVERYONE, Demand
+from model.transfers.columns import Transfer
+from model.transfers.demand import EVERYONE, Demand
 from model.workload.schedule import Schedule, Steps
-from model.workload.transfers import Transfer
-from traffic_gen.workloads.collectives import ELEMENT_BYTES
+from traffic_gen.workloads.algorithms.collectives import ELEMENT_BYTES
 
 Program = dict[str, Any]
 

@@ -19,14 +19,14 @@ from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
 from itertools import cycle, islice
 
-from linux.cpu_time import processes_s
-from linux.processes import LOOKED_AT_ONCE, require_not_stopped
-from linux.resources import provide_more_files
-from linux.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.machine.cpu_time import processes_s
+from linux.machine.resources import provide_more_files
+from linux.network.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped
 from model.errors import EmulationError
 from model.measurement.records import Repeat
+from model.transfers.columns import Transfer
 from model.workload.schedule import Steps
-from model.workload.transfers import Transfer
 from traffic_gen.agents.client import Incomplete
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.iperf3 import (

@@ -14,13 +14,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from linux.namespaces import namespace_of
+from linux.network.namespaces import namespace_of
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
+from model.transfers.columns import Transfer
 from model.workload.schedule import Steps
-from model.workload.transfers import Transfer
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT

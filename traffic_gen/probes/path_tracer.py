@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from linux.namespaces import namespace_of
+from linux.network.namespaces import namespace_of
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Trace

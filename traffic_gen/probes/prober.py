@@ -38,9 +38,9 @@ from ctypes import Structure, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
-from linux.clocks import Timestamps
-from linux.files import cleared
-from linux.namespaces import namespace_of
+from linux.files.user_files import cleared
+from linux.machine.clocks import Timestamps
+from linux.network.namespaces import namespace_of
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 TIMER_SLACK_NS = 1000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linux.files import make_folder, write_text
-from linux.processes import Watch, running, wait_until_begun, wait_until_ended
-from linux.program_files import ROOT
+from linux.files.program_files import ROOT
+from linux.files.user_files import make_folder, write_text
+from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, Ticks, read_records

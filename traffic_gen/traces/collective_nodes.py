@@ -6,9 +6,9 @@ from functools import lru_cache
 import numpy as np
 
 from model.arrays import Ints
-from model.workload.collective import Collective
-from model.workload.transfers import Transfer
-from traffic_gen.workloads.collectives import build_schedule
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfer
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 # A trace names no algorithm. These are for any number of ranks.
 ALGORITHM_OF = {

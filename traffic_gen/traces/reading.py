@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from linux.files import Unreadable, read_bytes
+from linux.files.user_files import Unreadable, read_bytes
 from model.errors import InputError, Problem
 from model.workload.trace import Trace
-from traffic_gen.traces.aicb import is_aicb, read_aicb
-from traffic_gen.traces.byte_matrix import is_byte_matrix, read_byte_matrix
-from traffic_gen.traces.chakra import is_chakra, read_chakra
-from traffic_gen.traces.goal import is_goal, read_goal
-from traffic_gen.traces.msccl import FORMAT as MSCCL
-from traffic_gen.traces.msccl import is_msccl, read_msccl
-from traffic_gen.traces.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
+from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
+from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
+from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
+from traffic_gen.traces.formats.goal import is_goal, read_goal
+from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
+from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
+from traffic_gen.traces.formats.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
 # Limit of lines: a trace may not have more nodes and dependencies.
 MOST_LINES = 20_000_000

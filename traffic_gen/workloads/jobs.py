@@ -7,7 +7,7 @@ from model.job.communicators import Shape
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps, names_of
 from model.job.partition import Partition
 from model.workload.schedule import Steps
-from traffic_gen.workloads.collectives import Named
+from traffic_gen.workloads.algorithms.collectives import Named
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 

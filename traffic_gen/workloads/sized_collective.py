@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 
 from model.job.communicators import Asked, Shape
-from model.workload.collective import Collective
+from model.transfers.collective import Collective
+from model.transfers.columns import Transfers
 from model.workload.schedule import Schedule
-from model.workload.transfers import Transfers
-from traffic_gen.workloads.collectives import Named, build_schedule, build_transfers, variant
-from traffic_gen.workloads.matrices import Matrix, largest_bytes
+from traffic_gen.workloads.algorithms.collectives import (
+    Named,
+    build_schedule,
+    build_transfers,
+    variant,
+)
+from traffic_gen.workloads.algorithms.matrices import Matrix, largest_bytes
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from model.training.pipeline import Pass, stage_order
 from model.training.reduction import ReducedIteration
 from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension, RankGrid
-from model.workload.collective import Collective
-from model.workload.transfers import NONE, Rows, Transfers
-from traffic_gen.workloads.collectives import build_schedule
+from model.transfers.collective import Collective
+from model.transfers.columns import NONE, Rows, Transfers
+from traffic_gen.workloads.algorithms.collectives import build_schedule
 from traffic_gen.workloads.step_columns import StepColumns
 
 

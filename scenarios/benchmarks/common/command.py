@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linux.processes import dies_with_us, end, kill
-from linux.program_files import ROOT
-from linux.run_lock import RUNS
+from linux.files.program_files import ROOT
+from linux.processes.lifetime import dies_with_us, end, kill
+from linux.processes.run_lock import RUNS
 from testbed.nodes.docker_engine import containers_of
 
 PROGRAM = (sys.executable, "-P", "-m", "scenarios")

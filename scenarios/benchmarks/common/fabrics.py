@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from model.fabric.spec import FabricSpec
-from scenarios.execution.emulation import Experiment, experiment
-from scenarios.execution.neighbours import telling_of_others
-from scenarios.execution.progress import SILENT
+from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.progress import SILENT
+from scenarios.execution.machine.neighbours import telling_of_others
 from scenarios.execution.run import run
 from scenarios.library import LIBRARY
 from scenarios.loader import load

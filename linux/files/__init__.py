@@ -1,0 +1,1 @@
+"""Files of users, and the program's own."""

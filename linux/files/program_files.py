@@ -1,0 +1,28 @@
+"""The program's own files, and its version: a digest of them."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+
+
+def program_files(program: Path = ROOT) -> list[Path]:
+    """Return all files of all rooms, in order, as they are on the disk now."""
+    found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
+    return sorted(file for file in found if "__pycache__" not in file.parts)
+
+
+def program_version(program: Path = ROOT) -> str:
+    """Return 12 hexadecimal digits of a digest of all files: equal files have the same version."""
+    whole = hashlib.sha256()
+    for file in program_files(program):
+        whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes() + b"\0")
+    return whole.hexdigest()[:12]
+
+
+def release() -> str:
+    """Return the number of the release, as CHANGELOG.md lists it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project["version"])

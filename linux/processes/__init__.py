@@ -1,0 +1,1 @@
+"""Processes: their ends, their locks, their signals, their threads."""

@@ -1,0 +1,36 @@
+"""A lock between processes, in a file (flock(2))."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import IO
+
+from linux.processes.lifetime import wait_for
+
+# A process holds a lock for minutes at most; several may wait before this one.
+DEADLINE_S = 1800.0
+
+
+@contextmanager
+def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
+    """Hold the lock for as long as the context lasts.
+
+    Prints a message while another process holds it; raises `EmulationError` at the deadline.
+    """
+    with place.open("w") as lock:
+        if not _take(lock):
+            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
+            what = f"{place} is held by another Railbed: the end of it"
+            wait_for(lambda: _take(lock), what, deadline_s)
+        yield
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take the lock and return true, unless another process holds it."""
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Transfers as columns, the data that they move, and the proof that they meet a demand."""

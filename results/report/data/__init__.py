@@ -1,0 +1,1 @@
+"""The data of a report, and where its bytes and time went."""

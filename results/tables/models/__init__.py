@@ -1,0 +1,1 @@
+"""The tables of what is computed on paper."""

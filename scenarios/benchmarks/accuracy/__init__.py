@@ -1,0 +1,1 @@
+"""How close measurements are to the model, and whether verdicts are right."""

@@ -1,0 +1,1 @@
+"""Railbed beside others: plain Mininet, iperf3, other datapaths and shapers."""

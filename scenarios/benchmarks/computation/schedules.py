@@ -1,0 +1,51 @@
+"""Benchmark schedules on paper: the transfers, their proof, and their prediction, of many GPUs."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from model.fabric.spec import FabricKind
+from model.fabric.topology import LinkKind, build_topology
+from model.prediction.fluid import predict
+from model.prediction.network import PathClass
+from model.transfers.collective import Collective
+from scenarios.benchmarks.common.rows import Row, sized
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+
+SHAPES = ((32, 8), (128, 8))
+COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_TO_ALL)
+SIZE_BYTES = 400_000_000
+# One-way latency of every path in seconds, so that no two events coincide by chance.
+LATENCY_S = 1e-3
+HB, NIC, UPLINK = (LinkKind.HB,), (LinkKind.NIC,), (LinkKind.UPLINK,)
+PATHS: tuple[PathClass, ...] = (2 * HB, 2 * NIC, 2 * HB + 2 * NIC, NIC + 2 * UPLINK + NIC)
+
+
+def schedules(_store: Path) -> Iterator[Row]:
+    """Measure processor time for AllReduce and all-to-all of 256 and of 1024 GPUs."""
+    cases = product(SHAPES, sorted(ALGORITHMS), FabricKind)
+    for shape, (collective, algorithm), kind in cases:
+        if collective in COLLECTIVES:
+            yield _row(shape, collective, algorithm, kind)
+
+
+def _row(shape: tuple[int, int], collective: Collective, algorithm: str, kind: FabricKind) -> Row:
+    topology = build_topology(replace(sized(*shape), kind=kind))
+    began_s = time.process_time()
+    schedule = build_schedule(collective, algorithm, *shape, SIZE_BYTES)
+    proved_s = time.process_time()
+    prediction = predict(schedule, topology, dict.fromkeys(PATHS, LATENCY_S))
+    predicted_s = time.process_time()
+    return {
+        "gpus": schedule.gpus,
+        "fabric": kind.value,
+        "collective": collective.value,
+        "algorithm": algorithm,
+        "transfers": len(schedule.transfers),
+        "schedule_and_proof_s": proved_s - began_s,
+        "prediction_s": predicted_s - proved_s,
+        "together_s": predicted_s - began_s,
+        "modeled_s": prediction.completion_s,
+    }

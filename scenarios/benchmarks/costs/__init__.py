@@ -1,0 +1,1 @@
+"""What a fabric costs its machine: time, memory, capacity."""

@@ -1,0 +1,1 @@
+"""Failures: blackouts of pairs, and hours of faults and kills."""

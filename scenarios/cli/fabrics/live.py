@@ -1,0 +1,60 @@
+"""The option `--live`, and the command `live`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from model.errors import InputError, Problem
+from scenarios.cli.common.options import Datapath, Overrides, Proxies, ScenarioPath
+from scenarios.cli.common.terminal import err
+
+if TYPE_CHECKING:
+    from scenarios.live.feed import LiveFeed
+
+Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
+LiveAt = Annotated[
+    str,
+    typer.Option(
+        "--live-at",
+        metavar="ADDRESS[:PORT]",
+        help="where to serve the page; anything but this machine's loopback lets others in",
+    ),
+]
+DEFAULT_AT = "127.0.0.1"
+
+
+def refuse_virtual(asked: bool) -> None:
+    """Raise `InputError` if the page is asked for under the virtual clock."""
+    if asked:
+        what = "goes with the real clock alone: the page cannot look into the virtual machine"
+        raise InputError(Problem("--live", what))
+
+
+@contextmanager
+def page(asked: bool, at: str) -> Iterator["LiveFeed | None"]:
+    """Serve the page within the context if requested, and print its address."""
+    if not asked:
+        if at != DEFAULT_AT:
+            raise InputError(Problem("--live-at", "needs --live: no page is served without"))
+        yield None
+        return
+    from scenarios.live.feed import live_feed, parse_address
+
+    with live_feed(parse_address(at)) as feed:
+        err.print(f"Live view: {feed.url}", soft_wrap=True)
+        yield feed
+
+
+def live(
+    scenario: ScenarioPath,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    live_at: LiveAt = DEFAULT_AT,
+) -> None:
+    """Bring a scenario's first fabric up with its web page: the same as `up --live`."""
+    from scenarios.cli.fabrics.up import up
+
+    up(scenario, proxies, overrides, datapath, live=True, live_at=live_at)

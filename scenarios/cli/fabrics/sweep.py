@@ -1,0 +1,137 @@
+"""The command `sweep`."""
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from model.errors import InputError, Problem
+from model.sweep import REAL
+from results.store.runs import DEFAULT_STORE
+from scenarios.cli.common.clock import NEEDS_NO_ROOT, Fresh, is_virtual
+from scenarios.cli.common.completion import scenario_names
+from scenarios.cli.common.options import AsJson, Overrides, Proxies, Store, find
+from scenarios.cli.common.ready import kind_of, ready
+from scenarios.cli.common.terminal import err, leave, print_result
+
+if TYPE_CHECKING:
+    from results.store.sweeps import SweepFolder
+    from scenarios.sweep.executor import Executor
+
+EXECUTORS = ("local", "ray")
+
+
+def sweep(
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="a scenario file, or a name", autocompletion=scenario_names),
+    ] = None,
+    over: Annotated[
+        list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
+    ] = [],  # noqa: B006  (typer wants a plain default)
+    overrides: Overrides = [],  # noqa: B006
+    proxies: Proxies = None,
+    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
+    ] = None,
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+    clock: Annotated[str | None, typer.Option(help="real (the default) or virtual")] = None,
+    fresh: Fresh = False,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="virtual clock: points at once on a machine")
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
+    ] = EXECUTORS[0],
+    address: Annotated[str, typer.Option(help="of the Ray cluster")] = "auto",
+) -> None:
+    """Run a scenario at every combination of values; can be resumed."""
+    from results.documents.sweep import sweep_object
+    from results.tables.sweep import print_sweep
+    from scenarios.planning.kernel_support import require_possible
+    from scenarios.sweep.points import anything_elsewhere
+    from scenarios.sweep.request import SweepRequest
+
+    found = None if scenario is None else find(scenario)
+    kind = None if proxies is None else kind_of(proxies).value
+    if clock is not None:
+        is_virtual(clock, proxies)
+    asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
+    _require_known(executor)
+    is_local = executor == EXECUTORS[0]
+    folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
+    for number, damage in folder.damage.items():
+        err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
+    if folder.unfinished:
+        with folder.locked():
+            folder.require_version()
+            runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
+            _run_points(folder, runs, store, fresh=fresh)
+    else:
+        err.print("All points have results already; another --name measures them again.")
+    result = sweep_object(folder)
+    print_result(result, as_json, print_sweep)
+    leave(failed=result["verdict"] == "fail")
+
+
+def _require_known(executor: str) -> None:
+    if executor not in EXECUTORS:
+        what = f"must be {' or '.join(EXECUTORS)}, got {executor!r}"
+        raise InputError(Problem("--executor", what))
+
+
+def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
+    """The executor on this machine, which is made ready; by the real clock, for single points."""
+    from scenarios.sweep.executor import LocalExecutor
+
+    if folder.sweep.clock == REAL:
+        if at_once not in (None, 1):
+            what = f"must be 1 with the real clock, got {at_once}"
+            hint = "points would disturb each other; not so with --clock virtual"
+            raise InputError(Problem("--at-once", what, hint))
+        ready(folder.sweep.proxies, NEEDS_NO_ROOT)
+        return LocalExecutor()
+    from scenarios.virtual_clock.machines import machines_at_once
+    from testbed.virtual_machine.program import program
+
+    program()
+    return LocalExecutor(at_once or machines_at_once())
+
+
+def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Executor":
+    """The executor on a cluster's machines, each of which must be ready."""
+    from scenarios.sweep.ray_executor import RayExecutor
+
+    def say(line: str) -> None:
+        err.print(f"point {line}", soft_wrap=True)
+
+    return RayExecutor(address, folder.sweep.clock, at_once, say)
+
+
+def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
+    """Run the points that have no result yet; if interrupted, print how to resume the sweep.
+
+    Ray prints messages about its machines to standard output, which is for the result alone.
+    """
+    from scenarios.sweep.progress import sweep_listener
+    from scenarios.sweep.runner import Sweeping
+
+    try:
+        with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
+            Sweeping(folder, executor, listener, _options(folder, fresh=fresh)).run()
+    except KeyboardInterrupt:
+        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
+        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
+        err.print(f"The sweep goes on with `{command}`.", soft_wrap=True)
+        raise
+
+
+def _options(folder: "SweepFolder", *, fresh: bool) -> tuple[str, ...]:
+    """Options of `run` for all points."""
+    options = ["--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock]
+    return (*options, "--fresh") if fresh else tuple(options)

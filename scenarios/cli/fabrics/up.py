@@ -1,0 +1,45 @@
+"""The command `up`."""
+
+import os
+
+from scenarios.cli.common.options import (
+    CONTAINER,
+    Datapath,
+    Overrides,
+    Proxies,
+    ScenarioPath,
+    for_this_machine,
+    on,
+)
+from scenarios.cli.common.ready import ready
+from scenarios.cli.common.terminal import out
+from scenarios.cli.fabrics.live import DEFAULT_AT, Live, LiveAt, page
+
+
+def up(
+    scenario: ScenarioPath,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    live: Live = False,
+    live_at: LiveAt = DEFAULT_AT,
+) -> None:
+    """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
+    from scenarios.planning.kernel_support import require_fabrics
+
+    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
+    kind = ready(proxies or CONTAINER)
+    require_fabrics(loaded)
+    from scenarios.execution.cases.emulation import experiment
+    from scenarios.execution.machine.neighbours import telling_of_others
+    from scenarios.interactive.command_line import serve
+    from scenarios.live.audience import PageAudience
+
+    run_id = f"up-{loaded.name}-{os.getpid()}"
+    with (
+        page(live, live_at) as feed,
+        experiment(loaded.fabrics[0], kind, run_id) as fabric,
+        telling_of_others(fabric.lock),
+    ):
+        fabric.bed.impair()
+        serve(fabric, loaded, out, PageAudience(feed) if feed else None)

@@ -1,0 +1,1 @@
+"""Commands that compute on paper: no fabric comes up."""

@@ -1,0 +1,1 @@
+"""A fabric that is up, and the executions of a case on it."""

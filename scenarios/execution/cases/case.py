@@ -1,0 +1,141 @@
+"""Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from model.fabric.spec import FabricKind
+from model.measurement.records import Repeat
+from model.prediction.fluid import Prediction
+from model.workload.generator import Generator
+from model.workload.schedule import Steps
+from results.store.runs import RunFolder
+from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.verdict import Reason
+from scenarios.execution.cases.chance import seeding
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.generators import Request, executions
+from scenarios.execution.cases.observer import carried, observing
+from scenarios.execution.cases.progress import Listener
+from scenarios.execution.cases.repeats import Executions, is_disturbed
+from scenarios.spec.scenario import Scenario
+from testbed.fabric.links import Counters
+from traffic_gen.agents.client import Incomplete
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures a scenario's cases; writes the records to a run's folder.
+
+    `known` has earlier reasons for doubt (undecided calibration), by the fabric's kind.
+    """
+
+    scenario: Scenario
+    folder: RunFolder
+    listener: Listener
+    known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
+
+    def measure(
+        self,
+        name: str,
+        size_scale: float,
+        schedule: Steps,
+        fabric: Experiment,
+        warmup: int,
+        generator: Generator = Generator.AGENT,
+    ) -> CaseResult:
+        """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
+        self.listener.step(name)
+        prediction = fabric.predict(schedule)
+        topology = fabric.placement.topology
+        self.folder.begin_case(name, topology, prediction)
+        # The span includes both readings of the counters, which may take long: bytes that are
+        # counted have passed within it.
+        begun_s, before = time.monotonic(), fabric.bed.counters()
+        done = Executions(warmup, self.scenario.repeats)
+        try:
+            place, others = self.folder.folder_of(name), generator is Generator.IPERF3
+            with observing(fabric, place, beside_agents=others) as observer:
+                for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
+                    pauses = observer.note(repeat)
+                    done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
+        finally:
+            after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
+            self.folder.end_case(
+                name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
+            )
+        counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
+        measured = Measured(
+            topology=topology,
+            schedule=schedule,
+            warmups=done.warmups,
+            repeats=counted,
+            disturbed=tuple(done.disturbed),
+            dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+            # If times are not judged, the machine is not either: it was busy with other work.
+            observations=observer.observations(counted) if timed else None,
+            carried=carried(fabric, before, after, seconds),
+            epoch=fabric.placement.epoch,
+            gpus=fabric.placement.gpus,
+            known=self.known.get(topology.spec.kind, ()),
+            check_data=self.scenario.check_data,
+            generator=generator,
+        )
+        return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
+
+    def _execute(
+        self,
+        name: str,
+        schedule: Steps,
+        prediction: Prediction,
+        fabric: Experiment,
+        done: Executions,
+        generator: Generator,
+    ) -> Iterator[Repeat]:
+        """Yield executions as they end, an incomplete one included, until there are enough."""
+        before = seeding(self.scenario.machine_seed, name)
+        request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
+        try:
+            with closing(executions(generator, fabric, request)) as repeats:
+                for repeat in repeats:
+                    yield self.keep(name, repeat)
+                    if done.are_enough:
+                        return
+        except Incomplete as broken:
+            yield self.keep(name, broken.repeat)
+            raise
+
+    @contextmanager
+    def recording(
+        self, name: str, fabric: Experiment, prediction: Prediction
+    ) -> Iterator[list[Repeat]]:
+        """Record the executions that are added to the list within the context, all as counted."""
+        self.folder.begin_case(name, fabric.placement.topology, prediction)
+        before, executions = fabric.bed.counters(), list[Repeat]()
+        try:
+            yield executions
+        finally:
+            for repeat in executions:
+                self.keep(name, repeat)
+            after = fabric.bed.counters()
+            self.folder.end_case(
+                name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
+            )
+
+    def keep(self, name: str, repeat: Repeat) -> Repeat:
+        """Record an execution."""
+        self.folder.add_repeat(name, repeat)
+        self.listener.done(name)
+        return repeat
+
+
+def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
+    return {link: asdict(values) for link, values in counters.items()}
+
+
+def _dropped(counters: Mapping[str, Counters], fabric: Experiment) -> int:
+    """Packets that queues dropped; not on failed links, which are meant to drop all packets."""
+    failed = fabric.placement.health.failed
+    return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

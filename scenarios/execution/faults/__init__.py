@@ -1,0 +1,1 @@
+"""Cases with faults: their phases, their timeline, the controller's convergence."""

@@ -1,0 +1,1 @@
+"""The machine of a run: its costs, its facts, other runs on it."""

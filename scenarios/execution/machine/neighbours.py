@@ -1,0 +1,39 @@
+"""Other runs on this machine at the same time, which disturb each other's measurements."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from linux.processes.run_lock import RunLock, live_run_ids
+from model.errors import EmulationError
+
+Tell = Callable[[str], None]
+
+
+def on_standard_error(sentence: str) -> None:
+    """Print a sentence for people."""
+    print(f"railbed: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def telling_of_others(
+    lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
+) -> Iterator[None]:
+    """Report other live runs at the beginning and at the end of the context.
+
+    The report at the end tells the earlier of two runs of the later one. Runs in `known` are not
+    reported again; reported runs are added to it.
+    """
+    known = set() if known is None else known
+    _tell_of_others(lock, tell, known)
+    yield
+    # A failed search for other runs must not discard the measurement.
+    with suppress(EmulationError):
+        _tell_of_others(lock, tell, known)
+
+
+def _tell_of_others(lock: RunLock, tell: Tell, known: set[str]) -> None:
+    others = live_run_ids() - {lock.run_id} - known
+    if others:
+        known.update(others)
+        tell(f"other runs disturb this one, and it disturbs them: {', '.join(sorted(others))}")

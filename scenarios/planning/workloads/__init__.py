@@ -1,0 +1,1 @@
+"""Workloads of a scenario as schedules, within the bounds of their generators."""

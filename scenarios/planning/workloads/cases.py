@@ -1,0 +1,102 @@
+"""Workloads as cases on a fabric, in their real size."""
+
+from dataclasses import replace
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
+from model.transfers.collective import Collective
+from model.workload.generator import Generator
+from scenarios.planning.workloads.inference import inference_case
+from scenarios.planning.workloads.iterations import iteration_case
+from scenarios.planning.workloads.schedules import collective_of
+from scenarios.planning.workloads.traces import trace_case
+from scenarios.spec.scenario import Case
+from scenarios.spec.workload_entries import (
+    AnyJob,
+    AnyWorkload,
+    CollectiveJob,
+    InferenceWorkload,
+    IterationWork,
+    JobsWorkload,
+    TraceWork,
+    Workload,
+)
+from traffic_gen.workloads.algorithms.collectives import slices_of, variant
+from traffic_gen.workloads.jobs import Job, Jobs, Task
+
+
+def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
+    """A workload as a case on a fabric, in its real size; of several jobs, all together."""
+    if isinstance(workload, JobsWorkload):
+        return _together(workload, spec)
+    if isinstance(workload, TraceWork):
+        case = trace_case(workload, spec)
+        return replace(case, name="/".join((case.name, *_marked(case.generator))))
+    if isinstance(workload, IterationWork):
+        return iteration_case(workload, spec)
+    if isinstance(workload, InferenceWorkload):
+        return inference_case(workload, spec)
+    return _collective(workload, spec)
+
+
+def _collective(workload: Workload | CollectiveJob, spec: FabricSpec) -> Case:
+    named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
+    names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
+    return Case(
+        name="/".join((spec.kind, *filter(None, names))),
+        kind=spec.kind,
+        task=workload.collective,
+        algorithm=workload.algorithm,
+        size_name=workload.size or f"{workload.size_bytes:g} B",
+        size_bytes=workload.size_bytes,
+        size_scale=1.0,
+        slices=slices_of(*named, workload.slices),
+        matrix=matrix,
+        communicator=workload.communicator,
+        generator=workload.generator,
+    )
+
+
+def _marked(generator: Generator) -> tuple[str, ...]:
+    """The last part of a case's name, if its generator is not the usual one."""
+    return () if generator is Generator.AGENT else (generator,)
+
+
+def _together(workload: JobsWorkload, spec: FabricSpec) -> Case:
+    grid = spec.job_domains, spec.job_size
+    return _jobs_case(Jobs(grid, tuple(_job(job, spec) for job in workload.jobs)), spec.kind)
+
+
+def _jobs_case(jobs: Jobs, kind: FabricKind) -> Case:
+    return Case(
+        name=f"{kind}/jobs/{jobs.name}",
+        kind=kind,
+        task=jobs,
+        algorithm=jobs.name,
+        size_name=f"{jobs.size_bytes:g} B",
+        size_bytes=jobs.size_bytes,
+        size_scale=1.0,
+    )
+
+
+def alone(case: Case) -> tuple[Case, ...]:
+    """Return each job of a case of several jobs as a case of its own; of another case, none."""
+    if not isinstance(case.task, Jobs):
+        return ()
+    cases = (_jobs_case(job, case.kind) for job in case.task.alone)
+    return tuple(replace(one, size_scale=case.size_scale) for one in cases)
+
+
+def _job(job: AnyJob, spec: FabricSpec) -> Job:
+    """Build a job as if its partition were a whole fabric."""
+    partition = job.partition(spec.job_domains, spec.job_size)
+    domains, size = partition.shape
+    own = replace(spec, domains=domains, domain_size=size, spare_domains=0, spare_gpus=0)
+    case = unsized_case(job, own)
+    return Job(job.name, partition, _task(case, partition.shape), case.size_bytes)
+
+
+def _task(case: Case, shape: Shape) -> Task:
+    if not isinstance(case.task, Collective):
+        return case.task
+    return collective_of(case, case.task, shape)

@@ -1,0 +1,64 @@
+"""Training iterations of a scenario: a configuration, reduced to the GPUs of the fabric."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from model.fabric.spec import FabricSpec
+from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from scenarios.planning.workloads.jobs import works
+from scenarios.spec.scenario import Case
+from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.workload_entries import IterationWork
+from scenarios.training.configuration import Configuration, configuration_name, load_configuration
+from scenarios.training.iteration import evaluated
+from scenarios.yaml_files.issues import Issue
+from traffic_gen.workloads.training_iteration import Iteration
+
+
+def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
+    """An iteration as a case on a fabric, in its real size."""
+    name = configuration_name(Path(workload.iteration))
+    small = _reduced(workload, spec.job_domains, spec.job_size)
+    strategy = small.strategy
+    return Case(
+        name=f"{spec.kind}/iteration/{name}",
+        kind=spec.kind,
+        task=Iteration(name, small, spec.kind, workload.zero),
+        algorithm=name,
+        size_name=f"t{strategy.tensor}p{strategy.pipeline}d{strategy.data}m{small.microbatches}",
+        size_bytes=small.size_bytes,
+        size_scale=1.0,
+    )
+
+
+def iteration_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of iterations that cannot be reduced to the fabric."""
+    for place, work, shape in works(file):
+        if not isinstance(work, IterationWork):
+            continue
+        if file.check_data:
+            what = "is not possible with an iteration, which has no result to check"
+            yield Issue(("check_data",), what, "leave it out")
+        try:
+            _reduced(work, *shape)
+        except NoReduction as error:
+            hint = "use another grid of GPUs, or other degrees"
+            yield Issue((*place, "iteration"), str(error), hint)
+
+
+def _reduced(workload: IterationWork, domains: int, domain_size: int) -> ReducedIteration:
+    """Reduce a configuration; raises `NoReduction`, or `InputError` for a wrong file."""
+    configuration = load_configuration(Path(workload.iteration))
+    if workload.batch is not None:
+        configuration = configuration.model_copy(update={"batch": workload.batch})
+    wanted = Wanted(workload.tensor, workload.pipeline, workload.microbatches, workload.layers)
+    return _of_grid(workload.iteration, configuration, domains, domain_size, wanted)
+
+
+@lru_cache(maxsize=64)
+def _of_grid(
+    name: str, configuration: Configuration, domains: int, domain_size: int, wanted: Wanted
+) -> ReducedIteration:
+    strategy = evaluated(name, configuration).strategy
+    return reduced(configuration.job, strategy, domains, domain_size, wanted)

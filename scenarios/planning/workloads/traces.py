@@ -1,0 +1,107 @@
+"""Traces of a scenario: read once, and placed on the GPUs of its fabrics."""
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from model.fabric.spec import FabricSpec
+from model.job.communicators import Shape
+from model.transfers.proof import ScheduleError
+from model.workload.trace import Trace
+from scenarios.planning.workloads.jobs import works
+from scenarios.spec.field_types import size_in_bytes
+from scenarios.spec.scenario import Case
+from scenarios.spec.schema import ScenarioFile
+from scenarios.spec.workload_entries import TraceJob, TraceWork, TraceWorkload
+from scenarios.yaml_files.issues import Issue, Place
+from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
+from traffic_gen.traces.formats.nodes import Defaults
+from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.reading import files_of, read_trace
+from traffic_gen.traces.replay import Replay
+
+
+def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
+    """A trace as a case on a fabric, in its real size."""
+    replay = replay_of(workload, spec.job_domains, spec.job_size)
+    rule = workload.placement
+    return Case(
+        name=f"{spec.kind}/trace/{replay.name}",
+        kind=spec.kind,
+        task=replay,
+        algorithm=replay.name,
+        size_name=rule.value if isinstance(rule, PlacementRule) else "listed",
+        size_bytes=replay.trace.total_bytes,
+        size_scale=1.0,
+        generator=workload.generator,
+    )
+
+
+def replay_of(workload: TraceWork, domains: int, domain_size: int) -> Replay:
+    """Read and place a trace; raises `ValueError` if its placement does not fit."""
+    trace, name = _trace_of(workload, domains * domain_size), Path(workload.trace).name
+    return _placed(trace, name, workload.placement, domains, domain_size)
+
+
+def _trace_of(workload: TraceWork, gpus: int) -> Trace:
+    """Read a trace for a job of `gpus` GPUs."""
+    path = Path(workload.trace)
+    size_bytes = None if workload.size is None else round(size_in_bytes(workload.size))
+    versions = tuple(map(_version, files_of(path)))
+    return _read(path, versions, Defaults(gpus, size_bytes))
+
+
+Version = tuple[int, ...]
+"""Modification time, size and inode of a file; empty if the file cannot be read."""
+
+
+def _version(path: Path) -> Version:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
+    return read_trace(path, defaults)
+
+
+@lru_cache(maxsize=16)
+def _placed(
+    trace: Trace,
+    name: str,
+    rule: PlacementRule | tuple[int, ...],
+    domains: int,
+    domain_size: int,
+) -> Replay:
+    gpu_of = placed(rule, trace.ranks, domains, domain_size)
+    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
+
+
+def trace_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of traces that do not fit the fabric; raises `InputError` for one that is damaged."""
+    for place, work, shape in works(file):
+        if isinstance(work, TraceWork):
+            yield from _issues(place, work, shape, file)
+
+
+def _issues(place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile) -> Iterator[Issue]:
+    if file.check_data:
+        what = "is not possible with a trace, which has no result to check"
+        yield Issue(("check_data",), what, "leave it out")
+    trace = _trace_of(workload, math.prod(shape))
+    if workload.size is not None and trace.format != MSCCL:
+        what = f"{trace.format} names bytes of its own"
+        yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
+    try:
+        replay = replay_of(workload, *shape)
+    except ValueError as error:
+        yield Issue((*place, "placement"), str(error))
+        return
+    try:
+        replay.steps()
+    except ScheduleError as error:
+        yield Issue((*place, "trace"), f"cannot be replayed: {error}")

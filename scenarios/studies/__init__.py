@@ -1,0 +1,1 @@
+"""Studies: the paper's claims, its emulated twins, and an architect's decision."""

@@ -1,0 +1,1 @@
+"""YAML files with checked keys: read within bounds, refused in plain words."""

@@ -1,0 +1,1 @@
+"""The formats of traces, read and written."""

@@ -1,0 +1,110 @@
+"""Chakra execution traces, written: the bytes of each rank's file (see `chakra`)."""
+
+from collections.abc import Iterator, Mapping
+
+from model.transfers.collective import Collective
+from model.workload.trace import NodeKind, Trace
+
+SCHEMA_VERSION = "0.0.4"
+TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.COLLECTIVE: 7}
+COMM_TYPE_OF = {
+    Collective.ALL_REDUCE: 0,
+    Collective.ALL_GATHER: 2,
+    Collective.BROADCAST: 5,
+    Collective.ALL_TO_ALL: 6,
+    Collective.REDUCE_SCATTER: 7,
+}
+# Fields of a node and of an attribute.
+ID, NAME, TYPE, DATA, START, DURATION, ATTRIBUTE = 1, 2, 3, 5, 6, 7, 10
+INT64, BOOL, STRING = 9, 27, 29
+Span = tuple[int, int]
+"""When a node began, and how long it took, in microseconds."""
+
+
+def chakra_files(trace: Trace, spans: Mapping[int, Span] | None = None) -> list[bytes]:
+    """Return the file of each rank; ids are the numbers of nodes, tags those of sends.
+
+    `spans` has the measured times of nodes, if they ran.
+    """
+    metadata = _framed(_text(1, SCHEMA_VERSION))
+    files = [[metadata] for _ in range(trace.ranks)]
+    for node, after in enumerate(trace.after_lists):
+        computed = 0, round(float(trace.seconds[node]) * 1e6)
+        span = computed if spans is None else spans.get(node, computed)
+        files[int(trace.rank[node])].append(_framed(_node(trace, node, after, span)))
+    return [b"".join(parts) for parts in files]
+
+
+def _node(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> bytes:
+    kind = NodeKind(trace.kind[node])
+    waits = b"".join(map(_varint, after))
+    return b"".join(
+        (
+            _number(ID, node),
+            _text(NAME, kind.name),
+            _number(TYPE, TYPE_OF[kind]),
+            _content(DATA, waits) if after else b"",
+            *(_number(field, value) for field, value in zip((START, DURATION), span, strict=True)),
+            _attribute("is_cpu_op", BOOL, 0),
+            *_communication(trace, node, kind),
+        )
+    )
+
+
+def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
+    """Yield the attributes of a node's send, receive or collective operation."""
+    rank, peer = int(trace.rank[node]), int(trace.peer[node])
+    if kind is NodeKind.COLLECTIVE:
+        yield from _collective(trace, int(trace.operation[node]))
+    elif kind is not NodeKind.COMPUTE:
+        send = node if kind is NodeKind.SEND else int(trace.sent_by[node])
+        source, to = (rank, peer) if kind is NodeKind.SEND else (peer, rank)
+        yield _attribute("comm_src", INT64, source)
+        yield _attribute("comm_dst", INT64, to)
+        yield _attribute("comm_tag", INT64, send)
+        yield _attribute("comm_size", INT64, int(trace.size_bytes[send]))
+
+
+def _collective(trace: Trace, number: int) -> Iterator[bytes]:
+    operation = trace.operations[number]
+    gathers = operation.collective is Collective.ALL_GATHER
+    yield _attribute("comm_type", INT64, COMM_TYPE_OF[operation.collective])
+    yield _attribute(
+        "comm_size", INT64, operation.size_bytes // (len(operation.ranks) if gathers else 1)
+    )
+    if operation.collective is Collective.BROADCAST:
+        yield _attribute("comm_src", INT64, operation.ranks[0])
+    if len(operation.ranks) < trace.ranks:
+        group = "-".join(map(str, sorted(operation.ranks)))
+        yield _content(ATTRIBUTE, _text(1, "pg_name") + _text(STRING, group))
+
+
+def _attribute(name: str, field: int, value: int) -> bytes:
+    return _content(ATTRIBUTE, _text(1, name) + _number(field, value))
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _text(field: int, text: str) -> bytes:
+    return _content(field, text.encode())
+
+
+def _content(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _framed(content)
+
+
+def _framed(message: bytes) -> bytes:
+    """Return a message behind its length."""
+    return _varint(len(message)) + message
+
+
+def _varint(value: int) -> bytes:
+    """Return a number without sign, seven bits a byte, the lowest first."""
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

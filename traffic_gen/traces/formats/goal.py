@@ -1,0 +1,162 @@
+"""GOAL schedules, as text (Hoefler, Siebert and Lumsdaine, ICPP 2009).
+
+The grammar is that of `txt2bin.re` of LogGOPSim, a statement a line:
+
+    num_ranks 2
+    rank 0 {
+    a: calc 1000 cpu 0
+    b: send 4096b to 1 tag 7 cpu 0 nic 0
+    b requires a
+    }
+
+`calc` takes nanoseconds. `b irequires a` lets b begin when a begins. Processors (`cpu`) and
+interfaces (`nic`) are read and left out: a rank does at once what nothing holds up.
+"""
+
+import re
+from io import StringIO
+
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.formats.nodes import (
+    MOST_SECONDS,
+    Defaults,
+    Malformed,
+    Nodes,
+    line,
+    require_bytes,
+    require_ranks,
+)
+
+NUMBER = r"[0-9]{1,18}"
+REST = rf"(?:\s+(?:cpu|nic)\s+{NUMBER})*"
+STATEMENT = re.compile(
+    r"\s*(?:([A-Za-z]\w*)\s*:\s*)?(?:"
+    rf"(send|recv)\s+({NUMBER})b\s+(?:to|from)\s+(-1|{NUMBER})(?:\s+tag\s+(-1|{NUMBER}))?{REST}"
+    rf"|calc\s+({NUMBER}){REST})\s*"
+)
+WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
+RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
+COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
+# An unclosed comment ends with the text.
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+EXPECTED = "`num_ranks N`, `rank R {`, a send, recv or calc, `a requires b`, or `}`"
+
+
+def is_goal(text: str) -> bool:
+    """Whether a text begins as a GOAL schedule does."""
+    return COMMENT.sub("", text[:65536]).lstrip().startswith("num_ranks")
+
+
+def read_goal(text: str, _defaults: Defaults) -> Trace:
+    """Read a GOAL schedule; raise `Malformed` for any other text."""
+    return _Reader().read(COMMENT.sub(_newlines, text))
+
+
+def _newlines(comment: re.Match[str]) -> str:
+    return " " + "\n" * comment[0].count("\n")
+
+
+class _Reader:
+    """Reads one statement after the other."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes(ranks=0)
+        self.rank: int | None = None
+        self.labels: dict[str, int] = {}
+        # The node that ends when another one begins, if a node depends on that begin.
+        self.begins: dict[int, int] = {}
+        self.seen: set[int] = set()
+
+    def read(self, text: str) -> Trace:
+        """Read a whole text."""
+        number = 0
+        for number, statement in enumerate(StringIO(text), start=1):
+            if statement and not statement.isspace():
+                self.statement(statement, number)
+        if self.rank is not None:
+            raise Malformed(line(number), f"ends within rank {self.rank}", "close it with `}`")
+        self._follow_begins()
+        return self.nodes.trace("GOAL")
+
+    def statement(self, statement: str, number: int) -> None:
+        """Read one statement."""
+        if self.rank is None:
+            self._outside(statement, number)
+        elif found := STATEMENT.fullmatch(statement):
+            self._node(found, self.rank, number)
+        elif found := WAIT.fullmatch(statement):
+            self._wait(found, number)
+        elif statement.strip() == "}":
+            self.rank, self.labels = None, {}
+        else:
+            self._refuse(statement, number)
+
+    def _outside(self, statement: str, number: int) -> None:
+        """Read a statement between the ranks."""
+        if found := COUNT.fullmatch(statement):
+            if self.nodes.ranks:
+                raise Malformed(line(number), "num_ranks is there twice", "leave one of them out")
+            self.nodes.ranks = require_ranks(int(found[1]), line(number))
+        elif found := RANK.fullmatch(statement):
+            self.rank = self._known(int(found[1]), number)
+            if self.rank in self.seen:
+                raise Malformed(line(number), f"rank {self.rank} is there twice")
+            self.seen.add(self.rank)
+        else:
+            self._refuse(statement, number)
+
+    def _refuse(self, statement: str, number: int) -> None:
+        shown = statement.strip()[:60]
+        raise Malformed(line(number), f"cannot be understood: {shown!r}", f"expected {EXPECTED}")
+
+    def _known(self, rank: int, number: int) -> int:
+        if not 0 <= rank < self.nodes.ranks:
+            raise Malformed(line(number), f"num_ranks is {self.nodes.ranks}, got rank {rank}")
+        return rank
+
+    def _node(self, found: re.Match[str], rank: int, number: int) -> None:
+        label, what, size, peer, tag, nanoseconds = found.groups()
+        if what is None:
+            node = self._calc(int(nanoseconds), rank, number)
+        else:
+            node = self._message(what, int(size), int(peer), int(tag or 0), rank, number)
+        if label is not None:
+            if label in self.labels:
+                raise Malformed(line(number), f"the label {label!r} is there twice")
+            self.labels[label] = node
+
+    def _calc(self, nanoseconds: int, rank: int, number: int) -> int:
+        seconds = nanoseconds / 1e9
+        if seconds > MOST_SECONDS:
+            raise Malformed(line(number), f"must take at most a day, got {seconds:.3g} s")
+        return self.nodes.add(NodeKind.COMPUTE, rank, number, seconds=seconds)
+
+    def _message(self, what: str, size: int, peer: int, tag: int, rank: int, number: int) -> int:
+        if peer < 0 or tag < 0:
+            raise Malformed(line(number), "takes anything that comes", "name its rank and tag")
+        require_bytes(size, line(number))
+        peer, place = self._known(peer, number), number
+        if what == "recv":
+            return self.nodes.add(NodeKind.RECEIVE, rank, place, peer=peer, tag=tag)
+        return self.nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size, tag=tag)
+
+    def _wait(self, found: re.Match[str], number: int) -> None:
+        later, at_begin, earlier = found.groups()
+        for label in (later, earlier):
+            if label not in self.labels:
+                raise Malformed(line(number), f"the label {label!r} is not defined above")
+        node = self.labels[earlier]
+        self.nodes.wait(self.labels[later], self._begin(node, number) if at_begin else node)
+
+    def _begin(self, node: int, number: int) -> int:
+        """Return a node without duration that ends when this node begins."""
+        if node not in self.begins:
+            rank = self.nodes.rank[node]
+            self.begins[node] = self.nodes.add(NodeKind.COMPUTE, rank, number)
+        return self.begins[node]
+
+    def _follow_begins(self) -> None:
+        """Let the node at the begin of another node have the same dependencies."""
+        for later, earlier in zip(list(self.nodes.later), list(self.nodes.earlier), strict=True):
+            if later in self.begins:
+                self.nodes.wait(self.begins[later], earlier)

@@ -1,0 +1,228 @@
+"""Algorithms in MSCCL's XML (microsoft/msccl-tools) as traces: steps of thread blocks of each GPU.
+
+    <algo coll="allgather" ngpus="2" nchunksperloop="2">
+      <gpu id="0" i_chunks="1" o_chunks="2" s_chunks="0">
+        <tb id="0" send="1" recv="1" chan="0">
+          <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"
+                depid="-1" deps="-1" hasdep="0"/>
+
+The steps of a block follow each other, and a step its dependency in another block of its GPU. A
+chunk has the collective's size divided by `nchunksperloop`. An algorithm that does not do what its
+collective asks is refused (`msccl_proof`).
+"""
+
+import re
+from typing import NoReturn
+from xml.parsers import expat
+
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.formats.msccl_proof import (
+    Algorithm,
+    Block,
+    Buffers,
+    Location,
+    Part,
+    Step,
+    prove,
+)
+from traffic_gen.traces.formats.nodes import (
+    Defaults,
+    Malformed,
+    Nodes,
+    line,
+    require_bytes,
+    require_nodes,
+)
+
+FORMAT = "MSCCL XML"
+NUMBER = re.compile(r"-?[0-9]{1,9}")
+RECEIVES, SENDS = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
+TYPES = (*RECEIVES, "s", "cpy", "re", "nop")
+MOST_CHUNKS = 2**20
+# The proof has a bit for each GPU in each chunk; a fabric has at most 4096. MSCCL's interpreter
+# has 32 channels of 32 blocks.
+MOST_GPUS, MOST_BLOCKS = 4096, 1024
+LEVELS = ("algo", "gpu", "tb", "step")
+Attributes = dict[str, str]
+
+
+def is_msccl(text: str) -> bool:
+    """Whether a text begins as XML, with an algorithm in it."""
+    return text.lstrip().startswith("<") and "<algo" in text[:65536]
+
+
+def read_msccl(text: str, defaults: Defaults) -> Trace:
+    """Read an algorithm for a collective of some size; raise `Malformed` for any other text."""
+    reader = _Reader(expat.ParserCreate())
+    try:
+        reader.parser.Parse(text, True)
+    except expat.ExpatError as error:
+        what = f"is no XML: {expat.errors.messages[error.code]}"
+        raise Malformed(line(error.lineno), what) from None
+    algorithm = reader.algorithm
+    if algorithm is None:
+        raise Malformed(line(1), "has no algorithm")
+    return _trace(algorithm, defaults)
+
+
+class _Reader:
+    """Builds an algorithm from the elements of the XML, in their order."""
+
+    def __init__(self, parser: expat.XMLParserType) -> None:
+        self.parser = parser
+        self.algorithm: Algorithm | None = None
+        self.gpu = 0
+        self.block: Block | None = None
+        self.open: list[str] = []
+        # The number of chunks at the begin, and of chunks that steps touch.
+        self.chunks = 0
+        parser.StartElementHandler = self._begin
+        parser.EndElementHandler = self._end
+        parser.StartDoctypeDeclHandler = lambda *_: self._refuse("has a DOCTYPE", "leave it out")
+
+    def _refuse(self, what: str, hint: str = "") -> NoReturn:
+        raise Malformed(line(self.parser.CurrentLineNumber), what, hint)
+
+    def _begin(self, name: str, given: Attributes) -> None:
+        if len(self.open) == len(LEVELS) or name != LEVELS[len(self.open)]:
+            inside = self.open[-1] if self.open else "the file"
+            self._refuse(f"<{name[:40]}> is not possible in {inside}")
+        self.open.append(name)
+        if name == "algo":
+            self._algorithm(given)
+        elif name == "step":
+            self._step(given)
+        elif self.algorithm is not None:
+            {"gpu": self._gpu, "tb": self._block}[name](given, self.algorithm)
+
+    def _end(self, _name: str) -> None:
+        self.open.pop()
+
+    def _number(self, given: Attributes, key: str, least: int, most: int) -> int:
+        """Return an attribute that is a number within bounds."""
+        text = given.get(key, "")
+        if not NUMBER.fullmatch(text) or not least <= int(text) <= most:
+            self._refuse(f"{key} must be {least} to {most}, got {text[:40]!r}")
+        return int(text)
+
+    def _algorithm(self, given: Attributes) -> None:
+        place = self.parser.CurrentLineNumber
+        self.algorithm = Algorithm(
+            place=place,
+            collective=given.get("coll", ""),
+            ranks=self._number(given, "ngpus", 1, MOST_GPUS),
+            chunks=self._number(given, "nchunksperloop", 1, MOST_CHUNKS),
+            in_place=given.get("inplace", "0") == "1",
+        )
+
+    def _gpu(self, given: Attributes, algorithm: Algorithm) -> None:
+        self.gpu = self._number(given, "id", 0, algorithm.ranks - 1)
+        if self.gpu in algorithm.buffers:
+            self._refuse(f"GPU {self.gpu} is there twice")
+        sizes = (self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios")
+        algorithm.buffers[self.gpu] = Buffers(*sizes)
+        self.chunks += algorithm.buffers[self.gpu].input
+        require_nodes(self.chunks, line(self.parser.CurrentLineNumber))
+
+    def _block(self, given: Attributes, algorithm: Algorithm) -> None:
+        send, receive = (self._number(given, k, -1, algorithm.ranks - 1) for k in ("send", "recv"))
+        channel = self._number(given, "chan", 0, 2**16)
+        number = self._number(given, "id", 0, MOST_BLOCKS - 1)
+        if (self.gpu, number) in algorithm.blocks:
+            self._refuse(f"block {number} of GPU {self.gpu} is there twice")
+        self.block = Block(send, receive, channel)
+        algorithm.blocks[self.gpu, number] = self.block
+
+    def _step(self, given: Attributes) -> None:
+        block, type_ = self.block, given.get("type", "")
+        if block is None or type_ not in TYPES:
+            self._refuse(f"has a step of type {type_[:40]!r}", f"known: {', '.join(TYPES)}")
+        if (type_ in SENDS and block.send < 0) or (type_ in RECEIVES and block.receive < 0):
+            self._refuse(f"is a step {type_!r} of a block without that peer")
+        if self._number(given, "s", 0, 10**9) != len(block.steps):
+            self._refuse(f"must be step {len(block.steps)} of its block, got {given['s']}")
+        step = Step(
+            place=self.parser.CurrentLineNumber,
+            type=type_,
+            source=self._location(given, "src"),
+            target=self._location(given, "dst"),
+            count=self._number(given, "cnt", 0 if type_ == "nop" else 1, MOST_CHUNKS),
+            block=self._number({"depid": "-1", **given}, "depid", -1, MOST_BLOCKS - 1),
+            step=self._number({"deps": "-1", **given}, "deps", -1, 10**9),
+        )
+        self.chunks += max(2, step.count)
+        require_nodes(self.chunks, line(step.place))
+        block.steps.append(step)
+
+    def _location(self, given: Attributes, end: str) -> Location:
+        name = given.get(f"{end}buf", "i")
+        if name not in ("i", "o", "s"):
+            self._refuse(f"{end}buf must be 'i', 'o' or 's', got {name[:40]!r}")
+        return name, self._number(given, f"{end}off", -1, MOST_CHUNKS)
+
+
+def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
+    """Turn steps into nodes, and prove that they do the work of the collective."""
+    where = line(algorithm.place)
+    if defaults.size_bytes is None:
+        raise Malformed(where, "names chunks, but no bytes", "give the workload a size")
+    if len(algorithm.buffers) != algorithm.ranks:
+        what = f"has {len(algorithm.buffers)} GPUs, but ngpus is {algorithm.ranks}"
+        raise Malformed(where, what)
+    chunk_bytes = require_bytes(max(1, -(-defaults.size_bytes // algorithm.chunks)), where)
+    nodes, parts = Nodes(algorithm.ranks), list[Part]()
+    ends: dict[tuple[int, int, int], int] = {}
+    for (gpu, number), block in algorithm.blocks.items():
+        for index, step in enumerate(block.steps):
+            _add_step(nodes, gpu, block, step, chunk_bytes, follows=index > 0)
+            parts += [Part(gpu, number, index, step, kind) for kind in _kinds(step)]
+            ends[gpu, number, index] = len(parts) - 1
+    _wait(algorithm, nodes, ends)
+    trace = nodes.trace(FORMAT)
+    prove(algorithm, trace, parts)
+    return trace
+
+
+def _add_step(
+    nodes: Nodes, gpu: int, block: Block, step: Step, chunk_bytes: int, *, follows: bool
+) -> None:
+    """Add the nodes of a step; if it `follows` another one, its first node comes after that."""
+    for kind in _kinds(step):
+        node = _add(nodes, kind, gpu, block, step, chunk_bytes)
+        if follows:
+            nodes.wait(node, node - 1)
+        follows = True
+
+
+def _kinds(step: Step) -> list[NodeKind]:
+    """Return the kinds of the nodes of a step."""
+    receives, sends = step.type in RECEIVES, step.type in SENDS
+    kinds = [NodeKind.RECEIVE] * receives + [NodeKind.SEND] * sends
+    return kinds or [NodeKind.COMPUTE]
+
+
+def _add(nodes: Nodes, kind: NodeKind, gpu: int, block: Block, step: Step, chunk_bytes: int) -> int:
+    if kind is NodeKind.COMPUTE:
+        return nodes.add(kind, gpu, step.place)
+    sends = kind is NodeKind.SEND
+    return nodes.add(
+        kind,
+        gpu,
+        step.place,
+        peer=block.send if sends else block.receive,
+        size_bytes=require_bytes(step.count * chunk_bytes, line(step.place)) if sends else 0,
+        tag=block.channel,
+    )
+
+
+def _wait(algorithm: Algorithm, nodes: Nodes, ends: dict[tuple[int, int, int], int]) -> None:
+    """Let each step wait for its dependency in another block."""
+    for (gpu, number), block in algorithm.blocks.items():
+        for index, step in enumerate(block.steps):
+            if step.block < 0:
+                continue
+            earlier = ends.get((gpu, step.block, step.step))
+            if earlier is None:
+                what = f"depends on step {step.step} of block {step.block}, which is not there"
+                raise Malformed(line(step.place), what)
+            nodes.wait(ends[gpu, number, index] - len(_kinds(step)) + 1, earlier)

@@ -1,0 +1,294 @@
+"""Proof that an algorithm in MSCCL's XML does what its collective asks: symbolic execution.
+
+A place in a buffer holds a chunk with the contributions of some ranks. The steps are executed once,
+in an order that their dependencies allow. Any other order has the same result: two steps of a GPU
+that touch the same place, one of them writing, are ordered by its blocks and their dependencies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.formats.nodes import Malformed, line
+
+# Limit of steps times blocks of their GPU, which take a gigabyte.
+MOST_ENDS = 2**28
+Location = tuple[str, int]
+"""The letter of a buffer (input, output, scratch), and an offset in chunks."""
+Value = tuple[int, int]
+"""The number of a chunk, and a bit for each rank whose contribution it has."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a thread block, and its line; `block` and `step` name its dependency."""
+
+    place: int
+    type: str
+    source: Location
+    target: Location
+    count: int
+    block: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A thread block: the ranks that it sends to and receives from, -1 for none, and its steps."""
+
+    send: int
+    receive: int
+    channel: int
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The sizes of a GPU's buffers in chunks."""
+
+    input: int
+    output: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm: its collective, the buffers of each GPU, and their thread blocks."""
+
+    place: int
+    collective: str
+    ranks: int
+    chunks: int
+    in_place: bool
+    buffers: dict[int, Buffers] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], Block] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node of the trace as a part of a step: its sending, its receiving, or all of it.
+
+    The step is the one with number `index` of the block with number `block`.
+    """
+
+    gpu: int
+    block: int
+    index: int
+    step: Step
+    kind: NodeKind
+
+
+def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
+    """Raise `Malformed` unless every rank ends with the result of the collective."""
+    _require_inputs(algorithm)
+    wanted = _wanted(algorithm)
+    memory = _Memory(algorithm)
+    for node in trace.order:
+        part = parts[node]
+        memory.order.begin(part)
+        if part.kind is NodeKind.SEND:
+            memory.send(node, part)
+        elif part.kind is NodeKind.RECEIVE:
+            memory.receive(node, int(trace.sent_by[node]), part)
+        else:
+            memory.compute(part)
+    for gpu, values in wanted.items():
+        for offset, value in enumerate(values):
+            found = memory.values.get(memory.place(gpu, ("o", offset)))
+            if found != value:
+                what = (
+                    f"{algorithm.collective}: in the end, GPU {gpu} has {_words(found)} at {offset}"
+                )
+                raise Malformed(line(algorithm.place), f"{what} of its output, not {_words(value)}")
+
+
+def _words(value: Value | None) -> str:
+    return "nothing" if value is None else f"chunk {value[0]} of the ranks {value[1]:b}"
+
+
+def _require_inputs(algorithm: Algorithm) -> None:
+    """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut."""
+    size, where = algorithm.buffers[0].input, line(algorithm.place)
+    for rank, buffers in algorithm.buffers.items():
+        if buffers.input != size:
+            raise Malformed(where, f"GPU {rank} has another input than GPU 0")
+    if size < 1:
+        raise Malformed(where, "has no chunk of input", "i_chunks must be at least 1")
+    if algorithm.collective in ("reduce_scatter", "alltoall") and size % algorithm.ranks:
+        what = f"{algorithm.collective}: {size} chunks of input have no equal share for each of"
+        raise Malformed(where, f"{what} {algorithm.ranks} GPUs")
+
+
+def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
+    """Return the required output of every rank."""
+    ranks, everyone = algorithm.ranks, (1 << algorithm.ranks) - 1
+    size = algorithm.buffers[0].input
+    share = size // ranks
+    match algorithm.collective:
+        case "allreduce":
+            return {rank: [(chunk, everyone) for chunk in range(size)] for rank in range(ranks)}
+        case "allgather":
+            gathered = [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
+            return dict.fromkeys(range(ranks), gathered)
+        case "reduce_scatter":
+            return {
+                rank: [(rank * share + chunk, everyone) for chunk in range(share)]
+                for rank in range(ranks)
+            }
+        case "alltoall":
+            return {
+                rank: [
+                    (source * size + rank * share + chunk, 1 << source)
+                    for source in range(ranks)
+                    for chunk in range(share)
+                ]
+                for rank in range(ranks)
+            }
+        case "broadcast":
+            return {rank: [(chunk, 1) for chunk in range(size)] for rank in range(ranks)}
+    known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
+    what = f"has a collective whose result is not known: {algorithm.collective[:40]!r}"
+    raise Malformed(line(algorithm.place), what, f"known: {known}")
+
+
+class _Order:
+    """Which steps of a GPU come before others: by their blocks, and by dependencies between them.
+
+    `known` has, for each step that has begun, the last step of each block of its GPU that has
+    ended by then (a vector clock; Mattern, 1989).
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.columns: dict[int, dict[int, int]] = {}
+        for gpu, block in algorithm.blocks:
+            of_gpu = self.columns.setdefault(gpu, {})
+            of_gpu[block] = len(of_gpu)
+        blocks = algorithm.blocks.items()
+        ends = sum(len(block.steps) * len(self.columns[gpu]) for (gpu, _), block in blocks)
+        if ends > MOST_ENDS:
+            what = f"has {ends} steps times blocks of the same GPU, of at most {MOST_ENDS}"
+            raise Malformed(line(algorithm.place), what)
+        self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
+
+    def begin(self, part: Part) -> None:
+        """Note the steps that have ended when a step begins; both of its parts begin at once."""
+        gpu, block, index, step = part.gpu, part.block, part.index, part.step
+        if (gpu, block, index) in self.known:
+            return
+        before = self.known.get((gpu, block, index - 1))
+        known = np.full(len(self.columns[gpu]), -1, np.int32) if before is None else before.copy()
+        if step.block >= 0:
+            np.maximum(known, self.known[gpu, step.block, step.step], out=known)
+        known[self.columns[gpu][block]] = index
+        self.known[gpu, block, index] = known
+
+    def precedes(self, earlier: Part, later: Part) -> bool:
+        """Whether a step precedes a step that has begun on its GPU, or is the same step."""
+        known = self.known[later.gpu, later.block, later.index]
+        return bool(known[self.columns[later.gpu][earlier.block]] >= earlier.index)
+
+
+class _Memory:
+    """The buffers of all GPUs, and the chunks under way between them."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.order = _Order(algorithm)
+        self.values: dict[tuple[int, Location], Value] = {}
+        # The step that has written each place, if there is one, and the steps that have read it
+        # since.
+        self.written: dict[tuple[int, Location], list[Part]] = {}
+        self.reading: dict[tuple[int, Location], list[Part]] = {}
+        self.sent: dict[int, list[Value]] = {}
+        # For each node, the reduced chunks that it forwards and its step does not store.
+        self.passing: dict[int, list[Value]] = {}
+        reduces = algorithm.collective in ("allreduce", "reduce_scatter")
+        for rank, buffers in algorithm.buffers.items():
+            first, own = 0 if reduces else rank * buffers.input, 1 << rank
+            for chunk in range(buffers.input):
+                self.values[self.place(rank, ("i", chunk))] = first + chunk, own
+
+    def place(self, gpu: int, location: Location) -> tuple[int, Location]:
+        """Return where a location really is: in place, input and output share memory."""
+        name, offset = location
+        if self.algorithm.in_place and name in ("i", "o"):
+            buffers = self.algorithm.buffers[gpu]
+            if self.algorithm.collective == "allgather":
+                return gpu, ("o", offset + (gpu * buffers.input if name == "i" else 0))
+            if self.algorithm.collective == "reduce_scatter":
+                share = buffers.input // self.algorithm.ranks
+                return gpu, ("i", offset + (gpu * share if name == "o" else 0))
+            return gpu, ("i", offset)
+        return gpu, location
+
+    def send(self, node: int, part: Part) -> None:
+        """Send the chunks at the step's source, or those that it has just received."""
+        step = part.step
+        if step.type == "rrs":
+            self.sent[node] = self.passing.pop(node)
+        else:
+            self.sent[node] = self._read(part, step.source if step.type == "s" else step.target)
+
+    def receive(self, node: int, sent_by: int, part: Part) -> None:
+        """Take the sent chunks; with a reduction, add those at the source."""
+        step, values = part.step, self.sent.pop(sent_by)
+        if len(values) != step.count:
+            what = f"receives {step.count} chunks, but {len(values)} were sent"
+            raise Malformed(line(step.place), what)
+        if step.type in ("rrs", "rrc", "rrcs"):
+            values = self._added(part, self._read(part, step.source), values)
+        if step.type == "rrs":
+            self.passing[node + 1] = values
+        else:
+            self._write(part, values)
+
+    def compute(self, part: Part) -> None:
+        """Copy or add within a GPU."""
+        step = part.step
+        if step.type == "cpy":
+            self._write(part, self._read(part, step.source))
+        elif step.type == "re":
+            target, source = self._read(part, step.target), self._read(part, step.source)
+            self._write(part, self._added(part, target, source))
+
+    def _read(self, part: Part, location: Location) -> list[Value]:
+        name, offset = location
+        found = []
+        for chunk in range(part.step.count):
+            place = self.place(part.gpu, (name, offset + chunk))
+            value = self.values.get(place)
+            if value is None:
+                what = f"GPU {part.gpu} has nothing yet at {offset + chunk} of its buffer {name!r}"
+                raise Malformed(line(part.step.place), what)
+            self._require_order(part, self.written.get(place, []), (name, offset + chunk))
+            self.reading.setdefault(place, []).append(part)
+            found.append(value)
+        return found
+
+    def _write(self, part: Part, values: list[Value]) -> None:
+        name, offset = part.step.target
+        for chunk, value in enumerate(values):
+            place = self.place(part.gpu, (name, offset + chunk))
+            earlier = self.written.get(place, []) + self.reading.pop(place, [])
+            self._require_order(part, earlier, (name, offset + chunk))
+            self.values[place], self.written[place] = value, [part]
+
+    def _require_order(self, part: Part, earlier: Sequence[Part], location: Location) -> None:
+        """Raise `Malformed` unless a step is ordered behind these, which touch the same place."""
+        for other in earlier:
+            if not self.order.precedes(other, part):
+                name, offset = location
+                what = f"touches {offset} of the buffer {name!r} of GPU {part.gpu}, as line"
+                what = f"{what} {other.step.place} does, in no order"
+                hint = f"let it wait for step {other.index} of block {other.block}"
+                raise Malformed(line(part.step.place), what, hint)
+
+    def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
+        for (chunk, ranks), (other, others) in zip(held, more, strict=True):
+            if chunk != other or ranks & others:
+                what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
+                raise Malformed(line(part.step.place), what)
+        return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]

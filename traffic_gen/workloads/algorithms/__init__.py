@@ -1,0 +1,1 @@
+"""Algorithms of collectives: transfers and their dependencies."""

@@ -1,0 +1,180 @@
+"""Algorithms of the all-to-all, with equally much data for every pair of ranks or with a matrix.
+
+The data of a pair are cut into phases, which follow one another, and those into slices.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.transfers.collective import pair_chunk
+from model.transfers.columns import NONE
+from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
+from traffic_gen.workloads.algorithms.patterns import within_domains
+
+
+def direct_all_to_all(build: Builder) -> None:
+    """Pairwise exchanges of all ranks: over the NICs, and concurrently within the HB domains."""
+    _exchanges(build, across="nic", within="hb")
+
+
+def pairwise_all_to_all(build: Builder) -> None:
+    """Pairwise exchanges of all ranks one after the other, as MPI libraries do."""
+    _exchanges(build, across="pairs", within="pairs")
+
+
+def _exchanges(build: Builder, across: str, within: str) -> None:
+    """Exchange with every other rank, on these channels, those of the own domain first."""
+    for phase in range(build.phases):
+        ready = build.latest()
+
+        def pair(sources: Ints, destinations: Ints, phase: int = phase) -> Ints:
+            return _chunks(build, sources, destinations, phase)[:, None]
+
+        for domains in range(build.domains):
+            for rails in range(build.domain_size):
+                if domains or rails:
+                    channel = across if domains else within
+                    build.exchange(domains, rails, pair, channel=channel, after=ready)
+
+
+def _chunks(build: Builder, sources: Ints, destinations: Ints, phase: int, number: int = 0) -> Ints:
+    """Return the chunks of pairs of ranks in a phase, of this slice."""
+    pairs = pair_chunk(build.gpus, sources, destinations)
+    return (pairs * build.phases + phase) * build.slices + number
+
+
+def two_step_all_to_all(build: Builder) -> None:
+    """Send within the HB domain to the peer on the destination's rail, then along that rail.
+
+    The algorithm of section IV-B of arXiv 2307.12169, which NCCL calls PXN. A GPU starts its
+    second step when it has received all data that its domain has for its rail. Pipelined, this
+    holds for each slice of the data: one is on the NICs while the next is on the HB links.
+    """
+    for phase in range(build.phases):
+        ready = build.latest()
+        for number in range(build.slices):
+            _two_steps(build, phase, number, ready)
+
+
+def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None:
+    """Add both steps for one slice of the data of each pair."""
+
+    def for_rail(sources: Ints, peers: Ints) -> Ints:
+        return _chunks(build, sources[:, None], build.rail_ranks(peers), phase, number)
+
+    def of_domain(sources: Ints, destinations: Ints) -> Ints:
+        domain = build.domain_ranks(sources)
+        return _chunks(build, domain, destinations[:, None], phase, number)
+
+    arrived = within_domains(build, for_rail, ready)
+    for domains in range(1, build.domains):
+        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
+
+
+def spreading_all_to_all(build: Builder) -> None:
+    """Send within the HB domain to a peer on the least loaded rail, along it, and within again.
+
+    The slices from one domain to another are dealt out to all rails, the largest first; slices of
+    equal size take the rail of their destination, so that equal data go as in two steps.
+    """
+    for phase in range(build.phases):
+        ready, spread = build.latest(), Spread(build, phase)
+        for number in range(build.slices):
+            _three_steps(build, spread, number, ready)
+
+
+def _three_steps(build: Builder, spread: "Spread", number: int, ready: Arrivals) -> None:
+    """Add all steps for one slice of the data of each pair."""
+
+    def for_rail(sources: Ints, peers: Ints) -> Ints:
+        return spread.from_ranks(sources, peers, number)
+
+    def of_domain(sources: Ints, destinations: Ints) -> Ints:
+        return spread.between_domains(sources, destinations, number)
+
+    def for_peer(sources: Ints, peers: Ints) -> Ints:
+        return spread.to_ranks(sources, peers, number)
+
+    arrived = within_domains(build, for_rail, ready)
+    crossed = [
+        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
+        for domains in range(1, build.domains)
+    ]
+    within_domains(build, for_peer, joined(ready, *crossed), channel="hb-again")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The rail of each slice of each pair of ranks in a phase."""
+
+    build: Builder
+    phase: int
+
+    def from_ranks(self, sources: Ints, peers: Ints, number: int) -> Ints:
+        """Return the chunks that each rank sends to a peer: for its rail, and for itself."""
+        build, everyone = self.build, self.build.ranks
+        own = everyone // build.domain_size == sources[:, None] // build.domain_size
+        rails = self.rail[number, sources]
+        sent = np.where(own, everyone == peers[:, None], rails == self._rails_of(peers))
+        return self._only(sent, sources[:, None], everyone, number)
+
+    def between_domains(self, sources: Ints, destinations: Ints, number: int) -> Ints:
+        """Return the chunks that each rank sends along its rail."""
+        build = self.build
+        froms = np.repeat(build.domain_ranks(sources), build.domain_size, axis=1)
+        to = np.tile(build.domain_ranks(destinations), build.domain_size)
+        return self._only(self._is_on(sources, froms, to, number), froms, to, number)
+
+    def to_ranks(self, sources: Ints, peers: Ints, number: int) -> Ints:
+        """Return the chunks that each rank hands on: those for peers, received along its rail."""
+        everyone, to = self.build.ranks[None, :], peers[:, None]
+        size = self.build.domain_size
+        came = self._is_on(sources, everyone, to, number) & (everyone // size != to // size)
+        return self._only(came, everyone, to, number)
+
+    @cached_property
+    def rail(self) -> Ints:
+        """The rail of each slice, by number, source and destination."""
+        build = self.build
+        size = build.domain_size
+        pairs = build.ranks[:, None], build.ranks
+        found = np.empty((build.slices, build.gpus, build.gpus), np.int64)
+        load = np.zeros((build.domains**2, size), np.int64)
+        for number in range(build.slices):
+            sizes = build.chunk_bytes[_chunks(build, *pairs, self.phase, number)]
+            by_domains = sizes.reshape(build.domains, size, build.domains, size).swapaxes(1, 2)
+            rails = _dealt_out(by_domains.reshape(-1, size * size), load)
+            rails = rails.reshape(build.domains, build.domains, size, size)
+            found[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
+        return found
+
+    def _is_on(self, ranks: Ints, sources: Ints, destinations: Ints, number: int) -> Bools:
+        """Whether a slice goes along the rail of each rank."""
+        on: Bools = self.rail[number, sources, destinations] == self._rails_of(ranks)
+        return on
+
+    def _rails_of(self, ranks: Ints) -> Ints:
+        return ranks[:, None] % self.build.domain_size
+
+    def _only(self, sent: Bools, sources: Ints, destinations: Ints, number: int) -> Ints:
+        """Return the chunks that are sent, and `NONE` in place of all others."""
+        return np.where(sent, _chunks(self.build, sources, destinations, self.phase, number), NONE)
+
+
+def _dealt_out(sizes: Ints, load: Ints) -> Ints:
+    """Return the rail of each slice, and add it to the load of that rail.
+
+    `sizes` has a row for each pair of domains, with the slices by source, then destination; `load`
+    has a row of rails for each. The largest slice is next, and takes the least loaded rail.
+    """
+    rows, rails = np.arange(len(sizes)), load.shape[1]
+    found = np.empty_like(sizes)
+    for place in np.argsort(-sizes, axis=1, kind="stable").T:
+        away = (np.arange(rails) - place[:, None]) % rails
+        rail = (load * rails + away).argmin(axis=1)
+        load[rows, rail] += sizes[rows, place]
+        found[rows, place] = rail
+    return found

@@ -1,0 +1,133 @@
+"""Algorithms of AllReduce, ReduceScatter and AllGather."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.arrays import Ints
+from model.transfers.columns import NONE
+from model.transfers.proof import ScheduleError
+from model.workload.double_tree import Move, rounds
+from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
+from traffic_gen.workloads.algorithms.patterns import all_rails, around, whole_ring, within_domains
+
+
+def ring_reduce_scatter(build: Builder) -> Arrivals:
+    """One ring over all ranks: in n-1 steps each shard travels round and accumulates its sum."""
+    return around(build, whole_ring(build), "ring", build.nothing(), reduce=True)
+
+
+def ring_all_gather(build: Builder) -> Arrivals:
+    """One ring over all ranks: in n-1 steps each shard travels round."""
+    return around(build, whole_ring(build), "ring", build.nothing(), reduce=False)
+
+
+def ring_all_reduce(build: Builder) -> None:
+    """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
+    summed = ring_reduce_scatter(build)
+    around(build, whole_ring(build), "ring", summed, reduce=False)
+
+
+def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
+    """Within HB domains, then along rails: a NIC carries at most 1/`domain_size` of the buffer."""
+
+    def for_rail(_sources: Ints, peers: Ints) -> Ints:
+        return build.rail_ranks(peers)
+
+    arrived = within_domains(build, for_rail, build.nothing(), reduce=True)
+    return around(build, all_rails(build), "nic", arrived, reduce=True)
+
+
+def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
+    """Along every rail, then within every HB domain."""
+
+    def of_rail(sources: Ints, _peers: Ints) -> Ints:
+        return build.rail_ranks(sources)
+
+    start = build.nothing() if ready is None else ready
+    arrived = around(build, all_rails(build), "nic", start, reduce=False)
+    return within_domains(build, of_rail, arrived)
+
+
+def hierarchical_all_reduce(build: Builder) -> None:
+    """HB domain, rail, HB domain (arXiv 2307.12169, section III-B)."""
+    hierarchical_all_gather(build, hierarchical_reduce_scatter(build))
+
+
+def halving_doubling_all_reduce(build: Builder) -> None:
+    """Recursive halving, then recursive doubling (Thakur et al., 2005), in 2 log2 n steps.
+
+    Partners differ in one bit of the rank. At first, those within the HB domain exchange half of
+    the buffer, a quarter and so on; then those on the same rail go on, with still smaller parts.
+    """
+    if build.gpus.bit_count() != 1:
+        raise ScheduleError(f"needs a power of two of GPUs, got {build.gpus}")
+    bits = [1 << place for place in range(build.gpus.bit_length() - 1)]
+    arrived = build.nothing()
+    for bit in bits:
+        arrived = joined(arrived, _swap(build, bit, arrived, reduce=True))
+    for bit in reversed(bits):
+        arrived = joined(arrived, _swap(build, bit, arrived, reduce=False))
+
+
+def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
+    """Exchange chunks with the ranks that differ in a bit: those that they keep, or all kept ones.
+
+    A rank keeps the chunks whose numbers are like its own in all bits up to this one.
+    """
+
+    def kept(sources: Ints, destinations: Ints) -> Ints:
+        ranks = destinations if reduce else sources
+        return (ranks % (2 * bit))[:, None] + np.arange(0, build.gpus, 2 * bit)
+
+    channel = "hb" if bit < build.domain_size else "nic"
+    return build.permute(build.ranks ^ bit, kept, channel=channel, after=after, reduce=reduce)
+
+
+def double_tree_all_reduce(build: Builder) -> None:
+    """Within the HB domains, along each rail by two trees over the domains, within the domains.
+
+    The chunk of a rail is cut into slices, which the trees take in turn.
+    """
+
+    def of_peers(_sources: Ints, peers: Ints) -> Ints:
+        return _of_rail(build, peers)
+
+    def own(sources: Ints, _peers: Ints) -> Ints:
+        return _of_rail(build, sources)
+
+    arrived = within_domains(build, of_peers, build.nothing(), reduce=True)
+    within_domains(build, own, _along_trees(build, arrived))
+
+
+def _of_rail(build: Builder, ranks: Ints) -> Ints:
+    """Return a row for each rank: all slices of its rail's chunk."""
+    return (ranks % build.domain_size * build.slices)[:, None] + np.arange(build.slices)
+
+
+def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
+    """Add the rounds of the double tree, on all rails at the same time; return all arrivals."""
+    everything, new = [ready], ready.copy()
+    for moves in rounds(build.domains, build.slices):
+        arrived = _round(build, moves, new)
+        # Arrivals before a send also precede the next send of the same rank.
+        senders = np.array([move.source for move in moves])[:, None]
+        new[build.rank(senders, build.rails)] = NONE
+        everything.append(arrived)
+        new = joined(new, arrived)
+    return joined(*everything)
+
+
+def _round(build: Builder, moves: Sequence[Move], after: Arrivals) -> Arrivals:
+    """Add the moves of a round, for every rail its slice."""
+    sources, destinations, slices = np.array(
+        [(move.source, move.destination, move.slice) for move in moves]
+    ).T[:, :, None]
+    return build.meet(
+        build.rank(sources, build.rails).ravel(),
+        build.rank(destinations, build.rails).ravel(),
+        (build.rails * build.slices + slices).reshape(-1, 1),
+        channel="nic",
+        after=after,
+        reduce=np.repeat([not move.down for move in moves], build.domain_size),
+    )
