@@ -78,9 +78,9 @@ def test_it_is_told_before_a_fabric_comes_up(
     def comes_up(*_: object) -> None:
         pytest.fail("it must not come up")
 
-    for name in ("cli.up", "cli.exec"):
-        monkeypatch.setattr(f"scenarios.{name}.ready", lambda *_: ProxyKind.PROCESS)
-    for name in ("emulation", "program"):
+    for name in ("up", "exec"):
+        monkeypatch.setattr(f"scenarios.cli.fabrics.{name}.ready", lambda *_: ProxyKind.PROCESS)
+    for name in ("cases.emulation", "program"):
         monkeypatch.setattr(f"scenarios.execution.{name}.experiment", comes_up)
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         command()
