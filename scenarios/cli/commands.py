@@ -104,7 +104,8 @@ def demo(
     fresh: Fresh = False,
 ) -> None:
     """Run the quickstart: both fabrics, an AllReduce and an all-to-all, measured and modeled."""
-    run(LIBRARY / "quickstart.yaml", as_json, proxies, [], DEFAULT_STORE, datapath, clock, fresh)
+    quickstart = LIBRARY / "quickstart.yaml"
+    run(quickstart, as_json, proxies, datapath=datapath, clock=clock, fresh=fresh)
 
 
 @app.command()
