@@ -8,8 +8,8 @@ otherwise take its traffic down with every flap.
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-# An occasional lost probe is no failure; BFD's usual multiplier (RFC 5880, section 6.8.1).
-LOST_PROBES = 3
+from model.fabric.link_probes import LOST_PROBES
+
 HOLD_DOWN_S = 0.1
 LONGEST_HOLD_DOWN_S = 2.0
 FLAP_WINDOW_S = 10.0

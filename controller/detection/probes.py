@@ -11,10 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from controller.detection.liveness import LOST_PROBES
 from linux.network.ethertype_socket import ethertype_socket
 from linux.network.namespaces import namespace_of
-from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
+from model.fabric.link_probes import (
+    DETECTION_ROUNDS,
+    LOST_PROBES,
+    PROBE_BYTES,
+    probe_interval_s,
+)
 from model.fabric.topology import Link, Topology
 
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
@@ -62,7 +66,7 @@ class LinkProbes:
     @property
     def converged(self) -> bool:
         """Whether enough rounds have passed to detect a gray failure."""
-        return self._round > LOST_PROBES + 1
+        return self._round > DETECTION_ROUNDS
 
     @property
     def interval_s(self) -> float:

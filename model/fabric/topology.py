@@ -266,6 +266,11 @@ class Topology:
         return min(link.depth_s for link in self.links)
 
     @cached_property
+    def slowest_bps(self) -> int:
+        """Nominal rate in bit/s of the slowest link."""
+        return min(link.rate_bps for link in self.links)
+
+    @cached_property
     def link_by_name(self) -> dict[str, Link]:
         """Links by their names."""
         return {link.name: link for link in self.links}

@@ -13,13 +13,13 @@ import pytest
 from mininet.net import Mininet
 
 import testbed.testbed
-from controller.detection.liveness import HOLD_DOWN_S, LOST_PROBES
+from controller.detection.liveness import HOLD_DOWN_S
 from linux.network.namespaces import namespace_of
 from model.fabric import addressing
 from model.fabric.health import Health, without
-from model.fabric.link_probes import SHORTEST_INTERVAL_S
+from model.fabric.link_probes import LOST_PROBES, probe_interval_s
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
 from model.faults import FaultMode
 from scenarios.execution.cases.emulation import Experiment
 from testbed.fabric.links import Links
@@ -127,7 +127,7 @@ def test_links_that_come_up_late_have_not_failed(
     kind: FabricKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the machine is busy, the controller may run long before the links are there."""
-    late_s = 2 * LOST_PROBES * SHORTEST_INTERVAL_S
+    late_s = 2 * LOST_PROBES * probe_interval_s(build_topology(small_spec(kind)))
 
     def built_late(
         topology: Topology, proxies: dict[str, Proxy], links: Links, switch: OpenVSwitch

@@ -1,13 +1,28 @@
-"""Link probes without a fabric: a late probe is not lost, one that never comes is."""
+"""Link probes without a fabric: a late probe is not lost, one that never comes is; their share."""
+
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.detection import probes
-from controller.detection.liveness import LOST_PROBES
 from controller.detection.probes import LinkProbes
+from model.fabric.link_probes import (
+    DETECTION_ROUNDS,
+    LOST_PROBES,
+    PROBE_BYTES,
+    PROBES_SHARE,
+    SECONDS_A_DIRECTION,
+    SHORTEST_INTERVAL_S,
+    longest_detection_s,
+    probe_interval_s,
+)
+from model.fabric.platforms import GBIT
+from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Link, Port, build_topology
-from tests.unit.fabrics import spec
+from model.fabric.topology import Link, Port, Topology, build_topology
+from tests.unit.fabrics import spec, topologies
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 GPUS = [gpu.name for gpu in TOPOLOGY.gpus]
@@ -27,10 +42,13 @@ OTHER_END = {
 
 
 class Ether:
-    """Carries frames to the other end of their link, some rounds late, but from `cut` ends."""
+    """Carries frames to the other end of their link, some rounds late.
 
-    def __init__(self, late: int) -> None:
-        self.now, self.late = 0, late
+    Frames from `cut` ends are lost from round `cut_at` on.
+    """
+
+    def __init__(self, late: int, cut_at: int = 0) -> None:
+        self.now, self.late, self.cut_at = 0, late, cut_at
         self.cut: set[tuple[str, str]] = set()
         self.frames: list[tuple[int, bytes, tuple[str, str]]] = []
 
@@ -42,7 +60,8 @@ class Socket:
         self.ether, self.namespace = ether, namespace
 
     def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
-        if (self.namespace, address[0]) not in self.ether.cut:
+        is_cut = (self.namespace, address[0]) in self.ether.cut
+        if self.ether.now < self.ether.cut_at or not is_cut:
             to = OTHER_END[self.namespace, address[0]]
             self.ether.frames.append((self.ether.now + self.ether.late, frame, to))
 
@@ -88,3 +107,50 @@ def test_a_direction_that_carries_nothing_is_missed(monkeypatch: pytest.MonkeyPa
 def test_a_probe_older_than_a_failure_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     found = missed(monkeypatch, Ether(LOST_PROBES), 10)
     assert [len(directions) for directions in found[1:]] == [2 * len(TOPOLOGY.links)] * 9
+
+
+def test_a_failure_right_after_a_round_is_found_within_the_detection_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ether = Ether(0, cut_at=5)
+    ether.cut.add(end(LINK.lower))
+    found = missed(monkeypatch, ether, 10)
+    lost_in = [number for number, directions in enumerate(found) if directions]
+    assert lost_in[LOST_PROBES - 1] == ether.cut_at - 1 + DETECTION_ROUNDS
+
+
+@st.composite
+def slowed_down(draw: st.DrawFn) -> Topology:
+    """A fabric of any shape, with HB links and NIC links of any rates that can be shaped."""
+    nic_bps, hb_bps = (draw(st.integers(MIN_RATE_BPS, 1000 * GBIT)) for _ in range(2))
+    fabric = replace(draw(topologies()).spec, bandwidth_scale=1.0)
+    return build_topology(replace(fabric, nic_rate_bps=nic_bps, hb_rate_bps=hb_bps))
+
+
+@given(slowed_down())
+def test_probes_take_at_most_a_thousandth_of_each_link(topology: Topology) -> None:
+    probes_bps = PROBE_BYTES * 8 / probe_interval_s(topology)
+    assert all(probes_bps <= link.rate_bps / 1000 * (1 + 1e-9) for link in topology.links)
+
+
+@given(slowed_down())
+def test_probes_are_as_frequent_as_their_bounds_allow(topology: Topology) -> None:
+    slowest_bps = min(link.rate_bps for link in topology.links)
+    bounds_s = (
+        SHORTEST_INTERVAL_S,
+        SECONDS_A_DIRECTION * 2 * len(topology.links),
+        PROBE_BYTES * 8 / (PROBES_SHARE * slowest_bps),
+    )
+    assert all(probe_interval_s(topology) >= bound_s for bound_s in bounds_s)
+    assert probe_interval_s(topology) == pytest.approx(max(bounds_s))
+    assert longest_detection_s(topology) == DETECTION_ROUNDS * probe_interval_s(topology)
+
+
+@given(slowed_down(), st.integers(2, 100))
+def test_a_gray_failure_of_a_slower_fabric_is_found_later_in_proportion_at_most(
+    topology: Topology, slower: int
+) -> None:
+    scale = topology.spec.bandwidth_scale * slower
+    slow = build_topology(replace(topology.spec, bandwidth_scale=scale))
+    found_s, slow_s = longest_detection_s(topology), longest_detection_s(slow)
+    assert found_s <= slow_s <= slower * found_s * (1 + 1e-3)

@@ -10,9 +10,9 @@ from controller.detection.liveness import (
     FLAP_WINDOW_S,
     HOLD_DOWN_S,
     LONGEST_HOLD_DOWN_S,
-    LOST_PROBES,
     Liveness,
 )
+from model.fabric.link_probes import LOST_PROBES
 
 LINK, ENDS = "to-d0g0", ("lower", "upper")
 SOON_S = 1e-6

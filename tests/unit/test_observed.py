@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from controller.detection.fabric_state import ObservedFabric
-from controller.detection.liveness import HOLD_DOWN_S, LOST_PROBES
+from controller.detection.liveness import HOLD_DOWN_S
 from model.fabric.health import HEALTHY
+from model.fabric.link_probes import LOST_PROBES
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind, build_topology
 from tests.unit.fabrics import spec
