@@ -194,9 +194,9 @@ class Session:
 
     def _wait_until_converged(self) -> None:
         """Wait until the controller, if it runs, has answered all faults that last."""
-        bed, health = self.fabric.bed, self.health
+        health = self.health
         if not self._controller_is_gone():
-            wait_until_converged(bed.journal, health.failed, check=bed.watch.check)
+            wait_until_converged(self.fabric.bed, health.failed)
             self._answered = health
 
     def _controller_is_gone(self) -> bool:

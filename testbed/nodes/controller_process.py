@@ -13,9 +13,11 @@ from linux.network.borrowed_sockets import closing_together
 from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
+from model.fabric.link_probes import longest_detection_s
 from model.fabric.topology import Topology
 
 NAME = "the controller"
+# Seconds until it is ready, beside the time in which it looks for gray failures.
 READY_DEADLINE_S = 60
 
 
@@ -31,6 +33,7 @@ class ControllerProcess:
         self._fabric, self._proxies = folder / "fabric.json", folder / "proxies.json"
         self._log = folder / "controller.log"
         self._process_ids, self._watch = process_ids, watch
+        self._deadline_s = READY_DEADLINE_S + longest_detection_s(topology)
         self._environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
@@ -80,7 +83,7 @@ class ControllerProcess:
             self._watch.check()
             return any(line["event"] == event for line in read_journal(self.journal)[first:])
 
-        wait_for(seen, f"{NAME}: {event}", READY_DEADLINE_S)
+        wait_for(seen, f"{NAME}: {event}", self._deadline_s)
 
 
 @contextmanager

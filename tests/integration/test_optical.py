@@ -24,7 +24,7 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         placement = placement_after(fabric.placement, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
         set_cross_connects(fabric.bed, fabric.topology, placement.topology, 0.025)
-        wait_until_converged(fabric.bed.journal, frozenset())
+        wait_until_converged(fabric.bed, frozenset())
         fabric.rearrange(placement)
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
         prediction = fabric.predict(schedule)

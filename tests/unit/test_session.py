@@ -43,9 +43,7 @@ class Faked:
     def __init__(self, folder: Path) -> None:
         self.agents, self.told = Agents(), list[list[str]]()
         self.converges = True
-        bed = SimpleNamespace(
-            links=None, journal=folder / "journal", watch=SimpleNamespace(check=None)
-        )
+        bed = SimpleNamespace(links=None, journal=folder / "journal")
         home = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
         fabric = SimpleNamespace(
             placement=home,

@@ -78,7 +78,7 @@ def _degrade(fabric: Experiment, fault: Fault) -> None:
     """Let the fault begin, and place the job when the controller has converged."""
     health = health_under(fabric.topology, [fault])
     break_component(FaultInjector(fabric.bed), fabric.topology, fault)
-    wait_until_converged(fabric.bed.journal, health.failed, check=fabric.bed.watch.check)
+    wait_until_converged(fabric.bed, health.failed)
     fabric.rearrange(replace(fabric.placement, health=health))
 
 

@@ -111,7 +111,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     ):
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=timeline)
         timeline.finish()
-        wait_until_converged(fabric.bed.journal, frozenset())
+        wait_until_converged(fabric.bed, frozenset())
         records, rest = probes.stop(), others.stop()
     (broken,) = timeline.records
     probed_ns = broken.begun_ns, probes.ended_ns

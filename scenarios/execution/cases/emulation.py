@@ -12,6 +12,7 @@ from statistics import median
 
 from linux.machine.resources import provide_files
 from linux.processes.run_lock import RunLock, run_lock
+from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Pair, Placement, job_placement
@@ -27,7 +28,8 @@ from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_tick
 from traffic_gen.workloads.point_to_point import ping_pong
 
 AGENT = Path(agent.__file__)
-# A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more.
+# A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more, and after
+# twice the time until a gray failure is found: TCP doubles its waits.
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
@@ -92,15 +94,16 @@ class PlacedJob:
         with the number of each execution before its begin.
         """
         self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
-        at_most_s = longest_s(prediction)
+        at_most_s = longest_s(prediction, self.placement.topology)
         for number in range(first, first + count):
             before(number)
             yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
 
 
-def longest_s(prediction: Prediction) -> float:
+def longest_s(prediction: Prediction, topology: Topology) -> float:
     """Seconds after which an execution is given up."""
-    return PATIENCE * prediction.completion_s + PATIENCE_S
+    stalled_s = 2 * longest_detection_s(topology)
+    return PATIENCE * prediction.completion_s + PATIENCE_S + stalled_s
 
 
 @dataclass

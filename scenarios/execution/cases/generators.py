@@ -60,9 +60,10 @@ def _by_iperf3(fabric: Experiment, request: Request) -> Executions:
     placement, process_ids = fabric.placement, fabric.bed.process_ids
     hosts = Hosts([process_ids[gpu.name] for gpu in placement.gpus], placement.addresses())
     pairs = list(bytes_by_pair(request.schedule))
+    at_most_s = longest_s(request.prediction, placement.topology)
     with iperf3_flows(hosts, pairs, fabric.bed.watch.check) as flows:
         for number in request.numbers():
-            yield flows.run(request.schedule, number, longest_s(request.prediction))
+            yield flows.run(request.schedule, number, at_most_s)
 
 
 def _by_scapy(fabric: Experiment, request: Request) -> Executions:

@@ -1,6 +1,6 @@
 """Read the controller's journal: whether it has converged after a failure, and how soon."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile, takewhile
 from math import inf
@@ -10,12 +10,15 @@ from typing import Any
 
 from linux.processes.lifetime import wait_for
 from model.fabric.health import Epoch
+from model.fabric.link_probes import longest_detection_s
 from model.faults import Fault
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal
+from testbed.testbed import Testbed
 
+# Seconds until the controller has converged, beside the time until a gray failure is found.
 DEADLINE_S = 15.0
 # The controller's events once all pairs use their new paths, and once it removed the old ones.
 REROUTED = ("confirmed", "settled")
@@ -25,24 +28,21 @@ Events = Sequence[Event]
 
 
 def wait_until_converged(
-    journal: Path,
-    failed: frozenset[str],
-    reached: Sequence[str] = CONVERGED,
-    check: Callable[[], None] = lambda: None,
+    bed: Testbed, failed: frozenset[str], reached: Sequence[str] = CONVERGED
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    `REROUTED` is reached before `CONVERGED`. `check` is called during the wait. Raises
-    `EmulationError` after `DEADLINE_S`, or if `check` does.
+    `REROUTED` is reached before `CONVERGED`. Raises `EmulationError` after a deadline, or if a part
+    of the testbed dies.
     """
     links = ", ".join(sorted(failed)) or "none"
     what = f"the controller converges on these failed links: {links}"
 
     def converged() -> bool:
-        check()
-        return is_converged(read_journal(journal), failed, reached)
+        bed.watch.check()
+        return is_converged(read_journal(bed.journal), failed, reached)
 
-    wait_for(converged, what, DEADLINE_S)
+    wait_for(converged, what, DEADLINE_S + longest_detection_s(bed.topology))
 
 
 def is_converged(

@@ -261,7 +261,7 @@ class FaultCase:
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         bed = self.fabric.bed
         if bed.controller.is_running:
-            wait_until_converged(bed.journal, health.failed, reached, bed.watch.check)
+            wait_until_converged(bed, health.failed, reached)
         return health
 
     def _break(self, undos: ExitStack) -> None:

@@ -1,0 +1,66 @@
+"""Deadlines of waits for a gray failure: they grow with the time until it is found."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from model.fabric.link_probes import longest_detection_s
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology, build_topology
+from scenarios.execution import convergence
+from scenarios.execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
+from scenarios.execution.faults.convergence import DEADLINE_S, wait_until_converged
+from testbed.nodes import controller_process
+from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
+from tests.unit.fabrics import spec
+
+FAST = spec(FabricKind.RAIL_ONLY, 2, 2)
+SLOWEST = replace(FAST, bandwidth_scale=FAST.nic_rate_bps / 500_000)
+FABRICS = [build_topology(FAST), build_topology(SLOWEST)]
+BOTH_FABRICS = pytest.mark.parametrize("topology", FABRICS, ids=["20 Mbit/s", "0.5 Mbit/s"])
+
+
+class Waits:
+    """The deadlines of waits, which end at once."""
+
+    def __init__(self) -> None:
+        self.deadlines_s: list[float] = []
+
+    def wait_for(self, _condition: object, _what: str, deadline_s: float) -> None:
+        self.deadlines_s.append(deadline_s)
+
+
+@BOTH_FABRICS
+def test_the_controller_has_time_to_find_a_gray_failure(
+    monkeypatch: pytest.MonkeyPatch, topology: Topology
+) -> None:
+    waits = Waits()
+    monkeypatch.setattr(convergence, "wait_for", waits.wait_for)
+    wait_until_converged(cast(Any, SimpleNamespace(topology=topology)), frozenset())
+    assert waits.deadlines_s == [DEADLINE_S + longest_detection_s(topology)]
+
+
+@BOTH_FABRICS
+def test_the_controller_has_time_to_become_ready(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topology: Topology
+) -> None:
+    waits, lock = Waits(), SimpleNamespace(folder=tmp_path, environment={})
+    monkeypatch.setattr(controller_process, "wait_for", waits.wait_for)
+    ControllerProcess(topology, {}, cast(Any, lock), cast(Any, None)).wait_for_event("ready")
+    assert waits.deadlines_s == [READY_DEADLINE_S + longest_detection_s(topology)]
+
+
+@BOTH_FABRICS
+def test_an_execution_has_time_to_wait_for_new_paths(topology: Topology) -> None:
+    prediction = cast(Any, SimpleNamespace(completion_s=2.0))
+    beside_s = longest_s(prediction, topology) - 2 * longest_detection_s(topology)
+    assert beside_s == pytest.approx(PATIENCE * 2.0 + PATIENCE_S)
+
+
+def test_a_gray_failure_of_the_slowest_links_takes_four_seconds_to_be_found() -> None:
+    fast_s, slow_s = map(longest_detection_s, FABRICS)
+    assert fast_s == pytest.approx(0.1024)
+    assert slow_s == pytest.approx(4.096)
