@@ -13,16 +13,17 @@ import sys
 import time
 
 RNDADDENTROPY = 0x40085203  # linux/random.h
-LONGEST_PHASE_S = 0.1
+# Most timers and samples repeat within this time.
+PERIOD_S = 0.1
 
 
-def main(seed: str) -> None:
-    """Give the kernel 256 bits that it trusts, and sleep."""
+def main(seed: str, period_s: float = PERIOD_S) -> None:
+    """Give the kernel 256 bits that it trusts, and sleep for a part of the period."""
     bits = hashlib.sha256(seed.encode()).digest()
     with open("/dev/urandom", "wb") as pool:
         request = struct.pack("ii", 8 * len(bits), len(bits)) + bits
         fcntl.ioctl(pool, RNDADDENTROPY, request)
-    time.sleep(LONGEST_PHASE_S * bits[0] / 256)
+    time.sleep(period_s * bits[0] / 256)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class Measuring:
         generator: Generator,
     ) -> Iterator[Repeat]:
         """Yield executions as they end, an incomplete one included, until there are enough."""
-        before = seeding(self.scenario.machine_seed, name)
+        before = seeding(self.scenario.machine_seed, name, fabric.topology)
         request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
         try:
             with closing(executions(generator, fabric, request)) as repeats:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from model.fabric.link_probes import probe_interval_s
+from model.fabric.topology import Topology
 from scenarios.planning.machine_profile import is_virtual_machine
 from testbed.virtual_machine import seed
 
@@ -12,14 +14,15 @@ def no_chance(_number: int) -> None:
     """Leave the machine as it is."""
 
 
-def seeding(machine_seed: int, case: str) -> BeforeExecution:
+def seeding(machine_seed: int, case: str, topology: Topology) -> BeforeExecution:
     """Return a callback that seeds the virtual machine before each execution of a case.
 
     The seed shifts the phase of all periodic work in the machine: link probes, timers, samples. On
     a real machine, the callback does nothing: phases are random there.
     """
+    period_s = max(seed.PERIOD_S, probe_interval_s(topology))
 
     def seed_execution(number: int) -> None:
-        seed.main(f"{machine_seed}/{case}/{number}")
+        seed.main(f"{machine_seed}/{case}/{number}", period_s)
 
     return seed_execution if is_virtual_machine() else no_chance
