@@ -10,8 +10,8 @@ import pytest
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.execution import convergence
 from scenarios.execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
+from scenarios.execution.faults import convergence
 from scenarios.execution.faults.convergence import DEADLINE_S, wait_until_converged
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
