@@ -20,7 +20,7 @@ from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
-from testbed.fabric.links import Counters, Links, open_links
+from testbed.fabric.links import Counters, Links, Reading, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
@@ -63,7 +63,11 @@ class Testbed:
 
     def counters(self) -> dict[str, Counters]:
         """Return the counters of every link, by its name at start-up."""
-        return self.links.counters(self.topology.links)
+        return self.read_counters().counters
+
+    def read_counters(self) -> Reading:
+        """Return the same counters with the time in which they were read."""
+        return self.links.read_counters(self.topology.links)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,14 @@ class Counters:
     received_bytes: int
     received_packets: int
     dropped_packets: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters of links by name, read between two moments of CLOCK_MONOTONIC, in ns."""
+
+    counters: dict[str, Counters]
+    between_ns: tuple[int, int]
 
 
 @dataclass
@@ -231,12 +240,15 @@ class Links:
         queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
         return max((queue.backlog_bytes for queue in queues), default=0)
 
-    def counters(self, links: Sequence[Link]) -> dict[str, Counters]:
-        """Return the counters of links' upper ends, with the drops of both ends, by link name.
+    def read_counters(self, links: Sequence[Link]) -> Reading:
+        """Return the counters of links' upper ends, with the drops of both ends.
 
         A link that went with its GPU keeps its last known counters.
         """
-        statistics, drops = self._statistics(), self._drops()
+        begun_ns = time.monotonic_ns()
+        statistics = self._statistics()
+        between_ns = begun_ns, time.monotonic_ns()
+        drops = self._drops()
         for link in links:
             index = self.index_of(link.upper)
             if index in statistics:
@@ -244,7 +256,8 @@ class Links:
                 self._last_counters[link.name] = _counters(statistics[index], dropped)
             elif link.lower.node not in self.lost:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} is gone")
-        return {k.name: self._last_counters.get(k.name, Counters(0, 0, 0, 0, 0)) for k in links}
+        none = Counters(0, 0, 0, 0, 0)
+        return Reading({k.name: self._last_counters.get(k.name, none) for k in links}, between_ns)
 
     def _statistics(self) -> dict[int, Any]:
         messages = self.switches.get_links()

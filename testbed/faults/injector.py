@@ -132,7 +132,7 @@ class FaultInjector:
         if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
         links = self._bed.topology.links_of(gpu)
-        bed.links.counters(links)
+        bed.links.read_counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
         kill(bed.proxies[gpu].process_id)
         bed.links.lose_proxy(gpu)
