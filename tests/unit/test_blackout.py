@@ -16,10 +16,12 @@ from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.failures.blackout import Trial, _summary
 from traffic_gen.probes.blackout import (
     ALWAYS_NS,
+    COUNTED_WITHIN_NS,
     Blackout,
     PairRecord,
     Ticks,
     blackouts,
+    crossed,
     longest,
     longest_possible_ms,
     lost,
@@ -235,3 +237,42 @@ def test_records_are_read_as_the_prober_writes_them(fates: list[int | None]) -> 
     }
     text = json.dumps({"ticks": 7, "skipped": 2, "pairs": [entry]})
     assert read_records(text) == ([record(fates)], Ticks(7, 2))
+
+
+# Twenty probes, few of them lost; begin and end of two readings of counters amid these probes.
+DELAYS = st.sampled_from([None, *range(1, 5 * INTERVAL_NS, INTERVAL_NS // 2)])
+TWENTY = st.lists(DELAYS, min_size=20, max_size=20).map(record)
+READINGS = st.lists(st.integers(0, 25), min_size=4, max_size=4).map(
+    lambda moments: [moment * INTERVAL_NS for moment in sorted(moments)]
+)
+
+
+@given(TWENTY, READINGS, st.data())
+def test_a_link_counts_as_many_probes_as_cross_it_between_two_readings(
+    record: PairRecord, moments: list[int], data: st.DataObject
+) -> None:
+    """Whether a reading reads the link first or last, and wherever on the path the link is."""
+    before_ns, after_ns = (moments[0], moments[1]), (moments[2], moments[3])
+    from_ns, to_ns = (data.draw(st.sampled_from(reading)) for reading in (before_ns, after_ns))
+    counted = 0
+    for number, sent_ns in enumerate(record.sent_ns):
+        latest_ns = record.arrived_ns.get(number, sent_ns + 50 * INTERVAL_NS) + COUNTED_WITHIN_NS
+        crossed_ns = data.draw(st.sampled_from([sent_ns, latest_ns]))
+        was_lost_before = number not in record.arrived_ns and data.draw(st.booleans())
+        counted += from_ns < crossed_ns <= to_ns and not was_lost_before
+    least, most = crossed(record, before_ns, after_ns)
+    assert least <= counted <= most
+
+
+@given(TWENTY, READINGS)
+def test_only_probes_under_way_during_a_reading_and_lost_ones_are_in_doubt(
+    record: PairRecord, moments: list[int]
+) -> None:
+    before_ns, after_ns = (moments[0], moments[1]), (moments[2], moments[3])
+    least, most = crossed(record, before_ns, after_ns)
+    in_doubt = {n for n in range(len(record.sent_ns)) if n not in record.arrived_ns}
+    for begin_ns, end_ns in (before_ns, after_ns):
+        for number, arrived_ns in record.arrived_ns.items():
+            if record.sent_ns[number] <= end_ns and begin_ns <= arrived_ns + COUNTED_WITHIN_NS:
+                in_doubt.add(number)
+    assert 0 <= most - least <= len(in_doubt)

@@ -1,4 +1,4 @@
-"""Evaluate a prober's records: how long pairs were unreachable, and how many probes were lost.
+"""Evaluate a prober's records: how long pairs were unreachable, which probes arrived, and when.
 
 All times are nanoseconds of CLOCK_MONOTONIC, as in the journal of the controller.
 """
@@ -12,6 +12,9 @@ from typing import Any
 
 # An interval that contains all probes.
 ALWAYS_NS = (0, 1 << 62)
+# A probe's last link may count it this long after its timestamp: the kernel takes the timestamp
+# first, and the prober converts it from another clock.
+COUNTED_WITHIN_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -137,3 +140,20 @@ def lost(records: Iterable[PairRecord], between: tuple[int, int]) -> int:
         for record in records
         for number, sent_ns in enumerate(record.sent_ns)
     )
+
+
+def crossed(
+    record: PairRecord, before_ns: tuple[int, int], after_ns: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the least and the most probes that crossed each link on the path between two readings.
+
+    `before_ns` and `after_ns` are the begin and end of each reading of the links' counters. A probe
+    sent after the first reading that arrived before the second one has crossed all links. A probe
+    under way during a reading may have crossed a link before or after it, a lost probe never.
+    """
+    least = most = 0
+    for number, sent_ns in enumerate(record.sent_ns):
+        counted_ns = record.arrived_ns.get(number, ALWAYS_NS[1]) + COUNTED_WITHIN_NS
+        least += before_ns[1] < sent_ns and counted_ns < after_ns[0]
+        most += before_ns[0] <= counted_ns and sent_ns <= after_ns[1]
+    return least, most
