@@ -36,17 +36,35 @@ MORE_ROUNDS = 10
 
 
 @dataclass(frozen=True)
-class Carried:
-    """Bytes and packets per link direction during a case.
+class Span:
+    """The least and the most bytes of payload that one direction of a link may carry."""
 
-    `seconds` includes the time between executions. `probed` has the bytes, without headers, that
-    probes of the fabric may add.
+    least: float
+    most: float
+
+
+NOTHING = Span(0, 0)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Bytes and packets per link direction between two readings of the links' counters.
+
+    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the bytes,
+    without headers, of the background probes that crossed a link: at least of those under way
+    between the readings only, at most also of those under way during a reading, and of lost ones.
     """
 
     bytes: Mapping[Hop, int]
     packets: Mapping[Hop, int]
-    seconds: float
-    probed: Mapping[Hop, float] = field(default_factory=dict)
+    before_ns: tuple[int, int]
+    after_ns: tuple[int, int]
+    probed: Mapping[Hop, Span] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The time in which the counted bytes have passed; both readings are within it."""
+        return (self.after_ns[1] - self.before_ns[0]) / 1e9
 
     def payload(self, hop: Hop) -> int:
         """Bytes of all packets without their headers, each taken to be as long as TCP's."""
@@ -84,14 +102,6 @@ def _differences(
 
 
 @dataclass(frozen=True)
-class Span:
-    """The least and the most bytes of payload that one direction of a link may carry."""
-
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
 class Irregular:
     """Segments that each rank retransmitted, and packets that it received out of order."""
 
@@ -125,8 +135,8 @@ def spans(
 
     Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
     it a range: link probes are a little shorter than the header that is subtracted, connections may
-    have been open before, and each rank may have exchanged its irregular packets with any other
-    one.
+    have been open before, each rank may have exchanged its irregular packets with any other one,
+    and a link may have counted a background probe before or after a reading.
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
@@ -143,17 +153,14 @@ def spans(
             passing.note(hop, destination, source)
     control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
-    return {
-        hop: Span(
-            sure[hop] + min(0.0, control),
-            sure[hop]
-            + max(0.0, control)
-            + opening[hop]
-            + passing.bytes_on(hop)
-            + carried.probed.get(hop, 0.0),
+    found: dict[Hop, Span] = {}
+    for hop in hops:
+        probes, more = carried.probed.get(hop, NOTHING), opening[hop] + passing.bytes_on(hop)
+        found[hop] = Span(
+            sure[hop] + probes.least + min(0.0, control),
+            sure[hop] + probes.most + max(0.0, control) + more,
         )
-        for hop in hops
-    }
+    return found
 
 
 class _Passing:
@@ -229,7 +236,8 @@ def link_reasons(
 def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:
     """Yield reasons for switches that sent less payload than they received, or more.
 
-    Each packet that a switch lost was retransmitted.
+    Each packet that a switch lost was retransmitted. A probe that was under way during a reading
+    may have been within a switch.
     """
     topology = epoch.topology
     probes_bytes = (PACKET_HEADER_BYTES - PROBE_BYTES) * carried.link_probes(topology)
@@ -237,7 +245,8 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
         went = sum(carried.payload(Hop(link, switch)) for link in links)
-        control = probes_bytes * len(links)
+        probed = (carried.probed.get(Hop(link, switch), NOTHING) for link in links)
+        control = probes_bytes * len(links) + sum(span.most - span.least for span in probed)
         if came - went > control + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
             yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
         elif went - came > control:

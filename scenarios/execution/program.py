@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +45,10 @@ def execute(
     with experiment(spec, kind, run_id) as fabric, telling_of_others(fabric.lock):
         fabric.bed.impair()
         commands = _commands(fabric, program)
-        begun_s, before = time.monotonic(), fabric.bed.counters()
+        before = fabric.bed.read_counters()
         with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
             ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
-        after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
-        found = carried(fabric, before, after, seconds)
+        found = carried(fabric, before, fabric.bed.read_counters())
         return ProgramRun(
             scenario=scenario,
             topology=fabric.topology,

@@ -129,9 +129,10 @@ class Run:
         schedule = case_schedule(case, fabric.topology.spec)
         crossed = self._crossings(case, fabric)
         warmup = self.scenario.warmup
-        result = self.measuring.measure(
+        measured = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
+        result = measured.judged()
         self.onlooker.judged(case.name, result.verdict, result.ratio)
         return replace(result, rail_crossings=crossed)
 

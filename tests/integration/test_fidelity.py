@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,17 @@ from linux.network.netlink import NetlinkSocket
 from linux.network.qdisc_stats import read_queues
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
+from model.job.probing import background_interval_s
 from model.transfers.collective import Collective
-from results.verdicts.byte_conservation import link_reasons, payload_reasons
+from results.verdicts.byte_conservation import Span, link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized
 from results.verdicts.verdict import Verdict
 from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.observer import carried, observing
+from scenarios.execution.cases.observer import carried, observing, probed
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
+from traffic_gen.probes.prober_process import background, probing
 from traffic_gen.workloads.algorithms.collectives import build_schedule
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -100,10 +102,9 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
         prediction = fabric.predict(schedule)
-        # Reading may take long: what passes meanwhile lies between the two times.
-        begun_s, before = time.monotonic(), fabric.bed.counters()
+        before = fabric.bed.read_counters()
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
-        found = carried(fabric, before, fabric.bed.counters(), time.monotonic() - begun_s)
+        found = carried(fabric, before, fabric.bed.read_counters())
         epoch, gpus = fabric.placement.epoch, fabric.placement.gpus
         left = fabric.bed.links.longest_queue_bytes()
     assert list(payload_reasons(schedule, done)) == []
@@ -114,6 +115,33 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     hop = Hop(fabric.topology.links[0], fabric.topology.links[0].lower.node)
     stray = replace(found, bytes={**found.bytes, hop: 10 * found.bytes[hop]})
     assert Verdict.FAIL in [v for v, _ in link_reasons(schedule, epoch, gpus, done, stray)]
+
+
+@KINDS
+def test_every_background_probe_is_counted_on_every_link_of_its_path(
+    kind: FabricKind, tmp_path: Path
+) -> None:
+    with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
+        placement, bed = fabric.placement, fabric.bed
+        pairs = list(permutations(placement.gpus, 2))
+        cadence = background(background_interval_s(placement, pairs))
+        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
+        with probing(bed.process_ids, pairs, tmp_path, cadence, bed.watch) as probes:
+            prediction = fabric.predict(schedule)
+            before = bed.read_counters()
+            done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
+            found = carried(fabric, before, bed.read_counters())
+            records = probes.stop()
+    epoch, gpus, spans = placement.epoch, placement.gpus, probed(found, placement, pairs, records)
+    known = replace(found, probed=spans)
+    assert set(spans) == set(found.bytes)
+    assert min(span.least for span in spans.values()) > 0
+    assert list(link_reasons(schedule, epoch, gpus, done, known)) == []
+    for other in (0, 2):
+        wrong = {hop: Span(other * span.least, other * span.most) for hop, span in spans.items()}
+        doctored = replace(found, probed=wrong)
+        reasons = link_reasons(schedule, epoch, gpus, done, doctored)
+        assert Verdict.FAIL in [verdict for verdict, _ in reasons]
 
 
 def test_all_queues_of_the_switches_are_read_at_once() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from model.fabric.health import Epoch, without
+from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
@@ -284,12 +284,14 @@ def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Sche
     return topology, build_schedule(Collective.ALL_TO_ALL, algorithm, 3, 2, 600_000)
 
 
-def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Carried:
+def faithful(
+    topology: Topology, schedule: Schedule, executions: int = 1, health: Health = HEALTHY
+) -> Carried:
     """What links carry in a second an execution if nothing is lost: packets of six segments."""
     hops = [Hop(link, port.node) for link in topology.links for port in (link.lower, link.upper)]
     probes = 40 * executions
     sizes, packets = Counter(dict.fromkeys(hops, 64 * probes)), Counter(dict.fromkeys(hops, probes))
-    routing, gpus = Routing(topology), topology.job_gpus
+    routing, gpus = Routing(topology, health), topology.job_gpus
     for transfer in schedule.transfers:
         size = transfer.size_bytes + 8
         count = math.ceil(size / (6 * 1448))
@@ -301,7 +303,12 @@ def faithful(topology: Topology, schedule: Schedule, executions: int = 1) -> Car
         for hop in routing.path(back, there):
             sizes[hop] += executions * (answers + 66 * (count + 1))
             packets[hop] += executions * (count + 1)
-    return Carried(sizes, packets, executions)
+    return counted(sizes, packets, executions)
+
+
+def counted(sizes: Counter[Hop], packets: Counter[Hop], seconds: int) -> Carried:
+    """What links carry in some seconds, from one moment until another."""
+    return Carried(sizes, packets, (0, 0), (seconds * 10**9, seconds * 10**9))
 
 
 def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> dict[Hop, float]:
@@ -314,6 +321,7 @@ def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> d
 
 
 KINDS = pytest.mark.parametrize("kind", FabricKind)
+IDLE = counted(Counter(), Counter(), 0)
 
 
 def test_bytes_that_add_up_are_no_reason() -> None:
@@ -420,7 +428,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
         epoch = Epoch(topology, health)
         paths = transfer_paths(schedule.transfers, epoch, topology.job_gpus)
         loads = link_loads(schedule, paths)
-        found = spans(schedule, epoch, topology.job_gpus, 1, Carried({}, {}, 0.0), Irregular())
+        found = spans(schedule, epoch, topology.job_gpus, 1, IDLE, Irregular())
         for hop, span in found.items():
             payload_bytes = loads.get(hop, 0.0) / wire_bytes(1)
             assert payload_bytes <= span.most
@@ -431,7 +439,7 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
 def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 8, 8))
     schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 8, 8, 6_000_000)
-    carried = Carried({}, {}, 100.0)
+    carried = counted(Counter(), Counter(), 100)
     found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, Irregular())
     assert max(span.most - span.least for span in found.values()) < 5000
 

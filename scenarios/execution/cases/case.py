@@ -1,18 +1,20 @@
-"""Measure a schedule on a fabric as it is now: predict, execute, record, compare."""
+"""Measure a schedule on a fabric as it is now: predict, execute, record; judge it then or later."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop
+from model.job.placement import Placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from results.store.runs import RunFolder
-from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.byte_conservation import Carried, Span
+from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Reason
 from scenarios.execution.cases.chance import seeding
 from scenarios.execution.cases.emulation import Experiment
@@ -21,8 +23,28 @@ from scenarios.execution.cases.observer import carried, observing
 from scenarios.execution.cases.progress import Listener
 from scenarios.execution.cases.repeats import Executions, is_disturbed
 from scenarios.spec.scenario import Scenario
-from testbed.fabric.links import Counters
+from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete
+
+NO_PROBES: Mapping[Hop, Span] = {}
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """A case that is measured, but not judged; `carried` lacks the background probes."""
+
+    name: str
+    measured: Measured
+    carried: Carried
+    placement: Placement
+    prediction: Prediction
+    size_scale: float
+    limits: Thresholds
+
+    def judged(self, probed: Mapping[Hop, Span] = NO_PROBES) -> CaseResult:
+        """Judge the case; `probed` has the bytes of the background probes on each link."""
+        measured = replace(self.measured, carried=replace(self.carried, probed=probed))
+        return compare(self.name, measured, self.prediction, self.size_scale, self.limits)
 
 
 @dataclass(frozen=True)
@@ -45,15 +67,13 @@ class Measuring:
         fabric: Experiment,
         warmup: int,
         generator: Generator = Generator.AGENT,
-    ) -> CaseResult:
-        """Execute `warmup` times uncounted, then the repeats; compare these with the model."""
+    ) -> MeasuredCase:
+        """Execute `warmup` times uncounted, then the repeats, which count."""
         self.listener.step(name)
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction)
-        # The span includes both readings of the counters, which may take long: bytes that are
-        # counted have passed within it.
-        begun_s, before = time.monotonic(), fabric.bed.counters()
+        before = fabric.bed.read_counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
             place, others = self.folder.folder_of(name), generator is Generator.IPERF3
@@ -62,7 +82,7 @@ class Measuring:
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
         finally:
-            after, seconds = fabric.bed.counters(), time.monotonic() - begun_s
+            after = fabric.bed.read_counters()
             self.folder.end_case(
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
@@ -76,14 +96,21 @@ class Measuring:
             dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
             # If times are not judged, the machine is not either: it was busy with other work.
             observations=observer.observations(counted) if timed else None,
-            carried=carried(fabric, before, after, seconds),
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             known=self.known.get(topology.spec.kind, ()),
             check_data=self.scenario.check_data,
             generator=generator,
         )
-        return compare(name, measured, prediction, size_scale, self.scenario.thresholds)
+        return MeasuredCase(
+            name,
+            measured,
+            carried(fabric, before, after),
+            fabric.placement,
+            prediction,
+            size_scale,
+            self.scenario.thresholds,
+        )
 
     def _execute(
         self,
@@ -113,13 +140,13 @@ class Measuring:
     ) -> Iterator[list[Repeat]]:
         """Record the executions that are added to the list within the context, all as counted."""
         self.folder.begin_case(name, fabric.placement.topology, prediction)
-        before, executions = fabric.bed.counters(), list[Repeat]()
+        before, executions = fabric.bed.read_counters(), list[Repeat]()
         try:
             yield executions
         finally:
             for repeat in executions:
                 self.keep(name, repeat)
-            after = fabric.bed.counters()
+            after = fabric.bed.read_counters()
             self.folder.end_case(
                 name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
             )
@@ -131,11 +158,11 @@ class Measuring:
         return repeat
 
 
-def _plain(counters: Mapping[str, Counters]) -> dict[str, Any]:
-    return {link: asdict(values) for link, values in counters.items()}
+def _plain(reading: Reading) -> dict[str, Any]:
+    return {link: asdict(values) for link, values in reading.counters.items()}
 
 
-def _dropped(counters: Mapping[str, Counters], fabric: Experiment) -> int:
+def _dropped(reading: Reading, fabric: Experiment) -> int:
     """Packets that queues dropped; not on failed links, which are meant to drop all packets."""
-    failed = fabric.placement.health.failed
+    failed, counters = fabric.placement.health.failed, reading.counters
     return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

@@ -4,7 +4,7 @@ This is the heart of a run. It stores nothing and prints nothing: it yields the 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from linux.processes.run_lock import RunLock, run_lock
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.job.placement import Pair, Placement, job_placement
+from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.prediction.network import PathClass
@@ -33,14 +33,6 @@ AGENT = Path(agent.__file__)
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
-
-
-@dataclass(frozen=True)
-class Background:
-    """Pairs that are probed during all executions, each once in `interval_s`."""
-
-    pairs: Sequence[Pair]
-    interval_s: float
 
 
 @dataclass
@@ -114,7 +106,6 @@ class Experiment(PlacedJob):
     topology: Topology
     bed: Testbed
     up_s: float
-    background: Background | None = None
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import csv
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,16 +12,21 @@ from linux.files.user_files import cleared
 from linux.network.namespaces import processes_beside
 from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.topology import Hop
-from model.job.probing import PROBE_BYTES, pairs_by_hop
+from model.job.placement import Pair, Placement
+from model.job.probing import PROBE_BYTES
 from model.measurement.cpu_windows import Window, within
 from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
-from results.verdicts.byte_conservation import MORE_ROUNDS, Carried
+from model.routing.paths import Routing
+from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.machine_headroom import Observation
 from scenarios.execution.cases.emulation import Experiment
-from testbed.fabric.links import Counters
+from testbed.fabric.links import Reading
 from testbed.instruments.cpu_monitor import CpuMonitor, thread_times
 from testbed.instruments.pauses import PauseWatch, watching_pauses
+from traffic_gen.probes.blackout import PairRecord, crossed
+
+PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -154,12 +160,7 @@ def observing(
             observer.keep(folder)
 
 
-def carried(
-    fabric: Experiment,
-    before: Mapping[str, Counters],
-    after: Mapping[str, Counters],
-    seconds: float,
-) -> Carried:
+def carried(fabric: Experiment, before: Reading, after: Reading) -> Carried:
     """Return the bytes and packets that each direction of each link has carried in the placement.
 
     Counters have the link names of start-up; an optical switch may have moved upper ends since.
@@ -168,20 +169,28 @@ def carried(
     sizes: dict[Hop, int] = {}
     packets: dict[Hop, int] = {}
     for link in fabric.placement.topology.links:
-        old, new = before[names[link.lower]], after[names[link.lower]]
+        name = names[link.lower]
+        old, new = before.counters[name], after.counters[name]
         up, down = Hop(link, link.lower.node), Hop(link, link.upper.node)
         sizes[up] = new.received_bytes - old.received_bytes
         sizes[down] = new.sent_bytes - old.sent_bytes
         packets[up] = new.received_packets - old.received_packets
         packets[down] = new.sent_packets - old.sent_packets
-    return Carried(sizes, packets, seconds, probed(fabric, seconds))
+    return Carried(sizes, packets, before.between_ns, after.between_ns)
 
 
-def probed(fabric: Experiment, seconds: float) -> dict[Hop, float]:
-    """Bytes that background probes add in `seconds`; a probe counts less the headers of TCP."""
-    if fabric.background is None:
-        return {}
-    rounds = seconds / fabric.background.interval_s + MORE_ROUNDS
-    crossing = pairs_by_hop(fabric.placement, fabric.background.pairs)
-    size_bytes = PROBE_BYTES - PACKET_HEADER_BYTES
-    return {hop: pairs * rounds * size_bytes for hop, pairs in crossing.items()}
+def probed(
+    carried: Carried, placement: Placement, pairs: Iterable[Pair], records: Iterable[PairRecord]
+) -> dict[Hop, Span]:
+    """Return the bytes that the probes of these pairs, with a record each, added to each link.
+
+    Of a probe, those beyond a header of TCP count.
+    """
+    routing = Routing(placement.topology, placement.health)
+    least, most = Counter[Hop](), Counter[Hop]()
+    for pair, record in zip(pairs, records, strict=True):
+        sure, possible = crossed(record, carried.before_ns, carried.after_ns)
+        for hop in routing.path_if_any(*pair) or ():
+            least[hop] += sure * PROBE_PAYLOAD_BYTES
+            most[hop] += possible * PROBE_PAYLOAD_BYTES
+    return {hop: Span(least[hop], most[hop]) for hop in most}

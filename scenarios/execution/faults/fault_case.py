@@ -17,9 +17,9 @@ from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from scenarios.execution.cases.case import Measuring
-from scenarios.execution.cases.emulation import Background, Experiment
-from scenarios.execution.cases.observer import Observer, observing
+from scenarios.execution.cases.case import MeasuredCase, Measuring
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.cases.observer import Observer, observing, probed
 from scenarios.execution.faults.convergence import (
     CONVERGED,
     REROUTED,
@@ -75,13 +75,16 @@ class FaultedExecution:
 
 @dataclass(frozen=True)
 class Phases:
-    """The measurements of each phase; `None` for phases that these faults do not have."""
+    """The measurements of each phase; `None` for phases that these faults do not have.
 
-    baseline: CaseResult
+    Cases are judged after the last phase, when the prober has written the records of its probes.
+    """
+
+    baseline: MeasuredCase
     during: FaultedExecution
-    degraded: CaseResult | None
+    degraded: MeasuredCase | None
     replay: CaseResult | None
-    recovered: CaseResult | None
+    recovered: MeasuredCase | None
 
 
 def has_degraded_phase(
@@ -116,7 +119,6 @@ class FaultCase:
         """Run all phases, while all unaffected pairs are probed."""
         interval_s = background_interval_s(self.home, self.unaffected)
         place = self.measuring.folder.folder_of(f"{self.case.name}/struck") / "unaffected"
-        self.fabric.background = Background(self.unaffected, interval_s)
         process_ids = self.fabric.bed.process_ids
         cadence, watch = background(interval_s), self.fabric.bed.watch
         with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
@@ -145,7 +147,7 @@ class FaultCase:
             replay = self._replay(during, epochs, latency_s) if whole else None
         return Phases(baseline, during, degraded, replay, self._recovered())
 
-    def _measure(self, phase: str, warmup: int = 1) -> CaseResult:
+    def _measure(self, phase: str, warmup: int = 1) -> MeasuredCase:
         name = f"{self.case.name}/{phase}"
         return self.measuring.measure(
             name, self.case.size_scale, self.schedule, self.fabric, warmup
@@ -312,7 +314,7 @@ class FaultCase:
             if hops
         }
 
-    def _recovered(self) -> CaseResult | None:
+    def _recovered(self) -> MeasuredCase | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
         moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
         if moved or not all(fault.can_be_undone for fault in self.faults):
@@ -320,7 +322,7 @@ class FaultCase:
         self._converge(self.home, broken=False)
         return self._measure("after")
 
-    def _restart(self, during: FaultedExecution, degraded: CaseResult | None) -> Restart | None:
+    def _restart(self, during: FaultedExecution, degraded: MeasuredCase | None) -> Restart | None:
         """The clock of a job that began again, on the fabric of the degraded phase."""
         if len(during.executions) < 2 or degraded is None:
             return None
@@ -328,8 +330,12 @@ class FaultCase:
             aborted_s=during.seconds_until(during.aborted_ns),
             back_s=during.seconds_until(during.executions[1].start_ns),
             restart_time_s=self.job.restart_time,
-            modeled_s=degraded.modeled_s,
+            modeled_s=degraded.prediction.completion_s,
         )
+
+    def _judged(self, phase: MeasuredCase, unaffected: Sequence[PairRecord]) -> CaseResult:
+        """Judge a phase; the probes of unaffected pairs count on the links of their paths."""
+        return phase.judged(probed(phase.carried, phase.placement, self.unaffected, unaffected))
 
     def _failure(
         self,
@@ -348,7 +354,7 @@ class FaultCase:
             fault=f"{self.faults[0].component} {self.faults[0].mode}",
             where=", ".join(fault.target for fault in self.faults),
             strategy=self.job.strategy.value,
-            baseline=phases.baseline,
+            baseline=self._judged(phases.baseline, unaffected),
             during=DuringFault(
                 executions=during.executions,
                 fidelity=during.fidelity,
@@ -358,8 +364,8 @@ class FaultCase:
                 aborts=self._restarts,
                 check_data=self.scenario.check_data,
             ),
-            degraded=phases.degraded,
-            recovered=phases.recovered,
+            degraded=self._judged(phases.degraded, unaffected) if phases.degraded else None,
+            recovered=self._judged(phases.recovered, unaffected) if phases.recovered else None,
             replay=phases.replay,
             probes=Probes(
                 affected_pairs=len(during.affected),
