@@ -1,9 +1,11 @@
 """The controller's probes of links: their size, their interval, and how many may be lost."""
 
+from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.topology import Topology
 
-# Short enough for the class of acknowledgements, and longer than Ethernet's shortest frame.
-PROBE_BYTES = 64
+# As long as an acknowledgement: byte conservation, which takes a header off each packet, then sees
+# nothing of them, whatever their number.
+PROBE_BYTES = PACKET_HEADER_BYTES
 # Minimum interval of rounds, and time per link and direction, so as not to saturate the CPU.
 SHORTEST_INTERVAL_S = 0.025
 SECONDS_A_DIRECTION = 0.0003

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from model.fabric.health import Epoch
-from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import MTU_BYTES, PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import Hop, RankGpus
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.generator import FRAMINGS, Framing, Generator
@@ -30,9 +29,6 @@ SELECTIVE_BYTES = 36
 # acknowledgements of the data behind it, a send buffer of 128 KiB in packets of six segments.
 SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
 ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 15
-# Rounds of link probes that may begin or end within a case beyond its length over their interval:
-# on a busy machine, a link had the bytes of five.
-MORE_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,6 @@ class Carried:
     def payload(self, hop: Hop) -> int:
         """Bytes of all packets without their headers, each taken to be as long as TCP's."""
         return self.bytes[hop] - PACKET_HEADER_BYTES * self.packets[hop]
-
-    def link_probes(self, topology: Topology) -> float:
-        """The most link probes of the controller in one direction of a link."""
-        return self.seconds / probe_interval_s(topology) + MORE_ROUNDS
 
 
 def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[Reason]:
@@ -134,9 +126,9 @@ def spans(
     """Return for each link direction the bytes of payload that the routing puts on it.
 
     Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
-    it a range: link probes are a little shorter than the header that is subtracted, connections may
-    have been open before, each rank may have exchanged its irregular packets with any other one,
-    and a link may have counted a background probe before or after a reading.
+    it a range: connections may have been open before, each rank may have exchanged its irregular
+    packets with any other one, and a link may have counted a background probe before or after a
+    reading. Link probes are as long as the header that is subtracted.
     """
     routing = Routing(epoch.topology, epoch.health)
     sure, opening = Counter[Hop](), Counter[Hop]()
@@ -151,15 +143,11 @@ def spans(
             sure[hop] += executions * pair.back_bytes
             opening[hop] += framing.answer
             passing.note(hop, destination, source)
-    control = (PROBE_BYTES - PACKET_HEADER_BYTES) * carried.link_probes(epoch.topology)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     found: dict[Hop, Span] = {}
     for hop in hops:
         probes, more = carried.probed.get(hop, NOTHING), opening[hop] + passing.bytes_on(hop)
-        found[hop] = Span(
-            sure[hop] + probes.least + min(0.0, control),
-            sure[hop] + probes.most + max(0.0, control) + more,
-        )
+        found[hop] = Span(sure[hop] + probes.least, sure[hop] + probes.most + more)
     return found
 
 
@@ -240,14 +228,13 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
     may have been within a switch.
     """
     topology = epoch.topology
-    probes_bytes = (PACKET_HEADER_BYTES - PROBE_BYTES) * carried.link_probes(topology)
     for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
         went = sum(carried.payload(Hop(link, switch)) for link in links)
         probed = (carried.probed.get(Hop(link, switch), NOTHING) for link in links)
-        control = probes_bytes * len(links) + sum(span.most - span.least for span in probed)
-        if came - went > control + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
+        under_way = sum(span.most - span.least for span in probed)
+        if came - went > under_way + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
             yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
-        elif went - came > control:
+        elif went - came > under_way:
             yield Verdict.FAIL, f"{switch} made bytes: {came} came in, {went} went out"

@@ -134,7 +134,7 @@ def test_the_table_has_every_link(kind: FabricKind) -> None:
         name = link["lower"] if link["kind"] != "uplink" else link["link"]
         assert name in shown
     assert f"{kind}: 1.2 s" in shown
-    assert "at most 192 B are link probes" in shown
+    assert "at most 198 B are link probes" in shown
 
 
 def test_a_program_that_failed_is_a_failure() -> None:
