@@ -170,12 +170,16 @@ def loses_links(mode: FaultMode) -> bool:
 
 def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:
     """Health of a fabric while all these faults last, with slow links drained."""
-    failed: set[str] = set()
+    lasting = list(faults)
+    lost = [broken_links(topology, fault) for fault in lasting if loses_links(fault.mode)]
+    return drain(topology, Health(frozenset().union(*lost), rates_left(topology, lasting)))
+
+
+def rates_left(topology: Topology, faults: Iterable[Fault]) -> dict[str, int]:
+    """The lowest rate in bit/s that faults leave to each link that they slow down, by its name."""
     rates_bps: dict[str, int] = {}
     for fault in faults:
-        links = broken_links(topology, fault)
-        if loses_links(fault.mode):
-            failed |= links
-        elif fault.rate_bps is not None:
-            rates_bps |= dict.fromkeys(links, fault.rate_bps)
-    return drain(topology, Health(frozenset(failed), rates_bps))
+        if fault.rate_bps is not None:
+            for link in broken_links(topology, fault):
+                rates_bps[link] = min(fault.rate_bps, rates_bps.get(link, fault.rate_bps))
+    return rates_bps

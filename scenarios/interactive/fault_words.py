@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
-from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
+from model.faults import (
+    FINAL,
+    POSSIBLE,
+    Component,
+    Fault,
+    FaultMode,
+    components,
+    rates_left,
+)
 from scenarios.spec.fault_entries import LEAST_LEFT_BPS
 from scenarios.spec.units import RATES, parse
 from scenarios.yaml_files.issues import nearest
@@ -31,17 +39,17 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
     fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
-    if fault.rate_bps is not None:
-        _require_slower(topology, target, fault.rate_bps)
+    _require_slower(topology, fault)
     return fault
 
 
-def _require_slower(topology: Topology, link: str, rate_bps: int) -> None:
-    """Raise `InputError` unless a rate is below the link's own."""
-    scale, whole_bps = topology.spec.bandwidth_scale, topology.link_by_name[link].rate_bps
-    if rate_bps >= whole_bps:
-        what = f"must be less than the link's {whole_bps * scale / 1e9:g} Gbit/s"
-        raise InputError(Problem("fault", f"the rate that is left {what}"))
+def _require_slower(topology: Topology, fault: Fault) -> None:
+    """Raise `InputError` unless the rate that is left, if any, is below that of each link."""
+    scale = topology.spec.bandwidth_scale
+    for link, rate_bps in rates_left(topology, [fault]).items():
+        if rate_bps >= (whole_bps := topology.link_by_name[link].rate_bps):
+            what = f"must be less than the link's {whole_bps * scale / 1e9:g} Gbit/s"
+            raise InputError(Problem("fault", f"the rate that is left {what}"))
 
 
 def require_target(topology: Topology, name: str) -> Component:

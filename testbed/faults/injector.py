@@ -17,7 +17,7 @@ from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Gpu, Link, Port
-from model.faults import FaultMode
+from model.faults import FaultMode, loses_links
 from testbed.fabric.links import Gone
 from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
 from testbed.faults.link_faults import LinkFaults, check_dropping, drop_all, drop_no_more
@@ -52,7 +52,7 @@ class FaultInjector:
     def break_link(
         self, link: Link, mode: FaultMode, rate_bps: int | None = None, sender: str | None = None
     ) -> Undo:
-        """Break a link; `rate_bps` is for degrade, `sender` for a one-way blackhole.
+        """Break a link; `rate_bps` is the rate that is left, `sender` for a one-way blackhole.
 
         The blackhole drops what `sender` sends, by default the link's lower node.
         """
@@ -60,9 +60,9 @@ class FaultInjector:
             return self._break_all([link], mode)
         if mode is FaultMode.BLACKHOLE_ONE_WAY:
             return self._blackhole([_sending_end(link, sender or link.lower.node)])
-        if mode is FaultMode.DEGRADE and rate_bps:
+        if rate_bps and not loses_links(mode):
             return self._degrade(link, rate_bps)
-        missing = "needs a rate" if mode is FaultMode.DEGRADE else "is no fault mode of a link"
+        missing = "is no fault mode of a link" if loses_links(mode) else "needs a rate"
         raise EmulationError(f"{link.name}: {mode} {missing}")
 
     def break_switch(self, name: str, mode: FaultMode) -> Undo:

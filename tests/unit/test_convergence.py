@@ -73,13 +73,30 @@ def test_a_degraded_link_is_slow_until_it_is_drained_and_while_it_lasts() -> Non
         FaultRecord(slow.name, round(105e6), round(300e6)),
         FaultRecord(down.name, round(109e6), None),
     ]
-    rates = rate_changes(records, [slow, down])
+    rates = rate_changes(placement.topology, records, [slow, down])
     epochs = epochs_of(EVENTS, round(100e6), placement, rates)
     assert [(e.begin_s, e.health.failed, e.health.rates_bps) for e in epochs] == [
         (0.0, frozenset(), {}),
         (0.005, frozenset(), {"d1g0--rail0": 1000}),
         (0.018, frozenset({LINK}), {"d1g0--rail0": 1000}),
         (0.2, frozenset({LINK}), {}),
+    ]
+
+
+def test_all_links_of_a_slow_component_are_slow_and_have_the_lowest_rate() -> None:
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    switch = Fault(Component.RAIL_SWITCH, FaultMode.DEGRADE, "rail0", rate_bps=2000)
+    link = Fault(Component.NIC_LINK, FaultMode.DEGRADE, LINK, rate_bps=1000)
+    records = [
+        FaultRecord(link.name, round(105e6), round(300e6)),
+        FaultRecord(switch.name, round(109e6), None),
+    ]
+    changes = list(rate_changes(placement.topology, records, [switch, link]))
+    both = {LINK: 2000, "d1g0--rail0": 2000}
+    assert changes == [
+        (round(105e6), {"rates_bps": {LINK: 1000}}),
+        (round(109e6), {"rates_bps": {**both, LINK: 1000}}),
+        (round(300e6), {"rates_bps": both}),
     ]
 
 

@@ -1,6 +1,7 @@
 """Faults in scenario files: refused entries with reasons, and the results of valid ones."""
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from model.errors import InputError
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.faults import Component, Fault, FaultMode
+from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.recovery import RecoveryStrategy
 from model.transfers.collective import Collective
 from scenarios.library import library
@@ -245,8 +246,18 @@ def test_spares_are_besides_the_job(file: Path) -> None:
     assert (spec.job_domains, spec.job_size, spec.gpus) == (4, 4, 16)
 
 
+def experiments_of_the_library() -> list[Scenario]:
+    return [scenario for path in library() if (scenario := load(path)).has_faults]
+
+
+def test_every_fault_of_the_library_loses_links_or_leaves_them_a_rate() -> None:
+    for scenario in experiments_of_the_library():
+        for fault in chain.from_iterable(scenario.faults.values()):
+            assert (fault.rate_bps is None) is loses_links(fault.mode), fault.name
+
+
 def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -> None:
-    experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
+    experiments = experiments_of_the_library()
     faults = {
         (kind, fault.component, fault.mode)
         for scenario in experiments

@@ -9,7 +9,7 @@ from model.errors import InputError
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
-from model.faults import Component, Fault, FaultMode, health_under
+from model.faults import Component, Fault, FaultMode, health_under, loses_links
 from model.job.placement import job_placement
 from model.job.probing import probed_pairs
 from model.measurement.records import Trace
@@ -83,6 +83,14 @@ def test_every_component_can_break_in_some_mode(kind: FabricKind) -> None:
     known = targets(build_topology(spec(kind, 2, 2)))
     assert {*known.values()} <= {*Component}
     assert all(modes(component) for component in known.values())
+
+
+def test_every_mode_of_a_session_loses_links_or_leaves_them_a_rate(topology: Topology) -> None:
+    for name, component in targets(topology).items():
+        for mode in modes(component):
+            rate = ["100", "Gbit/s"] if mode is FaultMode.DEGRADE else []
+            fault = parse_fault(topology, [name, mode, *rate])
+            assert (fault.rate_bps is None) is loses_links(mode), fault.name
 
 
 def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:

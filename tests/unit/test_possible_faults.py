@@ -1,11 +1,22 @@
 """Possible faults: each mode is entered everywhere, and refused if this kernel cannot make it."""
 
+from dataclasses import replace
+
 import pytest
 
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.faults import POSSIBLE, Component, Fault, FaultMode, health_under, loses_links
+from model.faults import (
+    POSSIBLE,
+    Component,
+    Fault,
+    FaultMode,
+    broken_links,
+    components,
+    health_under,
+    loses_links,
+)
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
@@ -31,6 +42,25 @@ def test_every_mode_loses_links_or_leaves_them_a_rate(mode: FaultMode) -> None:
     assert loses_links(mode) in (True, False)
     assert (link.name in health.failed) is loses_links(mode)
     assert (link.name in health.rates_bps) is not loses_links(mode)
+
+
+@pytest.mark.parametrize("component", sorted(set(Component) - {Component.CONTROLLER}))
+def test_every_component_breaks_links(component: Component) -> None:
+    topology = build_topology(replace(spec(FabricKind.RAIL_OPTIMIZED, 2, 4), hb_leaves=2))
+    for target in components(topology, component):
+        fault = Fault(component, FaultMode.DOWN, target)
+        assert broken_links(topology, fault) <= topology.link_by_name.keys()
+        assert broken_links(topology, fault)
+
+
+def test_a_link_has_the_lowest_of_the_rates_that_faults_leave() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    link = topology.link_by_name["d0g0--rail0"]
+    faults = [
+        Fault(Component.NIC_LINK, FaultMode.DEGRADE, link.name, rate_bps=link.rate_bps - less)
+        for less in (1, 3, 2)
+    ]
+    assert health_under(topology, faults).rates_bps == {link.name: link.rate_bps - 3}
 
 
 def lacks_blackholes(how: FaultMode) -> str | None:

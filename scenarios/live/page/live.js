@@ -251,7 +251,7 @@ function showState(before) {
     whole = begun === null ? 0 : frame.carried - begun;
     begun = frame.carried;
   }
-  const lost = Object.keys(state.broken).filter((name) => state.broken[name] !== "degrade");
+  const lost = Object.keys(state.broken).filter((name) => !(name in state.degraded));
   const failed = new Set([...state.failed, ...lost]);
   cables.forEach(({ group, title, link }) => {
     group.classList.toggle("failed", failed.has(link.name));
