@@ -13,6 +13,7 @@ from traffic_gen.workloads.algorithms.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
+TRAINING = ROOT / "docs" / "reference" / "training.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -37,7 +38,9 @@ def test_every_algorithm_is_listed() -> None:
 
 
 def test_every_platform_and_every_published_size_is_listed() -> None:
-    require_in_reference(f"Platforms: {', '.join(f'`{name}`' for name in PLATFORMS)} (")
+    platforms = ", ".join(f"`{name}`" for name in PLATFORMS)
+    require_in_reference(f"Platforms: {platforms} (")
+    assert f"GPU and bandwidths: {platforms} |" in TRAINING.read_text()
     sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", SCENARIOS.read_text(), re.MULTILINE)
     assert sizes == list(PUBLISHED_SIZES)
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
+from model.training.accelerators import ACCELERATORS
 from model.training.iteration import gather_s, iteration, layer_s
 from model.training.job import Job, cluster_of
 from model.training.memory import memory_bytes, optimized_parameters
@@ -57,6 +59,10 @@ def job_of(transformer: Transformer, gpus: int, batch: int, domain_size: int = 8
 
 def configured(name: str) -> Job:
     return load_configuration(Path(name)).job
+
+
+def test_every_platform_has_its_gpu() -> None:
+    assert ACCELERATORS.keys() == PLATFORMS.keys()
 
 
 @pytest.mark.parametrize("row", MEGATRON, ids=lambda row: row["params_billion"])

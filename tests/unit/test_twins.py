@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from model.errors import InputError
-from model.fabric.platforms import PLATFORMS
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
@@ -22,6 +21,7 @@ from scenarios.execution.cases.progress import Lines
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Scenario
+from scenarios.studies.paper.study import PLATFORM_NAMES
 from scenarios.studies.twins import heat_maps
 from scenarios.studies.twins.comparison import measured_object
 from scenarios.studies.twins.drawings import DRAWINGS
@@ -250,7 +250,7 @@ def test_a_trend_counts_the_pairs_in_the_other_order() -> None:
 
 def test_what_rail_only_loses_is_over_the_direct_all_to_all() -> None:
     found = measured()
-    assert {row["platform"] for row in found["all_to_all"]} == set(PLATFORMS)
+    assert {row["platform"] for row in found["all_to_all"]} == set(PLATFORM_NAMES)
     assert {row["y"] for row in found["all_to_all"]} == set(DOMAINS)
     first = found["all_to_all"][0]
     assert first["two_step"]["measured"] == 0

@@ -21,6 +21,8 @@ TBIT, GBIT = 1e12 / 8, 1e9 / 8
 HB_RATES, NIC_RATES = (2.4 * TBIT, 4.8 * TBIT, 9.6 * TBIT), (100 * GBIT, 200 * GBIT, 400 * GBIT)
 DOMAIN_SIZES = (8, 256)
 BATCHES = (256, 512, 1024, 2048, 4096)
+# Those of section II-A; Railbed may know others.
+PLATFORM_NAMES = ("dgx-a100", "dgx-h100", "mi300x", "gh200", "gb200-nvl72")
 FIG8_MODELS = ("gpt-146b", "gpt-1t")
 
 

@@ -6,6 +6,7 @@ from model.fabric.platforms import PLATFORMS
 from results.documents.network_cost import cost_object
 from scenarios.prices import load_prices
 from scenarios.studies.paper.network_claims import DOMAIN_SIZE, GPUS, RADICES
+from scenarios.studies.paper.study import PLATFORM_NAMES
 
 
 def table1() -> list[dict[str, Any]]:
@@ -18,7 +19,7 @@ def table1() -> list[dict[str, Any]]:
             "NIC Gbit/s": one.nic_rate_bps / 1e9,
             "all-to-all slower %": round(100 * one.nic_rate_bps / one.hb_rate_bps, 1),
         }
-        for one in PLATFORMS.values()
+        for one in map(PLATFORMS.__getitem__, PLATFORM_NAMES)
     ]
 
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from model.fabric.platforms import PLATFORMS, Platform
-from scenarios.studies.paper.study import BATCHES, DOMAIN_SIZES, GBIT, HB_RATES, NIC_RATES, TBIT
+from scenarios.studies.paper.study import (
+    BATCHES,
+    DOMAIN_SIZES,
+    GBIT,
+    HB_RATES,
+    NIC_RATES,
+    PLATFORM_NAMES,
+    TBIT,
+)
 
 GPUS = 16
 # The rate of an emulated NIC: with the fastest HB domain, 16 GPUs are no load for two cores.
@@ -97,10 +105,9 @@ def _of_platform(platform: Platform, domains: int) -> Twin:
 
 
 def _twins() -> Iterator[Twin]:
-    for platform in PLATFORMS.values():
-        is_varied = platform.name == VARIED_PLATFORM
-        for domains in DOMAINS if is_varied else (USUAL_DOMAINS,):
-            yield _of_platform(platform, domains)
+    for name in PLATFORM_NAMES:
+        for domains in DOMAINS if name == VARIED_PLATFORM else (USUAL_DOMAINS,):
+            yield _of_platform(PLATFORMS[name], domains)
     yield from (Twin(TABLE2, {"model": model}, name) for model, name in NETWORKS.items())
     for model in DILATIONS:
         yield from (_of_model(model, size) for size in STANDS_FOR)
