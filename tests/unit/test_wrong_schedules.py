@@ -106,7 +106,8 @@ def test_a_wrong_schedule_is_refused_for_a_fabric_of_any_size(
         "has a wrong schedule: transfer 0: sender does not hold chunk"
     )
     assert said.startswith(start)
-    assert said.endswith("(mend its function in traffic_gen/workloads)")
+    written = ring_reduce_scatter.__code__.co_filename
+    assert said.endswith(f"(mend its function, ring_reduce_scatter in {written})")
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])

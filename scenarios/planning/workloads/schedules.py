@@ -25,6 +25,7 @@ from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import CollectiveWork
 from scenarios.yaml_files.issues import Issue
 from traffic_gen.workloads.algorithms.collectives import (
+    ALGORITHMS,
     algorithms_of,
     build_schedule,
     require_accepted,
@@ -188,7 +189,9 @@ def _refused(collective: Collective, algorithm: str, shape: Shape, error: Schedu
 
 def _wrong(collective: Collective, algorithm: str, shape: Shape, error: ScheduleError) -> Words:
     what = f"{_named(collective, algorithm, shape)} has a wrong schedule: {error}"
-    return what, "mend its function in traffic_gen/workloads"
+    code = getattr(ALGORITHMS[collective, algorithm].build, "__code__", None)
+    place = "" if code is None else f", {code.co_name} in {code.co_filename}"
+    return what, f"mend its function{place}"
 
 
 def _named(collective: Collective, algorithm: str, shape: Shape) -> str:
