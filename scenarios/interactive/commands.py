@@ -7,7 +7,7 @@ from math import isfinite
 
 from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
-from model.faults import Fault, FaultMode
+from model.faults import Component, Fault, FaultMode
 from model.workload.generator import Generator
 from results.tables.style import number_or_dash
 from scenarios.interactive.fault_words import modes, parse_fault, require_target, targets
@@ -191,9 +191,9 @@ class Commands:
         raise InputError(Problem("iperfudp", what, "use iperf"))
 
 
-FAULT = """Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
+FAULT = f"""Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
 NAME is a link (d0g0--rail0), a switch, a GPU, a domain (d0) or `controller`.
-A link's modes are down, blackhole, blackhole-one-way and degrade: `degrade 100 Gbit/s`.
+A link's modes are {", ".join(modes(Component.NIC_LINK))}: `degrade 100 Gbit/s`.
 Affected pairs are probed a thousand times a second: how long did no packet arrive?"""
 HEAL = "Undo faults: heal [NAME ...]. Without a name, all of them."
 FAULTS = "List what is broken."
