@@ -103,6 +103,11 @@ class FabricSpec:
         return self.domain_size - self.spare_gpus
 
     @property
+    def job_shape(self) -> tuple[int, int]:
+        """The grid that a job uses: its domains, and GPUs in each."""
+        return self.job_domains, self.job_size
+
+    @property
     def gpus(self) -> int:
         """The number of GPUs that a job uses, N."""
         return self.job_domains * self.job_size

@@ -8,19 +8,16 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
-from model.job.communicators import EVERYONE, Asked, Communicator, communicators
 from model.prediction.budget import Need, need
-from model.prediction.closed_forms import ClosedForm, Grid
+from model.prediction.closed_forms import Grid
 from model.prediction.fluid import lower_bound_s
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, networks, pairs_of
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfers
-from scenarios.planning.workloads.schedules import REGULAR, stand_in
+from scenarios.planning.workloads.schedules import collective_of, stand_in
 from scenarios.spec.scenario import Case, TimedTask
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, slices_of
-from traffic_gen.workloads.algorithms.matrices import Matrix
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A scenario is planned and admitted by its busiest second.
@@ -32,41 +29,22 @@ class Work:
     """A collective on a fabric at the real platform's rates, with its real size."""
 
     spec: FabricSpec
-    collective: Collective
-    algorithm: str
-    size_bytes: int
-    slices: int = 1
-    matrix: Matrix | None = None
-    communicator: Asked = EVERYONE
-
-    @property
-    def groups(self) -> tuple[Communicator, ...]:
-        """The communicators of the job's GPUs."""
-        return communicators(self.communicator, (self.spec.job_domains, self.spec.job_size))
+    task: SizedCollective
 
     @property
     def grid(self) -> Grid:
         """The grid of a communicator's GPUs, with their bandwidths in bytes/s."""
-        (domains, size), spec = self.groups[0].shape, self.spec
+        (domains, size), spec = self.task.groups[0].shape, self.spec
         rates = spec.hb_rate_bps / 8, spec.nic_rate_bps / 8
-        return Grid(size, domains, *rates, self.slices)
-
-    @property
-    def is_regular(self) -> bool:
-        """Whether a closed form and a smaller grid describe it."""
-        return self.matrix is None and self.communicator in REGULAR
+        return Grid(size, domains, *rates, self.task.chunk_slices)
 
     @property
     def full_s(self) -> float:
         """Bandwidth term of the completion time on the real platform, without headers."""
-        if not self.is_regular:
+        if not self.task.is_regular:
             return estimate(self).completion_s / wire_bytes(1)
-        return self.closed_form.completion_s(self.spec.kind, self.grid, self.size_bytes)
-
-    @property
-    def closed_form(self) -> ClosedForm:
-        """The closed form of the algorithm."""
-        return ALGORITHMS[self.collective, self.algorithm].closed_form
+        form = self.task.how.closed_form
+        return form.completion_s(self.spec.kind, self.grid, self.task.sent_bytes())
 
 
 @dataclass(frozen=True)
@@ -85,19 +63,9 @@ class TimedWork:
 AnyWork = Work | TimedWork
 
 
-def work(
-    spec: FabricSpec,
-    collective: Collective,
-    algorithm: str,
-    size_bytes: float,
-    slices: int | None = None,
-    matrix: Matrix | None = None,
-    communicator: Asked = EVERYONE,
-) -> Work:
+def work(spec: FabricSpec, task: SizedCollective) -> Work:
     """Describe a collective at real rates, without spares: the same for every scale."""
-    slices = slices_of(collective, algorithm, slices)
-    size = max(1, round(size_bytes))
-    return Work(_unscaled(spec), collective, algorithm, size, slices, matrix, communicator)
+    return Work(_unscaled(spec), task)
 
 
 def _unscaled(spec: FabricSpec) -> FabricSpec:
@@ -117,8 +85,7 @@ def work_of(case: Case, spec: FabricSpec) -> AnyWork:
     """Return the work of a case on its fabric."""
     if not isinstance(case.task, Collective):
         return TimedWork(_unscaled(spec), case.task)
-    named = case.task, case.algorithm
-    return work(spec, *named, case.size_bytes, case.slices, case.matrix, case.communicator)
+    return work(spec, collective_of(case, case.task, spec.job_shape))
 
 
 def estimate_of(case: Case, spec: FabricSpec) -> Profile:
@@ -131,24 +98,18 @@ def estimate(job: AnyWork) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
     if isinstance(job, TimedWork):
         return followed(job).profile
-    small = _stand_in(job) if job.is_regular else job
+    small = _stand_in(job) if job.task.is_regular else job
     topology = build_topology(small.spec)
-    sent = transfers_of(small)
+    sent = transfers_of(small.task)
     found = profile(sent, *healthy_network(sent, topology), topology)
     return found if small == job else _enlarged(found, small, job)
 
 
-def transfers_of(job: Work) -> Transfers:
-    """Return the transfers of a collective in its real size, without proof."""
-    among = job.slices, job.matrix, job.communicator
-    shape = job.spec.domains, job.spec.domain_size
-    return _transfers(SizedCollective(job.collective, job.algorithm, shape, job.size_bytes, *among))
-
-
 # Cached: a case is followed for its load on each fabric, and again for its rail crossings.
 @lru_cache(maxsize=8)
-def _transfers(sized: SizedCollective) -> Transfers:
-    return sized.transfers()
+def transfers_of(task: SizedCollective) -> Transfers:
+    """Return the transfers of a collective in its real size, without proof."""
+    return task.transfers()
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +138,8 @@ def followed(job: TimedWork) -> Followed:
 
 def _stand_in(job: Work) -> Work:
     """The same work on a fabric of the same kind, small enough to follow each transfer."""
-    spec = job.spec
-    shape = spec.domains, spec.domain_size
-    domains, domain_size = stand_in(job.collective, job.algorithm, shape, job.communicator)
+    spec, task = job.spec, stand_in(job.task)
+    domains, domain_size = task.shape
     smaller = replace(
         spec,
         domains=domains,
@@ -188,20 +148,21 @@ def _stand_in(job: Work) -> Work:
         rail_leaves=min(spec.rail_leaves, domains),
         hb_leaves=min(spec.hb_leaves, domain_size),
     )
-    return replace(job, spec=smaller)
+    return Work(smaller, task)
 
 
 def _enlarged(found: Profile, small: Work, job: Work) -> Profile:
     """Scale a profile to the larger fabric's time and transfers, at the same bytes/s per GPU."""
     stretch = job.full_s / small.full_s
     more = stretch * job.spec.gpus / small.spec.gpus
-    each = len(job.groups) * job.closed_form.transfers(job.grid) / SLICES
+    form = job.task.how.closed_form
+    each = len(job.task.groups) * form.transfers(job.grid) / SLICES
     return replace(
         found,
         completion_s=found.completion_s * stretch,
         size_bytes={key: tuple(p * more for p in parts) for key, parts in found.size_bytes.items()},
         transfers=(each,) * SLICES,
-        steps=job.closed_form.steps(job.grid),
+        steps=form.steps(job.grid),
     )
 
 

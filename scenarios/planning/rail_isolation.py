@@ -34,7 +34,7 @@ def _told(case: Case, spec: FabricSpec) -> Iterator[tuple[str, str]]:
         for job in case.task.jobs:
             yield f"job {job.name}: ", _of_job(job, pairs, spec.job_size)
         return
-    told = _by_communicator(case.communicator, (spec.job_domains, spec.job_size))
+    told = _by_communicator(case.communicator, spec.job_shape)
     yield "", told or _by_pairs(_pairs(case, spec), spec.job_size)
 
 
@@ -78,5 +78,5 @@ def _pairs(case: Case, spec: FabricSpec) -> Ints:
     if isinstance(job, TimedWork):
         ends = np.stack(followed(job).pairs)
         return ends[:, ends[0] != ends[1]]
-    sent = transfers_of(job)
+    sent = transfers_of(job.task)
     return np.unique(np.stack([sent.source, sent.destination]), axis=1)

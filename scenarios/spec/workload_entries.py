@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from model.fabric.spec import FabricKind
-from model.job.communicators import EVERYONE
+from model.job.communicators import EVERYONE, Shape
 from model.job.partition import Partition
 from model.transfers.collective import Collective
 from model.workload.generator import Generator
@@ -41,6 +41,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithms_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64
@@ -120,6 +121,11 @@ class CollectiveWork(Strict):
         """The real size, which a matrix of bytes determines."""
         matrix = self.pair_sizes
         return matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(self.size or "")
+
+    def on_grid(self, shape: Shape) -> SizedCollective:
+        """Return the collective on a grid of GPUs."""
+        among = self.slices, self.pair_sizes, self.communicator
+        return SizedCollective(self.collective, self.algorithm, shape, self.size_bytes, *among)
 
 
 class TraceWork(Strict):

@@ -19,7 +19,7 @@ from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt, undisturbed_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -39,7 +39,7 @@ def full_links(kind: FabricKind) -> FabricSpec:
 
 
 def schedule_of(collective: Collective, algorithm: str, size_bytes: float) -> Schedule:
-    return build_schedule(collective, algorithm, DOMAINS, SIZE, round(size_bytes))
+    return SizedCollective(collective, algorithm, (DOMAINS, SIZE), round(size_bytes)).steps()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from testbed.instruments.capture import capturing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -37,7 +37,7 @@ def captured_bytes(place: Path, not_before_s: float) -> int:
 
 def test_each_direction_has_the_bytes_of_its_transfers(tmp_path: Path) -> None:
     fabric_spec = slowed_down(small_spec(FabricKind.RAIL_OPTIMIZED))
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 4 * SIZE_BYTES)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 4 * SIZE_BYTES).steps()
     begun_s = time.time()
     with fabric_up(fabric_spec, ProxyKind.PROCESS) as fabric:
         links = [fabric.topology.link_by_name[name] for name in LINKS]

@@ -23,7 +23,8 @@ from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
 from tests.unit.fabrics import accepts
 from traffic_gen.agents.client import Incomplete
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -36,7 +37,7 @@ def planned(
 ) -> tuple[Schedule, Prediction]:
     """A schedule for a fabric, and how long it should take."""
     spec = fabric.topology.spec
-    schedule = build_schedule(collective, algorithm, spec.domains, spec.domain_size, size_bytes)
+    schedule = SizedCollective(collective, algorithm, spec.job_shape, size_bytes).steps()
     return schedule, fabric.predict(schedule)
 
 

@@ -26,7 +26,7 @@ from scenarios.execution.cases.observer import carried, observing, probed
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.probes.prober_process import background, probing
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -63,10 +63,8 @@ def hogs() -> Iterator[None]:
 
 def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> Fidelity:
     """Fidelity of two all-to-alls of about half a second each."""
-    spec = fabric.topology.spec
-    schedule = build_schedule(
-        Collective.ALL_TO_ALL, "direct", spec.domains, spec.domain_size, size_bytes
-    )
+    shape = fabric.topology.spec.job_shape
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", shape, size_bytes).steps()
     prediction = fabric.predict(schedule)
     with observing(fabric, folder) as observer:
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
@@ -100,7 +98,7 @@ def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None
 @KINDS
 def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
-        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
+        schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 600_000).steps()
         prediction = fabric.predict(schedule)
         before = fabric.bed.read_counters()
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
@@ -125,7 +123,7 @@ def test_every_background_probe_is_counted_on_every_link_of_its_path(
         placement, bed = fabric.placement, fabric.bed
         pairs = list(permutations(placement.gpus, 2))
         cadence = background(background_interval_s(placement, pairs))
-        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 600_000)
+        schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 600_000).steps()
         with probing(bed.process_ids, pairs, tmp_path, cadence, bed.watch) as probes:
             prediction = fabric.predict(schedule)
             before = bed.read_counters()

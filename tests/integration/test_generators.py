@@ -22,7 +22,7 @@ from scenarios.execution.cases.observer import carried
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import untouched
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +55,7 @@ def execute(
 def test_every_byte_of_a_generator_takes_its_path(
     fabric: Experiment, generator: Generator, size_bytes: int, algorithm: str
 ) -> None:
-    schedule = build_schedule(Collective.ALL_TO_ALL, algorithm, 2, 2, size_bytes)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, algorithm, (2, 2), size_bytes).steps()
     done, wrong = execute(generator, fabric, schedule, 2)
     assert wrong == []
     assert [(repeat.complete, repeat.errors) for repeat in done] == [(True, ())] * 2
@@ -67,7 +67,7 @@ def test_every_byte_of_a_generator_takes_its_path(
 
 
 def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None:
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 4_000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 4_000).steps()
     whole = fabric.placement
     broken = Health(failed=frozenset({"d0g0--rail0"}))
     fabric.placement = replace(whole, health=broken)
@@ -87,7 +87,7 @@ def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None
 def test_all_of_iperf3_runs_before_the_first_execution_and_ends_after_the_last(
     fabric: Experiment,
 ) -> None:
-    schedule = build_schedule(Collective.ALL_GATHER, "ring", 2, 2, 8_000)
+    schedule = SizedCollective(Collective.ALL_GATHER, "ring", (2, 2), 8_000).steps()
     request = Request(schedule, fabric.predict(schedule), 2, False, no_chance)
     agents = list(fabric.bed.process_ids.values())
     beside = []

@@ -13,7 +13,7 @@ from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -24,7 +24,7 @@ DOMAINS, SIZE = 4, 2
 
 def placed(name: str, first: int) -> PlacedSteps:
     """An all-to-all on two domains from the first one, on all rails."""
-    steps = build_schedule(Collective.ALL_TO_ALL, "pairwise", 2, SIZE, 2_000_000)
+    steps = SizedCollective(Collective.ALL_TO_ALL, "pairwise", (2, SIZE), 2_000_000).steps()
     return PlacedSteps(name, Partition((first, first + 1), (0, SIZE - 1)), steps)
 
 

@@ -12,7 +12,7 @@ from scenarios.execution.faults.convergence import wait_until_converged
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -26,7 +26,7 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
         set_cross_connects(fabric.bed, fabric.topology, placement.topology, 0.025)
         wait_until_converged(fabric.bed, frozenset())
         fabric.rearrange(placement)
-        schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 2, 40_000)
+        schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 40_000).steps()
         prediction = fabric.predict(schedule)
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
         counters = fabric.bed.counters()

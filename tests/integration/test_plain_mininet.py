@@ -21,7 +21,7 @@ from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, carry
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [
     pytest.mark.integration,
@@ -67,7 +67,7 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
 
 
 def test_agents_carry_a_schedule_over_it() -> None:
-    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 40_000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 40_000).steps()
     with (
         run_lock(run_id("agents")) as lock,
         plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,

@@ -8,8 +8,8 @@ from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
 from traffic_gen.workloads.algorithms.matrices import Preset, Skew
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -21,7 +21,7 @@ HOT = Skew(Preset.HOT_EXPERT)
 def measured_s(fabric: Experiment, algorithm: str, size_bytes: int) -> tuple[float, float]:
     """Return measured and modeled seconds of an all-to-all with a hot expert; they must agree."""
     named = Collective.ALL_TO_ALL, algorithm
-    schedule = build_schedule(*named, DOMAINS, SIZE, size_bytes, matrix=HOT)
+    schedule = SizedCollective(*named, (DOMAINS, SIZE), size_bytes, matrix=HOT).steps()
     prediction = fabric.predict(schedule)
     found = agreeing_attempt(fabric, schedule, prediction, AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), (algorithm, found)
@@ -35,13 +35,7 @@ def test_the_winner_of_a_skewed_all_to_all_and_communicators_at_once_are_as_mode
             measured_s(fabric, name, 1_500_000) for name in ("two-step-pipelined", "spreading")
         )
         assert (spread[0] < two[0]) == (spread[1] < two[1])
-        both = build_schedule(
-            Collective.ALL_REDUCE,
-            "ring",
-            DOMAINS,
-            SIZE,
-            2_000_000,
-            communicator=["rails", "domains"],
-        )
+        ring = Collective.ALL_REDUCE, "ring", (DOMAINS, SIZE), 2_000_000
+        both = SizedCollective(*ring, communicator=["rails", "domains"]).steps()
         found = agreeing_attempt(fabric, both, fabric.predict(both), AGREES_WITHIN)
         assert found.agrees(AGREES_WITHIN), found

@@ -13,7 +13,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -25,9 +25,9 @@ TRUNK = "hb0l1--hb0"
 def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() -> None:
     """All-to-alls within domains of 2 x 2 GPUs, whose trunks have a quarter of their GPUs' rate."""
     spec = replace(small_spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, hb_oversubscription=4.0)
-    args = Collective.ALL_TO_ALL, "direct", 2, 4
-    schedule = build_schedule(*args, SIZE_BYTES, communicator="domains")
-    small = build_schedule(*args, CHECKED_BYTES, communicator="domains")
+    args = Collective.ALL_TO_ALL, "direct", (2, 4)
+    schedule = SizedCollective(*args, SIZE_BYTES, communicator="domains").steps()
+    small = SizedCollective(*args, CHECKED_BYTES, communicator="domains").steps()
     with fabric_up(slowed_down(spec), ProxyKind.PROCESS) as fabric:
         prediction = fabric.predict(schedule)
         found = agreeing_attempt(fabric, schedule, prediction, AGREES_WITHIN)

@@ -12,7 +12,7 @@ from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Topology, build_topology
 from model.transfers.collective import Collective
 from model.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms.collectives import require_accepted
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 def spec(
@@ -43,7 +43,7 @@ def spec(
 def accepts(named: tuple[Collective, str], domains: int, domain_size: int) -> bool:
     """Whether an algorithm can serve a grid of GPUs."""
     try:
-        require_accepted(*named, domains, domain_size)
+        SizedCollective(*named, (domains, domain_size), 1).require_accepted()
     except ScheduleError:
         return False
     return True

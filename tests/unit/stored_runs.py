@@ -23,7 +23,7 @@ from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
 from tests.unit.test_results_failures import IMPACT
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 WORKLOADS = ((Collective.ALL_REDUCE, "hierarchical"), (Collective.ALL_TO_ALL, "direct"))
 SCENARIO = "# <script>alert(1)</script>\nfabric: {domains: 2}\n"
@@ -78,7 +78,7 @@ def _case(
     starts_ns: Iterator[int],
 ) -> CaseResult:
     topology = build_topology(spec(kind, *shape, shape[1]))
-    schedule = build_schedule(*workload, *shape, 4_000_000)
+    schedule = SizedCollective(*workload, shape, 4_000_000).steps()
     prediction = _prediction(topology, schedule)
     name = f"{kind}/{workload[0]}/{workload[1]}"
     for phase in ("/healthy", "/struck", "/faulty") if faults else ("",):

@@ -15,6 +15,7 @@ from scenarios.sweep import points
 from scenarios.sweep.points import REFUSED_POINTS, planned
 from scenarios.yaml_files.checked_file import MOST_BYTES
 from tests.unit.test_scenario_issues import GOOD, problems
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 FAULT = GOOD + "faults:\n  - what: nic-link\n"
 MATRIX = """\
@@ -142,7 +143,7 @@ def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -
 def test_what_needs_no_schedule_is_refused_before_one_is_built(
     file: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "build_schedule", lambda *_: pytest.fail("a schedule is built"))
+    monkeypatch.setattr(SizedCollective, "steps", lambda *_: pytest.fail("a schedule is built"))
     schedules._issue.cache_clear()
     assert message in problems(file, text)[0]
 

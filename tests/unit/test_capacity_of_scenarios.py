@@ -31,6 +31,7 @@ from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
 AUTO = "fabric.bandwidth_scale=auto"
@@ -59,7 +60,7 @@ def test_auto_never_exceeds_the_budget(
     algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
 ) -> None:
     assume_accepted(algorithm, domains, 4)
-    job = work(fabric_spec(kind, domains, 4), *algorithm, 1e9)
+    job = work(fabric_spec(kind, domains, 4), SizedCollective(*algorithm, (domains, 4), 1e9))
     machine = slower(TWO_CORES, factor)
     chosen = auto_bandwidth_scale([job], machine)
     need = peak(job, machine, chosen.value)
@@ -78,7 +79,7 @@ def test_a_more_capable_machine_is_never_slower(
     algorithm: tuple[Collective, str], kind: FabricKind, factor: float
 ) -> None:
     assume_accepted(algorithm, 4, 4)
-    job = work(fabric_spec(kind, 4, 4), *algorithm, 1e9)
+    job = work(fabric_spec(kind, 4, 4), SizedCollective(*algorithm, (4, 4), 1e9))
     lesser = slower(TWO_CORES, factor)
     fast, slow = (auto_bandwidth_scale([job], machine) for machine in (TWO_CORES, lesser))
     assert fast.value <= slow.value

@@ -23,13 +23,8 @@ from scenarios.planning.load_estimate import estimate, work
 from scenarios.planning.plan import plan
 from scenarios.planning.rail_isolation import rail_crossings
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.collectives import (
-    ALGORITHMS,
-    Named,
-    build_schedule,
-    require_accepted,
-    slices_of,
-)
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 LARGE = 40_000_000
@@ -128,12 +123,12 @@ def test_several_communicators_are_proved_each_with_its_own_data(
     named: Named, asked: Asked, size: int
 ) -> None:
     try:
-        require_accepted(*named, 4, 3, asked)
+        SizedCollective(*named, (4, 3), 1, communicator=asked).require_accepted()
     except ScheduleError:
         return
     groups = communicators(asked, (4, 3))
-    schedule = build_schedule(*named, 4, 3, size, communicator=asked)
-    alone = [build_schedule(*named, *group.shape, size) for group in groups]
+    schedule = SizedCollective(*named, (4, 3), size, communicator=asked).steps()
+    alone = [SizedCollective(*named, group.shape, size).steps() for group in groups]
     assert schedule.gpus == 12
     assert schedule.members == len(groups[0].ranks)
     assert schedule.size_bytes == alone[0].size_bytes
@@ -163,11 +158,11 @@ def test_closed_forms_hold_for_communicators_that_are_grids(
 ) -> None:
     """Several at once take no longer than one, as they share no link."""
     groups = communicators(asked, (4, 4))
-    schedule = build_schedule(*named, 4, 4, LARGE, communicator=asked)
+    schedule = SizedCollective(*named, (4, 4), LARGE, communicator=asked).steps()
     fabric = spec(kind, 4, 4, spines=4)
     domains, size = groups[0].shape
     rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
-    grid = Grid(size, domains, *rates, slices_of(*named))
+    grid = Grid(size, domains, *rates, ALGORITHMS[named].slices)
     wire = wire_bytes(1) * schedule.size_bytes
     closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, wire)
     assert predicted_s(schedule, kind, (4, 4)) == pytest.approx(closed_s, rel=0.02)
@@ -176,18 +171,19 @@ def test_closed_forms_hold_for_communicators_that_are_grids(
 @pytest.mark.parametrize("asked", ["rails", "domains"])
 def test_communicators_of_a_larger_fabric_are_estimated_from_a_smaller_one(asked: str) -> None:
     named = Collective.ALL_REDUCE, "ring"
-    large = work(spec(FabricKind.RAIL_ONLY, 16, 16), *named, 1e8, communicator=asked)
-    found = estimate(large)
-    schedule = build_schedule(*named, 16, 16, 100_000_000, communicator=asked)
+    large = SizedCollective(*named, (16, 16), 100_000_000, communicator=asked)
+    found = estimate(work(spec(FabricKind.RAIL_ONLY, 16, 16), large))
+    schedule = large.steps()
     assert found.steps == 30
     assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
 
 
 def test_one_communicator_can_be_a_part_of_another() -> None:
     """Each GPU's NIC and HB link are used at once: as long as the longer one alone."""
+    named = Collective.ALL_REDUCE, "ring"
     both, rails, domains = (
         predicted_s(
-            build_schedule(Collective.ALL_REDUCE, "ring", 4, 4, LARGE, communicator=asked),
+            SizedCollective(*named, (4, 4), LARGE, communicator=asked).steps(),
             FabricKind.RAIL_ONLY,
             (4, 4),
         )

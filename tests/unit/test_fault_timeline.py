@@ -21,7 +21,7 @@ from model.transfers.collective import Collective
 from scenarios.execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from tests.unit.fabrics import spec
 from traffic_gen.agents.client import Aborted
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 3))
 
@@ -145,7 +145,7 @@ def test_nothing_due_means_no_hurry() -> None:
 
 
 def test_a_step_begins_when_the_model_says_so() -> None:
-    schedule = build_schedule(Collective.ALL_REDUCE, "ring", 3, 2, 6_000_000)
+    schedule = SizedCollective(Collective.ALL_REDUCE, "ring", (3, 2), 6_000_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.001)
     prediction = predict(schedule, TOPOLOGY, latency_s)

@@ -46,7 +46,7 @@ from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None, 0.5, 0.001)
 NEVER_DONE = replace(QUIET, switch_busy=1.0, switch_delay=0.06, switch_behind_s=0.1)
@@ -284,7 +284,7 @@ def executed(schedule: Schedule, number: int = 0, **changes: Any) -> Repeat:
 
 def planned(kind: FabricKind, algorithm: str = "direct") -> tuple[Topology, Schedule]:
     topology = build_topology(spec(kind, 3, 2, 3))
-    return topology, build_schedule(Collective.ALL_TO_ALL, algorithm, 3, 2, 600_000)
+    return topology, SizedCollective(Collective.ALL_TO_ALL, algorithm, (3, 2), 600_000).steps()
 
 
 def faithful(
@@ -444,8 +444,8 @@ def test_spans_hold_what_the_prediction_charges(kind: FabricKind) -> None:
 
 def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 8, 8))
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 8, 8, 6_000_000)
     carried = counted(Counter(), Counter(), 100)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (8, 8), 6_000_000).steps()
     found = spans(schedule, Epoch(topology), topology.job_gpus, 5, carried, Irregular())
     assert max(span.most - span.least for span in found.values()) < 5000
 

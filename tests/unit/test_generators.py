@@ -40,7 +40,8 @@ from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, conten
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import QueuePair, read_packet
 from traffic_gen.iperf3 import Hosts, _finish
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SIZES = st.integers(2, 4)
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
@@ -59,7 +60,7 @@ def test_transfers_start_once_all_that_they_wait_for_has_arrived(
     algorithm: tuple[Collective, str], domains: int, domain_size: int, chance: Any
 ) -> None:
     assume_accepted(algorithm, domains, domain_size)
-    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
+    schedule = SizedCollective(*algorithm, (domains, domain_size), 100_000).steps()
     progress = Progress(schedule.transfers)
     under_way, started = progress.first(), list[int]()
     while under_way:

@@ -28,7 +28,7 @@ from scenarios.planning.auto_scale import MAX_LINK_BPS
 from scenarios.planning.load_estimate import estimate_of
 from tests.unit.fabrics import spec
 from tests.unit.machines import TWO_CORES
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 HB, TRUNK = LinkKind.HB, LinkKind.HB_TRUNK
 
@@ -114,7 +114,8 @@ def test_a_ring_in_the_domain_is_as_slow_as_its_trunks(slower: float) -> None:
     """An all-to-all within domains of 2 x 2 GPUs: two GPUs send two thirds over their trunk."""
     fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, hb_oversubscription=slower)
     size = 40_000_000
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 4, size, communicator="domains")
+    direct = Collective.ALL_TO_ALL, "direct", (2, 4), size
+    schedule = SizedCollective(*direct, communicator="domains").steps()
     topology = build_topology(fabric)
     latency = {(HB, HB): 1e-4, (HB, TRUNK, TRUNK, HB): 1e-4}
     found = predict(schedule, topology, latency)

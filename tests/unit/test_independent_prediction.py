@@ -21,7 +21,7 @@ from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfer, Transfers
-from traffic_gen.workloads.algorithms.collectives import build_transfers
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 NPUS, SIZE, SPLITS = 8, 2**20, 4
 LINK_BYTES_PER_S, LATENCY_S = 50 * 2**30, 500e-9
@@ -53,7 +53,7 @@ def with_reductions(sent: Transfers) -> Iterator[Transfer]:
 
 
 def test_the_simulation_agrees_with_astra_sim() -> None:
-    sent = build_transfers(Collective.ALL_REDUCE, "ring", NPUS, 1, SIZE // SPLITS)
+    sent = SizedCollective(Collective.ALL_REDUCE, "ring", (NPUS, 1), SIZE // SPLITS).transfers()
     steps = Transfers.of(with_reductions(sent))
     links = FIRST_LINK + np.arange(NPUS)
     rate = LINK_BYTES_PER_S * wire_bytes(1)

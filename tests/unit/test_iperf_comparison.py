@@ -10,7 +10,8 @@ from model.errors import EmulationError
 from model.transfers.collective import Collective
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.iperf3 import Flow, bytes_by_pair, parse, rounds
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SIZES = st.integers(2, 5)
 
@@ -20,7 +21,7 @@ def test_in_a_round_each_rank_sends_to_one_and_receives_from_one(
     algorithm: tuple[Collective, str], domains: int, domain_size: int
 ) -> None:
     assume_accepted(algorithm, domains, domain_size)
-    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
+    schedule = SizedCollective(*algorithm, (domains, domain_size), 100_000).steps()
     sizes = bytes_by_pair(schedule)
     for pairs in rounds(sizes, domains, domain_size):
         sources, destinations = zip(*pairs, strict=True)
@@ -33,7 +34,7 @@ def test_rounds_carry_every_byte_of_the_schedule_once(
     algorithm: tuple[Collective, str], domains: int, domain_size: int
 ) -> None:
     assume_accepted(algorithm, domains, domain_size)
-    schedule = build_schedule(*algorithm, domains, domain_size, 100_000)
+    schedule = SizedCollective(*algorithm, (domains, domain_size), 100_000).steps()
     sizes = bytes_by_pair(schedule)
     carried = [pair for pairs in rounds(sizes, domains, domain_size) for pair in pairs]
     assert sorted(carried) == sorted(sizes)
@@ -42,7 +43,8 @@ def test_rounds_carry_every_byte_of_the_schedule_once(
 
 
 def test_a_pairwise_exchange_is_one_round_for_each_of_its_steps() -> None:
-    sizes = bytes_by_pair(build_schedule(Collective.ALL_TO_ALL, "two-step", 4, 4, 100_000))
+    two_steps = SizedCollective(Collective.ALL_TO_ALL, "two-step", (4, 4), 100_000)
+    sizes = bytes_by_pair(two_steps.steps())
     assert [len(pairs) for pairs in rounds(sizes, 4, 4)] == [16] * 6
 
 

@@ -34,7 +34,8 @@ from scenarios.planning.plan_table import print_plan
 from scenarios.planning.workloads.schedules import case_schedule
 from scenarios.spec.scenario import Case, Scenario
 from tests.unit.fabrics import accepts, spec
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 DOMAINS, SIZE = 4, 4
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
@@ -131,7 +132,7 @@ def placed(draw: st.DrawFn, partition: Partition) -> PlacedSteps:
     named = draw(st.sampled_from(possible))
     size = draw(st.sampled_from((1000, 500_000)))
     name = "-".join((*named, *map(str, partition.ranks(SIZE))))
-    return PlacedSteps(name, partition, build_schedule(*named, *partition.shape, size))
+    return PlacedSteps(name, partition, SizedCollective(*named, partition.shape, size).steps())
 
 
 def together(*jobs: PlacedSteps) -> ConcurrentJobs:
@@ -177,7 +178,7 @@ def test_on_rail_only_a_job_takes_as_long_as_alone(jobs: tuple[PlacedSteps, ...]
 
 
 def test_jobs_that_share_gpus_or_leave_the_grid_cannot_be_built() -> None:
-    ring = build_schedule(Collective.ALL_GATHER, "ring", 2, 2, 1000)
+    ring = SizedCollective(Collective.ALL_GATHER, "ring", (2, 2), 1000).steps()
     corner = PlacedSteps("corner", Partition((0, 1), (0, 1)), ring)
     for name, partition, wrong in (
         ("near", Partition((1, 2), (1, 2)), "corner and near share GPUs"),

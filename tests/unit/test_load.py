@@ -22,14 +22,9 @@ from scenarios.planning.load_estimate import estimate, heaviest, work
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
-from traffic_gen.workloads.algorithms.collectives import (
-    ALGORITHMS,
-    Algorithm,
-    build_schedule,
-    build_transfers,
-    slices_of,
-)
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm
 from traffic_gen.workloads.algorithms.reductions import ring_all_gather
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(FabricKind)
@@ -42,7 +37,7 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
 ) -> None:
     assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
-    schedule = build_schedule(*algorithm, *shape, 100_000)
+    schedule = SizedCollective(*algorithm, shape, 100_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     arrival_s = None
     if exact:
@@ -84,7 +79,7 @@ def test_flows_that_share_no_link_are_never_later_than_the_model_has_them(
 ) -> None:
     assume_accepted(algorithm, *shape)
     topology = build_topology(fabric_spec(kind, *shape))
-    schedule = build_schedule(*algorithm, *shape, 40_000_000)
+    schedule = SizedCollective(*algorithm, shape, 40_000_000).steps()
     latency_s = dict.fromkeys(healthy_network(schedule.transfers, topology)[1].classes, 0.0)
     modeled_s = predict(schedule, topology, latency_s).completion_s
     # Only the model has the token buckets' bursts at each step.
@@ -97,8 +92,8 @@ def test_the_formulas_count_transfers_and_steps(
     algorithm: tuple[Collective, str], shape: tuple[int, int]
 ) -> None:
     assume_accepted(algorithm, *shape)
-    sent = build_transfers(*algorithm, *shape, 10_000)
-    grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1, slices=slices_of(*algorithm))
+    sent = SizedCollective(*algorithm, shape, 10_000).transfers()
+    grid = Grid(x=shape[1], y=shape[0], hb=1, nic=1, slices=ALGORITHMS[algorithm].slices)
     closed_form = ALGORITHMS[algorithm].closed_form
     assert len(sent) == closed_form.transfers(grid)
     assert longest_chain(sent) == closed_form.steps(grid)
@@ -120,7 +115,7 @@ def test_a_slower_execution_has_the_same_bytes_in_more_time(
     algorithm: tuple[Collective, str], kind: FabricKind, slower: float, smaller: float
 ) -> None:
     assume_accepted(algorithm, 2, 3)
-    found = estimate(work(fabric_spec(kind, 2, 3), *algorithm, 1e6))
+    found = estimate(work(fabric_spec(kind, 2, 3), SizedCollective(*algorithm, (2, 3), 1e6)))
     scaled = found.scaled(slower, smaller)
     assert scaled.completion_s == pytest.approx(found.completion_s * slower / smaller)
     assert totals(scaled) == pytest.approx({k: v / smaller for k, v in totals(found).items()})
@@ -131,7 +126,7 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     algorithm: tuple[Collective, str], kind: FabricKind, window: float
 ) -> None:
     assume_accepted(algorithm, 3, 2)
-    found = estimate(work(fabric_spec(kind, 3, 2), *algorithm, 1e6))
+    found = estimate(work(fabric_spec(kind, 3, 2), SizedCollective(*algorithm, (3, 2), 1e6)))
     busiest = found.busiest(found.completion_s * window, lambda load: sum(load.size_bytes.values()))
     all_bytes = sum(totals(found).values())
     rate = sum(busiest.size_bytes.values())
@@ -153,10 +148,10 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
 ) -> None:
     if not accepts(algorithm, 16, 4):
         pytest.skip("the algorithm refuses this grid of GPUs")
+    task = SizedCollective(*algorithm, (16, 4), 1e8)
     emulated = fabric_spec(kind, 16, 4)
-    job = work(emulated, *algorithm, 1e8)
-    topology = build_topology(job.spec)
-    sent = build_transfers(*algorithm, 16, 4, 100_000_000)
+    job = work(emulated, task)
+    topology, sent = build_topology(job.spec), task.transfers()
     followed = profile(sent, *healthy_network(sent, topology), topology)
     estimated = estimate(job)
     assert estimated.steps == followed.steps

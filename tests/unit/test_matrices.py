@@ -24,13 +24,9 @@ from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.all_to_all import Spread
 from traffic_gen.workloads.algorithms.builder import Builder
-from traffic_gen.workloads.algorithms.collectives import (
-    ELEMENT_BYTES,
-    algorithms_of,
-    build_schedule,
-    build_transfers,
-)
+from traffic_gen.workloads.algorithms.collectives import algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
+from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
 
 ALGORITHM = st.sampled_from(algorithms_of(Collective.ALL_TO_ALL))
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda shape: shape > (1, 1))
@@ -38,7 +34,7 @@ SKEWS = st.builds(Skew, st.sampled_from(Preset), st.integers(0, 9))
 
 
 def scheduled(algorithm: str, shape: Shape, size: int, matrix: Matrix | None) -> Schedule:
-    return build_schedule(Collective.ALL_TO_ALL, algorithm, *shape, size, matrix=matrix)
+    return SizedCollective(Collective.ALL_TO_ALL, algorithm, shape, size, matrix=matrix).steps()
 
 
 @st.composite
@@ -88,7 +84,7 @@ def test_a_uniform_matrix_is_an_all_to_all_without_one(
 @given(SHAPES, st.integers(1, 1_000_000))
 def test_equal_data_are_spread_as_in_two_steps(shape: Shape, size: int) -> None:
     spread, pipelined = (
-        build_transfers(Collective.ALL_TO_ALL, name, *shape, size)
+        SizedCollective(Collective.ALL_TO_ALL, name, shape, size).transfers()
         for name in ("spreading", "two-step-pipelined")
     )
     assert spread.objects == pipelined.objects
@@ -127,10 +123,7 @@ def nic_loads(transfers: Transfers, size: int) -> dict[int, int]:
 def test_spreading_relieves_the_rail_of_a_hot_gpu(preset: Preset) -> None:
     """4 times as much for one of 4 GPUs of a domain: 7/4 of the others' mean, and not 4."""
     two, spread = (
-        nic_loads(
-            build_transfers(Collective.ALL_TO_ALL, name, 4, 4, 10_000_000, matrix=Skew(preset)),
-            4,
-        )
+        nic_loads(scheduled(name, (4, 4), 10_000_000, Skew(preset)).transfers, 4)
         for name in ("two-step-pipelined", "spreading")
     )
     assert max(two.values()) >= 3.9 * min(two.values())
@@ -139,7 +132,7 @@ def test_spreading_relieves_the_rail_of_a_hot_gpu(preset: Preset) -> None:
 
 
 def modeled_s(algorithm: str, topology: Topology, matrix: Matrix) -> float:
-    shape = topology.spec.domains, topology.spec.domain_size
+    shape = topology.spec.job_shape
     schedule = scheduled(algorithm, shape, 40_000_000, matrix)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 0.0 for hops in paths if hops}

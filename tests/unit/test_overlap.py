@@ -15,7 +15,8 @@ from model.prediction.overlap import _both_s, overlap
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SIZE_BYTES = 8_000_000
 Span = tuple[float, float, bool, bool]
@@ -25,8 +26,8 @@ SPANS = st.lists(
 
 
 def overlap_on(topology: Topology, named: Named, size_bytes: int = SIZE_BYTES) -> float:
-    shape = topology.spec.domains, topology.spec.domain_size
-    schedule = build_schedule(*named, *shape, size_bytes)
+    shape = topology.spec.job_shape
+    schedule = SizedCollective(*named, shape, size_bytes).steps()
     transfers = schedule.transfers
     paths = transfer_paths(transfers, Epoch(topology), topology.job_gpus)
     latency_s = dict.fromkeys((path_class(hops) for hops in paths if hops), 0.0)
@@ -60,7 +61,7 @@ def test_slices_overlap_and_steps_do_not(
 
 @given(st.sampled_from(sorted(ALGORITHMS)), topologies(3, 3))
 def test_overlap_is_a_share(named: Named, topology: Topology) -> None:
-    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
+    assume_accepted(named, *topology.spec.job_shape)
     assert 0 <= overlap_on(topology, named) <= 1
 
 

@@ -21,8 +21,9 @@ from scenarios.cli.plugins import enter_plugins, plugins_first, require_built_in
 from scenarios.library import LIBRARY
 from scenarios.loader import load
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.algorithms.plugins import enter_installed
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"
 NAMED = (Collective.ALL_GATHER, "pairwise")
@@ -88,7 +89,7 @@ def test_the_example_is_proved_and_its_closed_form_holds(
 ) -> None:
     enter_plugins([example])
     fabric = spec(kind, *shape, spines=shape[0])
-    topology, schedule = build_topology(fabric), build_schedule(*NAMED, *shape, 40_000_000)
+    topology, schedule = build_topology(fabric), SizedCollective(*NAMED, shape, 40_000_000).steps()
     rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
     grid, form = Grid(shape[1], shape[0], *rates), ALGORITHMS[NAMED].closed_form
     assert longest_chain(schedule.transfers) == form.steps(grid)
@@ -135,7 +136,7 @@ def installed(example: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_installed_package_needs_no_option() -> None:
     enter_installed()
     enter_installed()
-    assert build_schedule(*NAMED, 2, 2, 1000).algorithm == "pairwise"
+    assert SizedCollective(*NAMED, (2, 2), 1000).steps().algorithm == "pairwise"
 
 
 def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:

@@ -45,8 +45,9 @@ from model.transfers.columns import Transfers
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
 from tests.unit.fabrics import accepts, assume_accepted, fabrics_with_failures, spec, topologies
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule, slices_of
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.point_to_point import streams
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 LARGE = 40_000_000
@@ -62,8 +63,8 @@ def predicted(schedule: Schedule, topology: Topology, latency_s: float = 0.0) ->
 def test_never_below_the_lower_bound(
     named: tuple[Collective, str], topology: Topology, size: int
 ) -> None:
-    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
-    schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, size)
+    assume_accepted(named, *topology.spec.job_shape)
+    schedule = SizedCollective(*named, topology.spec.job_shape, size).steps()
     prediction = predicted(schedule, topology)
     assert prediction.completion_s >= prediction.lower_bound_s - 1e-9
     assert prediction.completion_s == max(prediction.arrival_s)
@@ -76,10 +77,10 @@ def test_closed_forms_hold_for_large_sizes(named: tuple[Collective, str]) -> Non
         if (x, y) == (1, 1) or not accepts(named, y, x):
             continue
         topology = build_topology(spec(kind, y, x, spines=y))
-        schedule = build_schedule(*named, y, x, LARGE)
+        schedule = SizedCollective(*named, (y, x), LARGE).steps()
         fabric = topology.spec
         rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
-        grid = Grid(x, y, *rates, slices_of(*named))
+        grid = Grid(x, y, *rates, ALGORITHMS[named].slices)
         size = wire_bytes(1) * schedule.size_bytes
         closed_s = ALGORITHMS[named].closed_form.completion_s(kind, grid, size)
         modeled_s = predicted(schedule, topology).completion_s
@@ -90,9 +91,9 @@ def test_closed_forms_hold_for_large_sizes(named: tuple[Collective, str]) -> Non
 def test_latency_and_size_only_make_it_longer(
     named: tuple[Collective, str], topology: Topology
 ) -> None:
-    shape = topology.spec.domains, topology.spec.domain_size
+    shape = topology.spec.job_shape
     assume_accepted(named, *shape)
-    small, large = (build_schedule(*named, *shape, size) for size in (LARGE // 10, LARGE))
+    small, large = (SizedCollective(*named, shape, size).steps() for size in (LARGE // 10, LARGE))
     assert predicted(small, topology).completion_s < predicted(large, topology).completion_s
     assert (
         predicted(small, topology).completion_s
@@ -114,7 +115,7 @@ def test_the_papers_slowdown_of_two_steps(platform: str, percent: float) -> None
 
 def test_hierarchical_all_gather_is_mostly_within_domains() -> None:
     """Figure 4: with x = 32 and y = 2, 98 % of the bytes stay inside the HB domains."""
-    schedule = build_schedule(Collective.ALL_GATHER, "hierarchical", 2, 32, LARGE)
+    schedule = SizedCollective(Collective.ALL_GATHER, "hierarchical", (2, 32), LARGE).steps()
     within = sum(t.size_bytes for t in schedule.transfers if t.source // 32 == t.destination // 32)
     total = sum(t.size_bytes for t in schedule.transfers)
     assert 100 * within / total == pytest.approx(98, abs=0.6)
@@ -122,7 +123,7 @@ def test_hierarchical_all_gather_is_mostly_within_domains() -> None:
 
 def test_the_first_bytes_pass_on_the_bucket() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 1))
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 1, 4000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 1), 4000).steps()
     assert wire_bytes(2000) < MIN_BURST_BYTES
     assert predicted(schedule, topology).completion_s == 0.0
     assert predicted(schedule, topology, latency_s=0.003).completion_s == 0.003
@@ -159,15 +160,15 @@ def through(schedule: Schedule, *epochs: Epoch, terms: Terms = ALL) -> Predictio
 def one_pair() -> tuple[Schedule, Topology]:
     """Two GPUs that exchange over their rail, their only path."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 1))
-    return build_schedule(Collective.ALL_TO_ALL, "direct", 2, 1, LARGE), topology
+    return SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 1), LARGE).steps(), topology
 
 
 @given(NAMED, topologies(3, 3), st.lists(st.floats(0, 2), max_size=4))
 def test_an_epoch_that_changes_nothing_changes_nothing(
     named: tuple[Collective, str], topology: Topology, when: list[float]
 ) -> None:
-    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
-    schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, LARGE)
+    assume_accepted(named, *topology.spec.job_shape)
+    schedule = SizedCollective(*named, topology.spec.job_shape, LARGE).steps()
     plain = through(schedule, Epoch(topology))
     begins = sorted(part * plain.completion_s for part in when)
     split = through(schedule, Epoch(topology), *(Epoch(topology, begin_s=s) for s in begins))
@@ -184,8 +185,8 @@ def test_a_failure_counts_from_when_it_is(
     and another order of waiting transfers. Backup paths may even be faster for a moment.
     """
     topology, health = case
-    assume_accepted(named, topology.spec.domains, topology.spec.domain_size)
-    schedule = build_schedule(*named, topology.spec.domains, topology.spec.domain_size, LARGE)
+    assume_accepted(named, *topology.spec.job_shape)
+    schedule = SizedCollective(*named, topology.spec.job_shape, LARGE).steps()
     healthy = through(schedule, Epoch(topology))
     end_s = healthy.completion_s
     after = through(schedule, Epoch(topology), Epoch(topology, health, end_s * 1.01))
@@ -213,7 +214,7 @@ def test_what_is_cut_off_for_a_while_waits_for_as_long(part: float, for_s: float
 def test_a_rendezvous_without_a_path_waits_for_one(part: float, for_s: float, gpu: str) -> None:
     """The other two GPUs go on, and are ready for the next step while the pair is cut off."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 3, 1))
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 1, LARGE)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), LARGE).steps()
     plain_s = through(schedule, Epoch(topology)).completion_s
     begin_s, end_s = part * plain_s, (part + for_s) * plain_s
     cut_off = Epoch(topology, without(topology, links=[f"{gpu}--rail0"]), begin_s)
@@ -257,7 +258,7 @@ def a_link(nic_bps: int) -> Topology:
 
 def exchanged(payload: int, terms: Terms, nic_bps: int) -> float:
     """Time for two GPUs to send each other a payload."""
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 2, 1, 2 * payload)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 1), 2 * payload).steps()
     return through(schedule, Epoch(a_link(nic_bps)), terms=terms).completion_s
 
 
@@ -314,9 +315,9 @@ def streamed(count: int, payload: int, terms: Terms, nic_bps: int) -> float:
 def test_what_else_is_on_the_wire_takes_time(
     named: tuple[Collective, str], topology: Topology, term: str
 ) -> None:
-    shape = topology.spec.domains, topology.spec.domain_size
+    shape = topology.spec.job_shape
     assume_accepted(named, *shape)
-    schedule = build_schedule(*named, *shape, LARGE)
+    schedule = SizedCollective(*named, shape, LARGE).steps()
     without_it = through(schedule, Epoch(topology), terms=replace(ALL, **{term: False}))
     assert without_it.completion_s < through(schedule, Epoch(topology)).completion_s
 

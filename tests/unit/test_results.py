@@ -42,7 +42,7 @@ from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 
@@ -51,7 +51,7 @@ def modeled(
     kind: FabricKind, collective: Collective, algorithm: str
 ) -> tuple[Topology, Schedule, Prediction]:
     topology = build_topology(spec(kind, 2, 2, 2))
-    schedule = build_schedule(collective, algorithm, 2, 2, 4_000_000)
+    schedule = SizedCollective(collective, algorithm, (2, 2), 4_000_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     return (
         topology,

@@ -24,11 +24,11 @@ from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, 
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 LIMITS = Thresholds(within=0.02, limit=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
-SCHEDULE = build_schedule(Collective.ALL_TO_ALL, "two-step", 2, 2, 4_000_000)
+SCHEDULE = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 4_000_000).steps()
 PATHS = transfer_paths(SCHEDULE.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
 PREDICTION = predict(
     SCHEDULE, TOPOLOGY, dict.fromkeys((path_class(hops) for hops in PATHS if hops), 0)

@@ -27,6 +27,7 @@ from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 *FIRST, LAST = (repr(collective.value) for collective in Collective)
 COLLECTIVES = f"{', '.join(FIRST)} or {LAST}"
@@ -235,7 +236,7 @@ def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float)
     spec = replace(
         fabric_spec(FabricKind.RAIL_ONLY, gpus, 1), hb_rate_bps=round(hb), nic_rate_bps=round(nic)
     )
-    job = work(spec, Collective.ALL_REDUCE, "ring", 1e6)
+    job = work(spec, SizedCollective(Collective.ALL_REDUCE, "ring", spec.job_shape, 1e6))
     scale = auto_bandwidth_scale([job], None).value
     assert gpus * nic / scale <= TOTAL_NIC_BPS * (1 + 1e-6)
     assert gpus * hb / scale <= TOTAL_HB_BPS * (1 + 1e-6)

@@ -18,13 +18,9 @@ from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.workloads.algorithms.builder import Builder
-from traffic_gen.workloads.algorithms.collectives import (
-    ALGORITHMS,
-    ELEMENT_BYTES,
-    build_schedule,
-    require_accepted,
-)
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.algorithms.patterns import whole_ring
+from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)
@@ -37,7 +33,7 @@ def test_every_algorithm_reaches_its_postcondition(
     if domains * domain_size == 1:
         return
     assume_accepted(named, domains, domain_size)
-    schedule = build_schedule(*named, domains, domain_size, size)
+    schedule = SizedCollective(*named, (domains, domain_size), size).steps()
     assert schedule.size_bytes >= size
     chunk_bytes = schedule.demand.chunk_bytes
     assert schedule.size_bytes - size < len(chunk_bytes) * ELEMENT_BYTES
@@ -65,7 +61,7 @@ def test_a_schedule_without_one_of_its_transfers_is_refused(
     named: tuple[Collective, str], domains: int, domain_size: int, data: st.DataObject
 ) -> None:
     assume_accepted(named, domains, domain_size)
-    schedule = build_schedule(*named, domains, domain_size, 1000)
+    schedule = SizedCollective(*named, (domains, domain_size), 1000).steps()
     lost = data.draw(st.integers(0, len(schedule.transfers) - 1))
     # The root of a Broadcast has everything before the first transfer.
     to_root = schedule.transfers[lost].destination == ROOT
@@ -102,7 +98,7 @@ def test_the_proof_says_what_an_execution_one_by_one_says(
 ) -> None:
     """Also for a transfer without some of its dependencies, with another chunk, or not added."""
     assume_accepted(named, domains, domain_size)
-    schedule = build_schedule(*named, domains, domain_size, 1000)
+    schedule = SizedCollective(*named, (domains, domain_size), 1000).steps()
     transfers = list(schedule.transfers)
     number = data.draw(st.integers(0, len(transfers) - 1))
     one = transfers[number]
@@ -198,7 +194,7 @@ def test_a_chunk_that_is_not_there_is_refused() -> None:
 
 
 def hierarchical() -> Schedule:
-    return build_schedule(Collective.ALL_REDUCE, "hierarchical", 2, 2, 1000)
+    return SizedCollective(Collective.ALL_REDUCE, "hierarchical", (2, 2), 1000).steps()
 
 
 def changed(schedule: Schedule, number: int, **changes: object) -> Schedule:
@@ -215,14 +211,14 @@ def test_data_that_is_sent_before_it_has_arrived_is_refused() -> None:
 
 
 def test_a_contribution_that_is_added_twice_is_refused() -> None:
-    schedule = build_schedule(Collective.REDUCE_SCATTER, "ring", 2, 1, 1000)
+    schedule = SizedCollective(Collective.REDUCE_SCATTER, "ring", (2, 1), 1000).steps()
     again = replace(schedule.transfers[0], id=len(schedule.transfers))
     with pytest.raises(ScheduleError, match="added twice"):
         replace(schedule, transfers=Transfers.of((*schedule.transfers, again)))
 
 
 def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 1, 1000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     stranger = next(t.id for t in schedule.transfers[1:3] if 0 not in (t.source, t.destination))
     last = max(t.id for t in schedule.transfers if t.source == 0)
     with pytest.raises(ScheduleError, match="cannot see"):
@@ -230,7 +226,7 @@ def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
 
 
 def test_only_what_the_destination_receives_can_make_it_ready() -> None:
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 1, 1000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     last = schedule.transfers[-1]
     stranger = next(t.id for t in schedule.transfers if t.destination != last.destination)
     with pytest.raises(ScheduleError, match="ready-to-receive"):
@@ -244,13 +240,13 @@ def test_a_gpu_that_sends_to_itself_is_refused() -> None:
 
 def test_the_digest_tells_schedules_apart() -> None:
     one, same = hierarchical(), hierarchical()
-    other = build_schedule(Collective.ALL_REDUCE, "ring", 2, 2, 1000)
+    other = SizedCollective(Collective.ALL_REDUCE, "ring", (2, 2), 1000).steps()
     assert one.digest == same.digest != other.digest
 
 
 def test_pairwise_steps_have_one_sender_for_each_receiver() -> None:
     """A receiver has at most one transfer under way on its HB link, and one on its NIC."""
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, 1000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (4, 4), 1000).steps()
     by_receiver: dict[tuple[int, bool], list[Transfer]] = {}
     for transfer in schedule.transfers:
         within = transfer.source // 4 == transfer.destination // 4
@@ -289,7 +285,7 @@ def test_a_grid_is_accepted_before_its_chunks_are_numbered(named: tuple[Collecti
     """Each of 4096 GPUs has half of 4096 chunks for its first partner by halving: 64 MiB."""
     tracemalloc.start()
     try:
-        require_accepted(*named, 512, 8)
+        SizedCollective(*named, (512, 8), 1).require_accepted()
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()

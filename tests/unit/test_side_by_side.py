@@ -21,7 +21,7 @@ from scenarios.benchmarks.common.side_by_side import (
 )
 from tests.unit.fabrics import spec
 from traffic_gen.iperf3 import Flow, bytes_by_pair, rounds
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 FABRIC = spec(FabricKind.RAIL_ONLY, 2, 2)
 MEGABYTE = 1_000_000
@@ -58,7 +58,8 @@ def test_the_model_of_the_rounds_is_not_below_the_bound_of_the_schedule(
 ) -> None:
     fabric = spec(FabricKind.RAIL_ONLY, domains, domain_size)
     size_bytes = megabytes * MEGABYTE
-    schedule = build_schedule(Collective.ALL_TO_ALL, "two-step", domains, domain_size, size_bytes)
+    grid = domains, domain_size
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "two-step", grid, size_bytes).steps()
     sizes = bytes_by_pair(schedule)
     flows = [
         [Flow(pair, sizes[pair], sizes[pair], 1.0) for pair in pairs]

@@ -18,8 +18,8 @@ from model.transfers.collective import Collective
 from model.transfers.columns import Transfers
 from scenarios.benchmarks.accuracy.sharing import contests, is_forwarded
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.collectives import build_schedule
 from traffic_gen.workloads.point_to_point import streams
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)
 LOST = "d0g0--rail0"
@@ -62,7 +62,7 @@ def test_a_lost_link_has_forwarded_flows_and_their_shares_matter() -> None:
     """With equal shares, the prediction is the fair one; with large ones, it is longer."""
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 4, 4))
     health = without(topology, links=[LOST])
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, 4_000_000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (4, 4), 4_000_000).steps()
     paths = transfer_paths(schedule.transfers, Epoch(topology, health), topology.job_gpus)
     latency_s = {path_class(hops): 1e-4 for hops in paths if hops}
     forwarded = np.array([is_forwarded(hops or ()) for hops in paths])
@@ -79,7 +79,7 @@ def test_a_lost_link_has_forwarded_flows_and_their_shares_matter() -> None:
 
 def test_contests_are_of_an_own_and_a_forwarded_flow_on_one_nic() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 3, 2, 4_000_000)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 4_000_000).steps()
     epoch = Epoch(topology, without(topology, links=[LOST]))
     found = transfer_paths(schedule.transfers, epoch, topology.job_gpus)
     paths = {

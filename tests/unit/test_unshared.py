@@ -18,7 +18,8 @@ from model.prediction.unshared import SharedLink, unshared_arrivals_s
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named, build_transfers
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 Inputs = tuple[Transfers, Ints, Network, dict[PathClass, float]]
@@ -49,9 +50,9 @@ def simulated_s(given: Inputs) -> Floats:
 def test_times_are_those_of_the_simulation(
     named: Named, topology: Topology, size: int, latency_s: float
 ) -> None:
-    shape = topology.spec.domains, topology.spec.domain_size
+    shape = topology.spec.job_shape
     assume_accepted(named, *shape)
-    given = inputs(build_transfers(*named, *shape, size), Epoch(topology), latency_s)
+    given = inputs(SizedCollective(*named, shape, size).transfers(), Epoch(topology), latency_s)
     try:
         found = unshared_arrivals_s(*given)
     except SharedLink:
@@ -66,7 +67,7 @@ def test_of_all_algorithms_only_a_direct_one_shares_links_on_rail_only(
     named: Named, kind: FabricKind
 ) -> None:
     topology = build_topology(spec(kind, 4, 4, spines=4))
-    given = inputs(build_transfers(*named, 4, 4, 10_000_000), Epoch(topology), 1e-3)
+    given = inputs(SizedCollective(*named, (4, 4), 10_000_000).transfers(), Epoch(topology), 1e-3)
     if (kind, named) == (FabricKind.RAIL_ONLY, (Collective.ALL_TO_ALL, "direct")):
         with pytest.raises(SharedLink):
             unshared_arrivals_s(*given)

@@ -23,6 +23,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithms_of,
 )
 from traffic_gen.workloads.algorithms.reductions import ring_all_gather, ring_reduce_scatter
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SCENARIO = """\
 fabric:
@@ -155,8 +156,8 @@ def test_a_large_grid_is_represented_by_a_small_one_that_is_accepted(
     enter("thirds", thirds)
     scenario = load(write(file, "thirds", 27))
     assert all(not planned.exact for planned in plan(scenario, None))
-    job = work(spec(FabricKind.RAIL_ONLY, 27, 2), Collective.ALL_GATHER, "thirds", 1e6)
-    assert estimate(job).steps == 53
+    task = SizedCollective(Collective.ALL_GATHER, "thirds", (27, 2), 1e6)
+    assert estimate(work(spec(FabricKind.RAIL_ONLY, 27, 2), task)).steps == 53
 
 
 def test_an_algorithm_that_accepts_no_small_grid_is_refused(file: Path, enter: Enter) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from model.transfers.columns import Transfer
 from model.transfers.demand import EVERYONE, Demand
 from model.workload.schedule import Schedule, Steps
-from traffic_gen.workloads.algorithms.collectives import ELEMENT_BYTES
+from traffic_gen.workloads.sized_collective import ELEMENT_BYTES
 
 Program = dict[str, Any]
 

@@ -6,9 +6,10 @@ from functools import lru_cache
 import numpy as np
 
 from model.arrays import Ints
+from model.job.communicators import Shape
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfer
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A trace names no algorithm. These are for any number of ranks.
 ALGORITHM_OF = {
@@ -18,18 +19,16 @@ ALGORITHM_OF = {
     Collective.ALL_TO_ALL: "direct",
     Collective.BROADCAST: "ring",
 }
-Grid = tuple[int, int]
-"""Domains, and GPUs in each."""
 
 
 @lru_cache(maxsize=32)
-def expansion(collective: Collective, grid: Grid, size_bytes: int) -> tuple[Transfer, ...]:
+def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
     """Return the proved transfers of a collective operation between places of a grid."""
-    schedule = build_schedule(collective, ALGORITHM_OF[collective], *grid, size_bytes)
-    return schedule.transfers.objects
+    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
+    return whole.steps().transfers.objects
 
 
-def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Grid]:
+def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
     """Return the ranks by their place on a grid, and the grid.
 
     Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;

@@ -19,7 +19,7 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension, RankGrid
 from model.transfers.collective import Collective
 from model.transfers.columns import NONE, Rows, Transfers
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.step_columns import StepColumns
 
 
@@ -241,7 +241,8 @@ class _Build:
         count, ranks = groups.shape
         if ranks == 1 or not real_bytes:
             return
-        proved = _proved(*how, ranks // inside, inside, self.emulated.size(real_bytes))
+        shape, size_bytes = (ranks // inside, inside), self.emulated.size(real_bytes)
+        proved = _proved(SizedCollective(*how, shape, size_bytes))
         sent = proved.transfers
         first = self.steps.count + len(sent) * np.arange(count)
         source, destination = groups[:, sent.source].ravel(), groups[:, sent.destination].ravel()
@@ -294,8 +295,6 @@ class _Proved:
 
 
 @lru_cache(maxsize=256)
-def _proved(
-    collective: Collective, algorithm: str, domains: int, domain_size: int, size_bytes: int
-) -> _Proved:
-    schedule = build_schedule(collective, algorithm, domains, domain_size, size_bytes)
+def _proved(task: SizedCollective) -> _Proved:
+    schedule = task.steps()
     return _Proved(schedule.transfers, schedule.gpus)

@@ -10,7 +10,7 @@ from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.iperf3 import Hosts, Pair, bytes_by_pair, carry, rounds
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 TRIALS = 3
 
@@ -26,7 +26,7 @@ def agents(_store: Path) -> Iterator[Row]:
             (Collective.ALL_GATHER, "hierarchical", 24_000_000),
             (Collective.ALL_TO_ALL, "two-step", 12_000_000),
         ):
-            schedule = build_schedule(collective, algorithm, 4, 4, size)
+            schedule = SizedCollective(collective, algorithm, (4, 4), size).steps()
             prediction = fabric.predict(schedule)
             repeats = list(fabric.repeats(schedule, prediction, 6, check_data=False))[1:]
             ours = median(repeat.agents_cpu_s for repeat in repeats)

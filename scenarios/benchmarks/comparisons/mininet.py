@@ -33,7 +33,7 @@ from testbed.plain_mininet.agents import plain_agents
 from testbed.plain_mininet.network import PlainFabric, plain_mininet
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 # At the quickstart's rates, plain Mininet carries 0.4 of the HB domains' 2.9 Gbit/s on two cores
 # (docs/reference/measurements.md); a tenth of these rates is below 0.4 Gbit/s.
@@ -75,8 +75,8 @@ def compared_load(
     Each testbed carries it twice: by the agents, with the fluid model's prediction, and by iperf3
     in rounds, with the model of the rounds.
     """
-    grid = spec.domains, spec.domain_size
-    schedule, share = build_schedule(collective, algorithm, *grid, size_bytes), idle_share(IDLE_S)
+    schedule = SizedCollective(collective, algorithm, spec.job_shape, size_bytes).steps()
+    share = idle_share(IDLE_S)
     names = {
         "collective": collective.value,
         "algorithm": algorithm,

@@ -12,7 +12,8 @@ from model.prediction.fluid import predict
 from model.prediction.network import PathClass
 from model.transfers.collective import Collective
 from scenarios.benchmarks.common.rows import Row, sized
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, build_schedule
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SHAPES = ((32, 8), (128, 8))
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_TO_ALL)
@@ -34,7 +35,7 @@ def schedules(_store: Path) -> Iterator[Row]:
 def _row(shape: tuple[int, int], collective: Collective, algorithm: str, kind: FabricKind) -> Row:
     topology = build_topology(replace(sized(*shape), kind=kind))
     began_s = time.process_time()
-    schedule = build_schedule(collective, algorithm, *shape, SIZE_BYTES)
+    schedule = SizedCollective(collective, algorithm, shape, SIZE_BYTES).steps()
     proved_s = time.process_time()
     prediction = predict(schedule, topology, dict.fromkeys(PATHS, LATENCY_S))
     predicted_s = time.process_time()

@@ -15,7 +15,7 @@ from scenarios.benchmarks.costs.startup import up_and_down
 from scenarios.execution.cases.emulation import Experiment
 from testbed.instruments.memory import MIB, kernel_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 SIZES = ((2, 2), (4, 4), (8, 4), (8, 8), (16, 8), (32, 8))
 TRIALS = 3
@@ -57,8 +57,8 @@ def exchange_cost(fabric: Experiment) -> tuple[float, float]:
 
 def exchange(spec: FabricSpec, busy_s: float) -> Schedule:
     """Return a two-step all-to-all that keeps every NIC busy for `busy_s` seconds."""
-    shape = spec.domains, spec.domain_size, exchange_size(spec, busy_s)
-    return build_schedule(Collective.ALL_TO_ALL, "two-step", *shape)
+    size_bytes = exchange_size(spec, busy_s)
+    return SizedCollective(Collective.ALL_TO_ALL, "two-step", spec.job_shape, size_bytes).steps()
 
 
 def exchange_size(spec: FabricSpec, busy_s: float = NIC_BUSY_S) -> int:

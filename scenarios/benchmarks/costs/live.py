@@ -18,7 +18,7 @@ from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, sized
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.live.feed import Address, LiveFeed, live_feed
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 TRIALS = 6
 # Seconds for which the NICs are busy in an execution.
@@ -56,9 +56,7 @@ def live(_store: Path) -> Iterator[Row]:
 def _row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
     """Execute in turn with and without a follower."""
     size = round(EXECUTION_S * spec.emulated_nic_bps / 8)
-    schedule = build_schedule(
-        Collective.ALL_TO_ALL, "two-step", spec.domains, spec.domain_size, size
-    )
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "two-step", spec.job_shape, size).steps()
     prediction = fabric.predict(schedule)
     repeats = fabric.repeats(schedule, prediction, 2 * TRIALS + 1, check_data=False)
     next(repeats)  # a warm-up

@@ -23,7 +23,7 @@ from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.probes.blackout import ALWAYS_NS, longest, longest_possible_ms, lost
 from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
-from traffic_gen.workloads.algorithms.collectives import build_schedule
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 FAULTS = (
     (Component.NIC_LINK, FaultMode.DOWN, 20),
@@ -98,7 +98,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _trial(fabric: Experiment, fault: Fault) -> Trial:
-    schedule = build_schedule(Collective.ALL_TO_ALL, "direct", 4, 4, SIZE_BYTES)
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (4, 4), SIZE_BYTES).steps()
     prediction = fabric.predict(schedule)
     timeline = FaultTimeline(fabric, FaultInjector(fabric.bed), [BEGIN_S], [fault])
     affected, unaffected = probed_pairs(fabric.placement, [fault], MOST_PAIRS)

@@ -21,7 +21,6 @@ from scenarios.spec.workload_entries import (
     TraceWork,
     Workload,
 )
-from traffic_gen.workloads.algorithms.collectives import slices_of, variant
 from traffic_gen.workloads.jobs import Job, Jobs, Task
 
 
@@ -40,18 +39,17 @@ def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
 
 
 def _collective(workload: Workload | CollectiveJob, spec: FabricSpec) -> Case:
-    named, matrix = (workload.collective, workload.algorithm), workload.pair_sizes
-    names = (*named, variant(matrix, workload.communicator), *_marked(workload.generator))
+    task = workload.on_grid(spec.job_shape)
     return Case(
-        name="/".join((spec.kind, *filter(None, names))),
+        name="/".join((spec.kind, task.name, *_marked(workload.generator))),
         kind=spec.kind,
         task=workload.collective,
         algorithm=workload.algorithm,
         size_name=workload.size or f"{workload.size_bytes:g} B",
         size_bytes=workload.size_bytes,
         size_scale=1.0,
-        slices=slices_of(*named, workload.slices),
-        matrix=matrix,
+        slices=task.chunk_slices,
+        matrix=task.matrix,
         communicator=workload.communicator,
         generator=workload.generator,
     )
@@ -63,8 +61,9 @@ def _marked(generator: Generator) -> tuple[str, ...]:
 
 
 def _together(workload: JobsWorkload, spec: FabricSpec) -> Case:
-    grid = spec.job_domains, spec.job_size
-    return _jobs_case(Jobs(grid, tuple(_job(job, spec) for job in workload.jobs)), spec.kind)
+    return _jobs_case(
+        Jobs(spec.job_shape, tuple(_job(job, spec) for job in workload.jobs)), spec.kind
+    )
 
 
 def _jobs_case(jobs: Jobs, kind: FabricKind) -> Case:
@@ -89,7 +88,7 @@ def alone(case: Case) -> tuple[Case, ...]:
 
 def _job(job: AnyJob, spec: FabricSpec) -> Job:
     """Build a job as if its partition were a whole fabric."""
-    partition = job.partition(spec.job_domains, spec.job_size)
+    partition = job.partition(*spec.job_shape)
     domains, size = partition.shape
     own = replace(spec, domains=domains, domain_size=size, spare_domains=0, spare_gpus=0)
     case = unsized_case(job, own)

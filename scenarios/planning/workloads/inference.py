@@ -20,7 +20,7 @@ LEAST_DOMAINS = 2
 
 def inference_case(workload: InferenceWorkload, spec: FabricSpec) -> Case:
     """A request load as a case on a fabric, in its real size."""
-    load = _load(workload, spec.job_domains, spec.job_size)
+    load = _load(workload, *spec.job_shape)
     return Case(
         name=f"{spec.kind}/inference/{load.name}",
         kind=spec.kind,

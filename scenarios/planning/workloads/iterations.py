@@ -19,7 +19,7 @@ from traffic_gen.workloads.training_iteration import Iteration
 def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
     """An iteration as a case on a fabric, in its real size."""
     name = configuration_name(Path(workload.iteration))
-    small = _reduced(workload, spec.job_domains, spec.job_size)
+    small = _reduced(workload, *spec.job_shape)
     strategy = small.strategy
     return Case(
         name=f"{spec.kind}/iteration/{name}",

@@ -4,14 +4,15 @@ The proof of a schedule takes about a second for 1024 GPUs, for each of the case
 large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
-from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators
+from model.job.communicators import Shape
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfers
 from model.transfers.proof import ScheduleError
@@ -24,14 +25,8 @@ from scenarios.spec.scenario import Case, TimedTask
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import CollectiveWork
 from scenarios.yaml_files.issues import Issue
-from traffic_gen.workloads.algorithms.collectives import (
-    ALGORITHMS,
-    algorithms_of,
-    build_schedule,
-    require_accepted,
-    slices_of,
-)
-from traffic_gen.workloads.algorithms.matrices import Matrix
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
+from traffic_gen.workloads.algorithms.matrices import Given
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
@@ -41,7 +36,6 @@ EXACT_UP_TO_GPUS = 32
 MOST_IRREGULAR_GPUS = 256
 # Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
-REGULAR = (EVERYONE, "rails", "domains")
 # A larger grid is represented by a smaller one, of at most this many domains, and GPUs in each.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
@@ -50,12 +44,11 @@ def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
     if not isinstance(case.task, Collective):
         return _steps(case, case.task, spec.bandwidth_scale / case.size_scale)
-    shape = spec.job_domains, spec.job_size
+    task = collective_of(case, case.task, spec.job_shape)
     try:
-        return collective_of(case, case.task, shape).steps(case.size_scale)
+        return task.steps(case.size_scale)
     except ScheduleError as error:
-        issue = _wrong(case.task, case.algorithm, shape, error)
-        raise InputError(Problem(case.where, *issue)) from error
+        raise InputError(Problem(case.where, *_wrong(task, error))) from error
 
 
 def _steps(case: Case, task: TimedTask, time_dilation: float) -> Steps:
@@ -70,8 +63,7 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
     """The transfers of a case on its fabric; those of a collective are not proved."""
     if not isinstance(case.task, Collective):
         return case_schedule(case, spec).transfers
-    shape = spec.job_domains, spec.job_size
-    return collective_of(case, case.task, shape).transfers(case.size_scale)
+    return collective_of(case, case.task, spec.job_shape).transfers(case.size_scale)
 
 
 def collective_of(case: Case, collective: Collective, shape: Shape) -> SizedCollective:
@@ -88,44 +80,36 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     for place, work, shape in works(file):
         if not isinstance(work, CollectiveWork):
             continue
-        wrong = list(_wrong_groups(work, shape))
+        task = work.on_grid(shape)
+        wrong = list(_wrong_groups(task))
         yield from (Issue((*place, key), what) for key, what in wrong)
-        issue = None if wrong else _issue_of(work, shape)
+        issue = None if wrong else _issue(replace(task, size_bytes=1))
         if issue is not None:
             yield Issue(place, *issue)
 
 
-def _wrong_groups(workload: CollectiveWork, shape: Shape) -> Iterator[tuple[str, str]]:
+def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
+    matrix, gpus = task.matrix, prod(task.shape)
     try:
-        groups = communicators(workload.communicator, shape)
+        groups = task.groups
     except ValueError as error:
         yield "communicator", str(error)
         return
-    irregular = workload.matrix is not None or workload.communicator not in REGULAR
-    if irregular and prod(shape) > MOST_IRREGULAR_GPUS:
-        key = "communicator" if workload.matrix is None else "matrix"
-        yield key, f"is possible for up to {MOST_IRREGULAR_GPUS} GPUs, got {prod(shape)}"
-    elif irregular and (parts := _parts(workload, groups)) > MOST_PARTS:
-        key = "communicator" if workload.matrix is None else "slices"
+    if not task.is_regular and gpus > MOST_IRREGULAR_GPUS:
+        key = "communicator" if matrix is None else "matrix"
+        yield key, f"is possible for up to {MOST_IRREGULAR_GPUS} GPUs, got {gpus}"
+    elif not task.is_regular and (parts := _parts(task)) > MOST_PARTS:
+        key = "communicator" if matrix is None else "slices"
         yield key, f"makes {parts} parts for pairs of GPUs, more than the {MOST_PARTS} possible"
-    elif isinstance(workload.matrix, tuple):
-        for ranks in {len(group.ranks) for group in groups} - {len(workload.matrix)}:
-            yield "matrix", f"has {len(workload.matrix)} rows, for {ranks} GPUs"
+    elif isinstance(matrix, Given):
+        for ranks in {len(group.ranks) for group in groups} - {len(matrix.rows)}:
+            yield "matrix", f"has {len(matrix.rows)} rows, for {ranks} GPUs"
 
 
-def _parts(workload: CollectiveWork, groups: Sequence[Communicator]) -> int:
+def _parts(task: SizedCollective) -> int:
     """Return the most parts that slices and phases cut the data of all pairs into."""
-    slices = slices_of(workload.collective, workload.algorithm, workload.slices)
-    phases = 1 if workload.pair_sizes is None else workload.pair_sizes.phases
-    return sum(len(group.ranks) ** 2 for group in groups) * slices * phases
-
-
-def _issue_of(workload: CollectiveWork, shape: Shape) -> "Words | None":
-    """Return the issue of a workload's schedule, and a hint; `None` if the schedule is right."""
-    named = workload.collective, workload.algorithm
-    among = workload.pair_sizes, workload.communicator
-    return _issue(*named, shape, workload.slices, *among)
+    return sum(len(group.ranks) ** 2 for group in task.groups) * task.chunk_slices * task.phases
 
 
 Words = tuple[str, str]
@@ -133,66 +117,59 @@ Words = tuple[str, str]
 
 
 @lru_cache(maxsize=256)
-def _issue(
-    collective: Collective,
-    algorithm: str,
-    shape: Shape,
-    slices: int | None,
-    matrix: Matrix | None,
-    communicator: Asked,
-) -> Words | None:
-    """Return the issue of an algorithm on a grid, and a hint; `None` if its schedule is right."""
+def _issue(task: SizedCollective) -> Words | None:
+    """Return the issue of a collective on a grid, and a hint; `None` if its schedule is right."""
     try:
-        require_accepted(collective, algorithm, *shape, communicator)
+        task.require_accepted()
     except ScheduleError as error:
-        return _refused(collective, algorithm, shape, error)
-    proved = shape
+        return _refused(task, error)
+    proved = task
     try:
-        if prod(shape) > EXACT_UP_TO_GPUS and matrix is None and communicator in REGULAR:
-            proved = stand_in(collective, algorithm, shape, communicator)
-        build_schedule(collective, algorithm, *proved, 1, slices, matrix, communicator)
+        if prod(task.shape) > EXACT_UP_TO_GPUS and task.is_regular:
+            proved = stand_in(task)
+        proved.steps()
     except ScheduleError as error:
-        return _wrong(collective, algorithm, proved, error)
+        return _wrong(proved, error)
     return None
 
 
-def stand_in(
-    collective: Collective, algorithm: str, shape: Shape, communicator: Asked = EVERYONE
-) -> Shape:
-    """Return the largest grid within `shape` and the limits above that the algorithm accepts.
+def stand_in(task: SizedCollective) -> SizedCollective:
+    """Return a collective on the largest grid within its own and the limits above that it accepts.
 
-    The grid has a single domain only if `shape` has. Raises `ScheduleError` if no grid is accepted.
+    The grid has a single domain only if its own has. Raises `ScheduleError` if none is accepted.
     """
-    domains, domain_size = min(shape[0], LARGEST_DOMAINS), min(shape[1], LARGEST_SIZE)
+    domains, domain_size = min(task.shape[0], LARGEST_DOMAINS), min(task.shape[1], LARGEST_SIZE)
     fewest = min(domains, 2)
-    for smaller in product(range(domains, fewest - 1, -1), range(domain_size, 0, -1)):
-        if _is_accepted(collective, algorithm, smaller, communicator):
+    for shape in product(range(domains, fewest - 1, -1), range(domain_size, 0, -1)):
+        smaller = replace(task, shape=shape)
+        if _is_accepted(smaller):
             return smaller
     small = f"{domains} x {domain_size} GPUs"
     raise ScheduleError(f"no grid of up to {small}, which could stand in for it, is accepted")
 
 
-def _is_accepted(collective: Collective, algorithm: str, shape: Shape, communicator: Asked) -> bool:
+def _is_accepted(task: SizedCollective) -> bool:
     try:
-        require_accepted(collective, algorithm, *shape, communicator)
+        task.require_accepted()
     except (ScheduleError, ValueError):
         return False
     return True
 
 
-def _refused(collective: Collective, algorithm: str, shape: Shape, error: ScheduleError) -> Words:
-    what = f"{_named(collective, algorithm, shape)} is not possible: {error}"
-    others = ", ".join(name for name in algorithms_of(collective) if name != algorithm)
+def _refused(task: SizedCollective, error: ScheduleError) -> Words:
+    what = f"{_on_grid(task)} is not possible: {error}"
+    others = ", ".join(name for name in algorithms_of(task.collective) if name != task.algorithm)
     other = f", or another algorithm: {others}" if others else ""
     return what, f"use another grid of GPUs{other}"
 
 
-def _wrong(collective: Collective, algorithm: str, shape: Shape, error: ScheduleError) -> Words:
-    what = f"{_named(collective, algorithm, shape)} has a wrong schedule: {error}"
-    code = getattr(ALGORITHMS[collective, algorithm].build, "__code__", None)
+def _wrong(task: SizedCollective, error: ScheduleError) -> Words:
+    what = f"{_on_grid(task)} has a wrong schedule: {error}"
+    code = getattr(ALGORITHMS[task.named].build, "__code__", None)
     place = "" if code is None else f", {code.co_name} in {code.co_filename}"
     return what, f"mend its function{place}"
 
 
-def _named(collective: Collective, algorithm: str, shape: Shape) -> str:
-    return f"{collective} with the algorithm {algorithm!r} on {shape[0]} x {shape[1]} GPUs"
+def _on_grid(task: SizedCollective) -> str:
+    domains, size = task.shape
+    return f"{task.collective} with the algorithm {task.algorithm!r} on {domains} x {size} GPUs"

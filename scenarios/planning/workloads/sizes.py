@@ -8,7 +8,6 @@ from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import AnyWorkload, CollectiveWork
 from scenarios.yaml_files.issues import Issue, Place
-from traffic_gen.workloads.algorithms.matrices import largest_bytes
 
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
@@ -19,12 +18,11 @@ def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 
     Building the schedule of a refused collective would take seconds.
     """
-    for place, work, _ in works(file):
+    for place, work, shape in works(file):
         if isinstance(work, CollectiveWork):
             scale = _given_scale(file, file.workloads[int(place[1])])
-            name = f"{work.collective}/{work.algorithm}"
-            most_bytes = largest_bytes(work.pair_sizes, work.size_bytes)
-            yield from _issues_of(place, name, scale, most_bytes / scale)
+            task = work.on_grid(shape)
+            yield from _issues_of(place, "/".join(task.named), scale, task.largest_bytes / scale)
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:

@@ -24,7 +24,7 @@ from traffic_gen.traces.replay import Replay
 
 def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
     """A trace as a case on a fabric, in its real size."""
-    replay = replay_of(workload, spec.job_domains, spec.job_size)
+    replay = replay_of(workload, *spec.job_shape)
     rule = workload.placement
     return Case(
         name=f"{spec.kind}/trace/{replay.name}",
