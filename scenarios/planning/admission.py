@@ -8,7 +8,7 @@ from model.prediction.budget import Need, switch_ports
 from model.prediction.machine import Machine
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
 from scenarios.planning.emulated_fabric import fastest
-from scenarios.planning.load_estimate import estimate_of, heaviest, work_of
+from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
 from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 from scenarios.yaml_files.issues import Issue
@@ -81,7 +81,7 @@ def _step_issues(
         f"than the {machine.timer_median_s * 1e6:.0f} us that a timer is late; its agents would "
         f"need {agents:.0%} of this machine's cores"
     )
-    dilation = auto_time_dilation(work_of(case, spec), scale, machine).value
+    dilation = auto_time_dilation(real_task(case.task, spec), scale, machine).value
     workload = file.workloads[case.workload]
     by_time = "time_dilation" in workload.model_fields_set
     if by_time or "size_scale" not in type(workload).model_fields:

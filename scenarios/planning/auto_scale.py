@@ -14,7 +14,7 @@ from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wi
 from model.fabric.spec import FabricSpec
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
-from scenarios.planning.load_estimate import AnyWork, estimate, heaviest
+from scenarios.planning.load_estimate import RealTask, estimate, heaviest
 from scenarios.spec.scenario import Chosen
 
 MAX_NIC_BPS = 20e6
@@ -33,7 +33,7 @@ LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
-def auto_bandwidth_scale(jobs: Sequence[AnyWork], machine: Machine | None) -> Chosen:
+def auto_bandwidth_scale(jobs: Sequence[RealTask], machine: Machine | None) -> Chosen:
     """Smallest two-digit scale that fits all jobs, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(jobs[0].spec)
@@ -78,7 +78,7 @@ def _binding(needs: Sequence[Need]) -> str:
     return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
 
 
-def peak(job: AnyWork, machine: Machine, scale: float) -> Need:
+def peak(job: RealTask, machine: Machine, scale: float) -> Need:
     """Need of the heaviest slice of a job at a bandwidth scale, however short the slice is."""
     found = estimate(job).scaled(scale, 1.0)
     return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
@@ -93,13 +93,13 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 
-def auto_size_scale(job: AnyWork, bandwidth_scale: float) -> float:
+def auto_size_scale(job: RealTask, bandwidth_scale: float) -> float:
     """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
     full_s = wire_bytes(1) * job.full_s * bandwidth_scale
     return max(1.0, round_up(full_s / TARGET_S))
 
 
-def auto_time_dilation(job: AnyWork, bandwidth_scale: float, machine: Machine | None) -> Chosen:
+def auto_time_dilation(job: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
     """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
     found = estimate(job)
     floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}

@@ -12,7 +12,7 @@ from scenarios.planning.auto_scale import (
     auto_size_scale,
     auto_time_dilation,
 )
-from scenarios.planning.load_estimate import work_of
+from scenarios.planning.load_estimate import real_task
 from scenarios.planning.workloads.cases import alone, unsized_case
 from scenarios.spec.scenario import Case, Chosen
 from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile
@@ -29,7 +29,7 @@ def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """Choose the bandwidth scale for `auto`."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
     jobs = [
-        work_of(unsized_case(workload, spec), spec)
+        real_task(unsized_case(workload, spec).task, spec)
         for spec in specs
         for workload in file.workloads
         if spec.kind in workload.kinds
@@ -103,7 +103,7 @@ def sized_cases(
 
 def _sized(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> tuple[Case, Chosen]:
     case = unsized_case(workload, spec)
-    job, scale = work_of(case, spec), spec.bandwidth_scale
+    job, scale = real_task(case.task, spec), spec.bandwidth_scale
     if workload.time_dilation is None:
         given = workload.size_scale
         size_scale = auto_size_scale(job, scale) if given == "auto" else given

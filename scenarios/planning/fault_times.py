@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricSpec
-from scenarios.planning.load_estimate import estimate_of, work_of
+from scenarios.planning.load_estimate import estimate_of, real_task
 from scenarios.planning.plan import followed
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 from scenarios.spec.fault_entries import DEFAULT_AT_S
@@ -59,7 +59,7 @@ def latest_end_s(case: Case, spec: FabricSpec) -> float:
 def estimated_end_s(case: Case, spec: FabricSpec) -> float:
     """Upper bound of the completion time on a fabric too large for a prediction."""
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
-    alone_s = max(estimate.completion_s, work_of(case, spec).full_s * scale)
+    alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.
     return MARGIN * spec.oversubscription * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
 

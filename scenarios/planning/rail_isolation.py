@@ -6,11 +6,11 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.spec import FabricKind, FabricSpec
-from model.job.communicators import Asked, Shape, communicators, label
-from scenarios.planning.load_estimate import TimedWork, followed, transfers_of, work_of
+from model.job.communicators import label
+from scenarios.planning.load_estimate import followed, real_task, transfers_of
 from scenarios.planning.workloads.schedules import MOST_IRREGULAR_GPUS
 from scenarios.spec.scenario import Case, Scenario
-from traffic_gen.workloads.jobs import Job, Jobs
+from traffic_gen.workloads.jobs import Job, Jobs, Task
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 
@@ -34,29 +34,27 @@ def _told(case: Case, spec: FabricSpec) -> Iterator[tuple[str, str]]:
         for job in case.task.jobs:
             yield f"job {job.name}: ", _of_job(job, pairs, spec.job_size)
         return
-    told = _by_communicator(case.communicator, spec.job_shape)
-    yield "", told or _by_pairs(_pairs(case, spec), spec.job_size)
+    yield "", _by_communicator(case.task) or _by_pairs(_pairs(case, spec), spec.job_size)
 
 
 def _of_job(job: Job, pairs: Ints, domain_size: int) -> str:
     """Say how one of several jobs crosses rails, whose GPUs are those of its partition."""
-    told = ""
-    if isinstance(job.task, SizedCollective):
-        told = _by_communicator(job.task.communicator, job.task.shape)
     own = np.isin(pairs[0], job.partition.ranks(domain_size))
-    return told or _by_pairs(pairs[:, own], domain_size)
+    return _by_communicator(job.task) or _by_pairs(pairs[:, own], domain_size)
 
 
-def _by_communicator(asked: Asked, shape: Shape) -> str:
+def _by_communicator(task: Task) -> str:
     """Say which communicator no algorithm can serve along rails; nothing if all can be."""
-    groups = communicators(asked, shape)
-    apart = sum(not group.is_rail_isolated(shape[1]) for group in groups)
+    if not isinstance(task, SizedCollective):
+        return ""
+    groups = task.groups
+    apart = sum(not group.is_rail_isolated(task.shape[1]) for group in groups)
     if not apart:
         return ""
     several = f" {apart} times" if len(groups) > 1 else ""
     return (
-        f"the communicator {label(asked)} crosses rails{several}: its GPUs are not joined by rails "
-        "and HB domains of their own, so others forward for them"
+        f"the communicator {label(task.communicator)} crosses rails{several}: its GPUs are not "
+        "joined by rails and HB domains of their own, so others forward for them"
     )
 
 
@@ -74,9 +72,8 @@ def _pairs(case: Case, spec: FabricSpec) -> Ints:
     """Return a column for each pair of ranks that sends; no pairs of too many GPUs to count."""
     if spec.gpus > MOST_IRREGULAR_GPUS:
         return np.empty((2, 0), np.int64)
-    job = work_of(case, spec)
-    if isinstance(job, TimedWork):
-        ends = np.stack(followed(job).pairs)
-        return ends[:, ends[0] != ends[1]]
-    sent = transfers_of(job.task)
-    return np.unique(np.stack([sent.source, sent.destination]), axis=1)
+    if isinstance(case.task, SizedCollective):
+        sent = transfers_of(case.task)
+        return np.unique(np.stack([sent.source, sent.destination]), axis=1)
+    ends = np.stack(followed(real_task(case.task, spec)).pairs)
+    return ends[:, ends[0] != ends[1]]

@@ -6,68 +6,53 @@ from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
-from model.job.communicators import EVERYONE, Asked
-from model.transfers.collective import Collective
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.spec.repeats import Repeats
 from scenarios.spec.schema import Expect, Job
-from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.algorithms.collectives import Named
-from traffic_gen.workloads.algorithms.matrices import Matrix, largest_bytes
-from traffic_gen.workloads.inference import RequestLoad
-from traffic_gen.workloads.jobs import Jobs
-from traffic_gen.workloads.training_iteration import Iteration
-
-# Tasks with times of their own, which are dilated as their bytes are scaled.
-TimedTask = Replay | Iteration | RequestLoad | Jobs
+from traffic_gen.workloads.jobs import Jobs, Task
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 @dataclass(frozen=True)
 class Case:
-    """One collective with one algorithm, or a timed task, on one kind of fabric.
+    """One task on one kind of fabric, which is sent in its real size divided by `size_scale`.
 
-    The algorithm of a trace is its name, and its size the bytes of all its operations; that of an
-    iteration is its configuration's name, and its size the data of a GPU's collectives and
-    transfers; that of a request load is its model's name, and its size the bytes of all requests;
-    that of jobs are their names, and their size is the sum of their sizes. `size_bytes` is the real
-    size; `size_bytes / size_scale` is sent. `workload` is the number of its entry in the scenario,
-    `where` the entry's file, line and key for messages. A pipelined algorithm sends each chunk in
-    `slices`. An all-to-all may have a `matrix`.
+    `workload` is the number of its entry in the scenario, `where` the entry's file, line and key
+    for messages.
     """
 
     name: str
     kind: FabricKind
-    task: Collective | TimedTask
-    algorithm: str
+    task: Task
     size_name: str
-    size_bytes: float
-    size_scale: float
+    size_scale: float = 1.0
     workload: int = 0
-    slices: int = 1
     generator: Generator = Generator.AGENT
-    matrix: Matrix | None = None
-    communicator: Asked = EVERYONE
     where: str = field(default="", compare=False)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of a collective; the name of any other task."""
+        return self.task.algorithm if isinstance(self.task, SizedCollective) else self.task.name
+
+    @property
+    def slices(self) -> int:
+        """The number of slices in which a pipelined algorithm sends each chunk; else 1."""
+        return self.task.chunk_slices if isinstance(self.task, SizedCollective) else 1
 
     @property
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
-        return max(1, round(self.size_bytes / self.size_scale))
+        return max(1, round(self.task.size_bytes / self.size_scale))
 
     @property
     def collectives(self) -> tuple[Named, ...]:
         """The collectives that it has, each with its algorithm."""
-        if isinstance(self.task, Collective):
-            return ((self.task, self.algorithm),)
+        if isinstance(self.task, SizedCollective):
+            return (self.task.named,)
         return self.task.collectives if isinstance(self.task, Jobs) else ()
-
-    @property
-    def largest_bytes(self) -> float:
-        """The most bytes that one transfer may have."""
-        if isinstance(self.task, Collective):
-            return max(1.0, largest_bytes(self.matrix, self.size_bytes) / self.size_scale)
-        return self.task.largest_bytes / self.size_scale
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from scenarios.planning.auto_scale import (
     auto_time_dilation,
     peak,
 )
-from scenarios.planning.load_estimate import work
+from scenarios.planning.load_estimate import real_task
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
 from tests.unit.fabrics import assume_accepted
@@ -60,7 +60,7 @@ def test_auto_never_exceeds_the_budget(
     algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
 ) -> None:
     assume_accepted(algorithm, domains, 4)
-    job = work(fabric_spec(kind, domains, 4), SizedCollective(*algorithm, (domains, 4), 1e9))
+    job = real_task(SizedCollective(*algorithm, (domains, 4), 1e9), fabric_spec(kind, domains, 4))
     machine = slower(TWO_CORES, factor)
     chosen = auto_bandwidth_scale([job], machine)
     need = peak(job, machine, chosen.value)
@@ -79,7 +79,7 @@ def test_a_more_capable_machine_is_never_slower(
     algorithm: tuple[Collective, str], kind: FabricKind, factor: float
 ) -> None:
     assume_accepted(algorithm, 4, 4)
-    job = work(fabric_spec(kind, 4, 4), SizedCollective(*algorithm, (4, 4), 1e9))
+    job = real_task(SizedCollective(*algorithm, (4, 4), 1e9), fabric_spec(kind, 4, 4))
     lesser = slower(TWO_CORES, factor)
     fast, slow = (auto_bandwidth_scale([job], machine) for machine in (TWO_CORES, lesser))
     assert fast.value <= slow.value

@@ -19,7 +19,7 @@ from model.transfers.collective import Collective
 from model.transfers.proof import ScheduleError
 from model.workload.schedule import Schedule
 from scenarios.loader import load
-from scenarios.planning.load_estimate import estimate, work
+from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan
 from scenarios.planning.rail_isolation import rail_crossings
 from tests.unit.fabrics import spec
@@ -172,7 +172,7 @@ def test_closed_forms_hold_for_communicators_that_are_grids(
 def test_communicators_of_a_larger_fabric_are_estimated_from_a_smaller_one(asked: str) -> None:
     named = Collective.ALL_REDUCE, "ring"
     large = SizedCollective(*named, (16, 16), 100_000_000, communicator=asked)
-    found = estimate(work(spec(FabricKind.RAIL_ONLY, 16, 16), large))
+    found = estimate(real_task(large, spec(FabricKind.RAIL_ONLY, 16, 16)))
     schedule = large.steps()
     assert found.steps == 30
     assert sum(found.transfers) == pytest.approx(len(schedule.transfers))

@@ -23,6 +23,7 @@ from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 from scenarios.spec.scenario import Case, Scenario
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 FABRIC = """\
 fabric:
@@ -201,8 +202,8 @@ def test_nothing_that_could_run_is_refused(
 ) -> None:
     """Any fault before the end that a run may predict, by its latencies, is before both limits."""
     fabric = replace(topology.spec, oversubscription=oversubscription, hb_rate_bps=hb_gbit * GBIT)
-    assume_accepted(named, fabric.domains, fabric.domain_size)
-    case = Case("", fabric.kind, *named, "", size, size_scale=2.0)
+    assume_accepted(named, *fabric.job_shape)
+    case = Case("", fabric.kind, SizedCollective(*named, fabric.job_shape, size), "", 2.0)
     slow_s = followed(case, fabric, path_s=0.005).completion_s
     assert slow_s <= latest_end_s(case, fabric)
     assert slow_s <= estimated_end_s(case, fabric)

@@ -227,7 +227,7 @@ def test_a_token_has_keys_and_values_of_all_layers_unless_its_size_is_given(file
     cases = load(file).cases
     model = load_configuration(Path("gpt-1.7b"))
     token_bytes = 2 * 2 * model.layers * model.hidden
-    assert [case.size_bytes for case in cases] == pytest.approx(
+    assert [case.task.size_bytes for case in cases] == pytest.approx(
         [5 * 1024 * token_bytes, 5 * 1024 * 320e3]
     )
     assert [case.name for case in cases] == [

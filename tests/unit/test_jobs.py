@@ -198,7 +198,7 @@ def test_jobs_are_a_case_each_and_one_together_at_one_scale(file: Path) -> None:
     ]
     assert {case.size_scale for case in scenario.cases} == {2.0}
     for top, bottom, both in (scenario.cases[:3], scenario.cases[3:]):
-        assert top.size_bytes + bottom.size_bytes == both.size_bytes
+        assert top.task.size_bytes + bottom.task.size_bytes == both.task.size_bytes
 
 
 def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path) -> None:

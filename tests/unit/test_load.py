@@ -18,7 +18,7 @@ from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.transfers.collective import Collective
 from model.workload.critical_path import longest_chain
-from scenarios.planning.load_estimate import estimate, heaviest, work
+from scenarios.planning.load_estimate import estimate, heaviest, real_task
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
@@ -115,7 +115,7 @@ def test_a_slower_execution_has_the_same_bytes_in_more_time(
     algorithm: tuple[Collective, str], kind: FabricKind, slower: float, smaller: float
 ) -> None:
     assume_accepted(algorithm, 2, 3)
-    found = estimate(work(fabric_spec(kind, 2, 3), SizedCollective(*algorithm, (2, 3), 1e6)))
+    found = estimate(real_task(SizedCollective(*algorithm, (2, 3), 1e6), fabric_spec(kind, 2, 3)))
     scaled = found.scaled(slower, smaller)
     assert scaled.completion_s == pytest.approx(found.completion_s * slower / smaller)
     assert totals(scaled) == pytest.approx({k: v / smaller for k, v in totals(found).items()})
@@ -126,7 +126,7 @@ def test_no_second_has_more_than_all_of_it_nor_less_than_the_mean(
     algorithm: tuple[Collective, str], kind: FabricKind, window: float
 ) -> None:
     assume_accepted(algorithm, 3, 2)
-    found = estimate(work(fabric_spec(kind, 3, 2), SizedCollective(*algorithm, (3, 2), 1e6)))
+    found = estimate(real_task(SizedCollective(*algorithm, (3, 2), 1e6), fabric_spec(kind, 3, 2)))
     busiest = found.busiest(found.completion_s * window, lambda load: sum(load.size_bytes.values()))
     all_bytes = sum(totals(found).values())
     rate = sum(busiest.size_bytes.values())
@@ -150,7 +150,7 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
         pytest.skip("the algorithm refuses this grid of GPUs")
     task = SizedCollective(*algorithm, (16, 4), 1e8)
     emulated = fabric_spec(kind, 16, 4)
-    job = work(emulated, task)
+    job = real_task(task, emulated)
     topology, sent = build_topology(job.spec), task.transfers()
     followed = profile(sent, *healthy_network(sent, topology), topology)
     estimated = estimate(job)

@@ -189,11 +189,11 @@ def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
     (tmp_path / "moe.csv").write_text("# bytes\n0,10,20,30\n40 0 50 60\n\n7\t8\t0\t9\n1, 2, 3, 0\n")
     scenario = load(write(tmp_path, "moe.csv"))
     assert scenario.cases[0].name == "rail-only/all-to-all/spreading/matrix"
-    assert scenario.cases[0].size_bytes == 240 / 4
+    assert scenario.cases[0].task.size_bytes == 240 / 4
     again = tmp_path / "again.yaml"
     again.write_text(scenario.text)
     (tmp_path / "moe.csv").unlink()
-    assert load(again).cases[0].matrix == scenario.cases[0].matrix
+    assert load(again).cases[0].task == scenario.cases[0].task
     assert all(planned.completion_s > 0 for planned in plan(scenario, None))
 
 
@@ -242,8 +242,8 @@ def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) ->
 def test_the_library_measures_every_skewed_preset_in_two_steps_and_spread() -> None:
     scenario = load(LIBRARY / "moe-skew.yaml", ["fabric.kinds=rail-only"])
     skewed = set(Preset) - {Preset.UNIFORM}
-    assert {(case.matrix, case.algorithm) for case in scenario.cases} == {
-        (Skew(preset), algorithm)
+    assert {case.task.name for case in scenario.cases} == {
+        f"all-to-all/{algorithm}/{Skew(preset).name}"
         for preset in skewed
         for algorithm in ("two-step-pipelined", "spreading")
     }

@@ -21,7 +21,7 @@ from scenarios.planning.auto_scale import (
     TOTAL_NIC_BPS,
     auto_bandwidth_scale,
 )
-from scenarios.planning.load_estimate import work
+from scenarios.planning.load_estimate import real_task
 from scenarios.spec.reference import SECTIONS, reference
 from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import accepts
@@ -236,8 +236,8 @@ def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float)
     spec = replace(
         fabric_spec(FabricKind.RAIL_ONLY, gpus, 1), hb_rate_bps=round(hb), nic_rate_bps=round(nic)
     )
-    job = work(spec, SizedCollective(Collective.ALL_REDUCE, "ring", spec.job_shape, 1e6))
-    scale = auto_bandwidth_scale([job], None).value
+    task = SizedCollective(Collective.ALL_REDUCE, "ring", spec.job_shape, 1e6)
+    scale = auto_bandwidth_scale([real_task(task, spec)], None).value
     assert gpus * nic / scale <= TOTAL_NIC_BPS * (1 + 1e-6)
     assert gpus * hb / scale <= TOTAL_HB_BPS * (1 + 1e-6)
     assert hb / scale <= MAX_HB_BPS * (1 + 1e-6)
@@ -253,7 +253,7 @@ def test_every_algorithm_is_tried(name: str) -> None:
     """Also those of a stranger, unless they refuse the scenario's grid."""
     scenario = load(LIBRARY / f"{name}.yaml")
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
-    checked = {(case.task, case.algorithm) for case in scenario.cases}
+    checked = {named for case in scenario.cases for named in case.collectives}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 

@@ -12,7 +12,7 @@ from model.transfers.collective import Collective
 from model.transfers.proof import ScheduleError
 from scenarios.cli.commands import main
 from scenarios.loader import load
-from scenarios.planning.load_estimate import estimate, work
+from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan
 from scenarios.planning.workloads.schedules import case_schedule
 from tests.unit.fabrics import spec
@@ -157,7 +157,7 @@ def test_a_large_grid_is_represented_by_a_small_one_that_is_accepted(
     scenario = load(write(file, "thirds", 27))
     assert all(not planned.exact for planned in plan(scenario, None))
     task = SizedCollective(Collective.ALL_GATHER, "thirds", (27, 2), 1e6)
-    assert estimate(work(spec(FabricKind.RAIL_ONLY, 27, 2), task)).steps == 53
+    assert estimate(real_task(task, spec(FabricKind.RAIL_ONLY, 27, 2))).steps == 53
 
 
 def test_an_algorithm_that_accepts_no_small_grid_is_refused(file: Path, enter: Enter) -> None:

@@ -69,6 +69,11 @@ class Replay:
     domain_size: int
 
     @property
+    def size_bytes(self) -> int:
+        """The real bytes of all operations."""
+        return self.trace.total_bytes
+
+    @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
         return self.trace.largest_bytes

@@ -12,11 +12,15 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 class Task(Protocol):
-    """The task of a job, in its real size."""
+    """What a case or a job executes, in its real size."""
 
     @property
     def name(self) -> str:
         """The name of the task."""
+
+    @property
+    def size_bytes(self) -> float:
+        """The real size."""
 
     @property
     def largest_bytes(self) -> float:
@@ -33,7 +37,6 @@ class Job:
     name: str
     partition: Partition
     task: Task
-    size_bytes: float
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Jobs:
     @property
     def size_bytes(self) -> float:
         """The sum of the jobs' real sizes."""
-        return sum(job.size_bytes for job in self.jobs)
+        return sum(job.task.size_bytes for job in self.jobs)
 
     @property
     def largest_bytes(self) -> float:

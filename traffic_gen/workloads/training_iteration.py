@@ -55,6 +55,11 @@ class Iteration:
     zero: bool
 
     @property
+    def size_bytes(self) -> float:
+        """The real bytes of a GPU's collectives and transfers."""
+        return self.iteration.size_bytes
+
+    @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
         sizes = vars(self.iteration)

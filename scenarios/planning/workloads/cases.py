@@ -3,12 +3,9 @@
 from dataclasses import replace
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.job.communicators import Shape
-from model.transfers.collective import Collective
 from model.workload.generator import Generator
 from scenarios.planning.workloads.inference import inference_case
 from scenarios.planning.workloads.iterations import iteration_case
-from scenarios.planning.workloads.schedules import collective_of
 from scenarios.planning.workloads.traces import trace_case
 from scenarios.spec.scenario import Case
 from scenarios.spec.workload_entries import (
@@ -21,7 +18,7 @@ from scenarios.spec.workload_entries import (
     TraceWork,
     Workload,
 )
-from traffic_gen.workloads.jobs import Job, Jobs, Task
+from traffic_gen.workloads.jobs import Job, Jobs
 
 
 def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
@@ -43,14 +40,8 @@ def _collective(workload: Workload | CollectiveJob, spec: FabricSpec) -> Case:
     return Case(
         name="/".join((spec.kind, task.name, *_marked(workload.generator))),
         kind=spec.kind,
-        task=workload.collective,
-        algorithm=workload.algorithm,
+        task=task,
         size_name=workload.size or f"{workload.size_bytes:g} B",
-        size_bytes=workload.size_bytes,
-        size_scale=1.0,
-        slices=task.chunk_slices,
-        matrix=task.matrix,
-        communicator=workload.communicator,
         generator=workload.generator,
     )
 
@@ -61,21 +52,12 @@ def _marked(generator: Generator) -> tuple[str, ...]:
 
 
 def _together(workload: JobsWorkload, spec: FabricSpec) -> Case:
-    return _jobs_case(
-        Jobs(spec.job_shape, tuple(_job(job, spec) for job in workload.jobs)), spec.kind
-    )
+    jobs = tuple(_job(job, spec) for job in workload.jobs)
+    return _jobs_case(Jobs(spec.job_shape, jobs), spec.kind)
 
 
 def _jobs_case(jobs: Jobs, kind: FabricKind) -> Case:
-    return Case(
-        name=f"{kind}/jobs/{jobs.name}",
-        kind=kind,
-        task=jobs,
-        algorithm=jobs.name,
-        size_name=f"{jobs.size_bytes:g} B",
-        size_bytes=jobs.size_bytes,
-        size_scale=1.0,
-    )
+    return Case(f"{kind}/jobs/{jobs.name}", kind, jobs, f"{jobs.size_bytes:g} B")
 
 
 def alone(case: Case) -> tuple[Case, ...]:
@@ -91,11 +73,4 @@ def _job(job: AnyJob, spec: FabricSpec) -> Job:
     partition = job.partition(*spec.job_shape)
     domains, size = partition.shape
     own = replace(spec, domains=domains, domain_size=size, spare_domains=0, spare_gpus=0)
-    case = unsized_case(job, own)
-    return Job(job.name, partition, _task(case, partition.shape), case.size_bytes)
-
-
-def _task(case: Case, shape: Shape) -> Task:
-    if not isinstance(case.task, Collective):
-        return case.task
-    return collective_of(case, case.task, shape)
+    return Job(job.name, partition, unsized_case(job, own).task)

@@ -25,10 +25,7 @@ def inference_case(workload: InferenceWorkload, spec: FabricSpec) -> Case:
         name=f"{spec.kind}/inference/{load.name}",
         kind=spec.kind,
         task=load,
-        algorithm=load.name,
         size_name=f"{workload.rate:g}-a-second-t{load.tensor}-seed{workload.seed}",
-        size_bytes=load.size_bytes,
-        size_scale=1.0,
     )
 
 

@@ -25,10 +25,7 @@ def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
         name=f"{spec.kind}/iteration/{name}",
         kind=spec.kind,
         task=Iteration(name, small, spec.kind, workload.zero),
-        algorithm=name,
         size_name=f"t{strategy.tensor}p{strategy.pipeline}d{strategy.data}m{small.microbatches}",
-        size_bytes=small.size_bytes,
-        size_scale=1.0,
     )
 
 

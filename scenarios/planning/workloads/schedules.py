@@ -12,8 +12,6 @@ from math import prod
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
-from model.job.communicators import Shape
-from model.transfers.collective import Collective
 from model.transfers.columns import Transfers
 from model.transfers.proof import ScheduleError
 from model.workload.schedule import Steps
@@ -21,12 +19,13 @@ from scenarios.planning.workloads.inference import inference_issues
 from scenarios.planning.workloads.iterations import iteration_issues
 from scenarios.planning.workloads.jobs import works
 from scenarios.planning.workloads.traces import trace_issues
-from scenarios.spec.scenario import Case, TimedTask
+from scenarios.spec.scenario import Case
 from scenarios.spec.schema import ScenarioFile
 from scenarios.spec.workload_entries import CollectiveWork
 from scenarios.yaml_files.issues import Issue
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given
+from traffic_gen.workloads.jobs import Task
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
@@ -42,38 +41,21 @@ LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 
 def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
-    if not isinstance(case.task, Collective):
-        return _steps(case, case.task, spec.bandwidth_scale / case.size_scale)
-    task = collective_of(case, case.task, spec.job_shape)
     try:
-        return task.steps(case.size_scale)
+        return case.task.steps(case.size_scale, spec.bandwidth_scale / case.size_scale)
     except ScheduleError as error:
-        raise InputError(Problem(case.where, *_wrong(task, error))) from error
-
-
-def _steps(case: Case, task: TimedTask, time_dilation: float) -> Steps:
-    """Build the steps of a timed task; raises `InputError` if it cannot be executed."""
-    try:
-        return task.steps(case.size_scale, time_dilation)
-    except ScheduleError as error:
-        raise InputError(Problem(case.where, f"cannot be executed: {error}")) from error
+        raise InputError(Problem(case.where, *_wrong(case.task, error))) from error
 
 
 def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
     """The transfers of a case on its fabric; those of a collective are not proved."""
-    if not isinstance(case.task, Collective):
-        return case_schedule(case, spec).transfers
-    return collective_of(case, case.task, spec.job_shape).transfers(case.size_scale)
-
-
-def collective_of(case: Case, collective: Collective, shape: Shape) -> SizedCollective:
-    """The collective of a case on a grid of GPUs, in its real size."""
-    among = case.slices, case.matrix, case.communicator
-    return SizedCollective(collective, case.algorithm, shape, case.size_bytes, *among)
+    if isinstance(case.task, SizedCollective):
+        return case.task.transfers(case.size_scale)
+    return case_schedule(case, spec).transfers
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of timed tasks, and of algorithms that refuse a grid or are wrong on it."""
+    """Issues of all tasks: algorithms may refuse a grid, or be wrong on it."""
     yield from trace_issues(file)
     yield from iteration_issues(file)
     yield from inference_issues(file)
@@ -163,7 +145,9 @@ def _refused(task: SizedCollective, error: ScheduleError) -> Words:
     return what, f"use another grid of GPUs{other}"
 
 
-def _wrong(task: SizedCollective, error: ScheduleError) -> Words:
+def _wrong(task: Task, error: ScheduleError) -> Words:
+    if not isinstance(task, SizedCollective):
+        return f"cannot be executed: {error}", ""
     what = f"{_on_grid(task)} has a wrong schedule: {error}"
     code = getattr(ALGORITHMS[task.named].build, "__code__", None)
     place = "" if code is None else f", {code.co_name} in {code.co_filename}"

@@ -37,7 +37,8 @@ def size_issues(cases: Sequence[Case]) -> Iterator[Issue]:
     """Issues of cases that would send more than the real size, or more than a transfer can have."""
     for case in cases:
         place = ("workloads", case.workload)
-        yield from _issues_of(place, case.name, case.size_scale, case.largest_bytes)
+        most_bytes = case.task.largest_bytes / case.size_scale
+        yield from _issues_of(place, case.name, case.size_scale, most_bytes)
 
 
 def _issues_of(place: Place, name: str, size_scale: float, most_bytes: float) -> Iterator[Issue]:

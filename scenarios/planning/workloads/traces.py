@@ -30,10 +30,7 @@ def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
         name=f"{spec.kind}/trace/{replay.name}",
         kind=spec.kind,
         task=replay,
-        algorithm=replay.name,
         size_name=rule.value if isinstance(rule, PlacementRule) else "listed",
-        size_bytes=replay.trace.total_bytes,
-        size_scale=1.0,
         generator=workload.generator,
     )
 

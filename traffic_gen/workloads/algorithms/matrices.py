@@ -90,13 +90,4 @@ class Given:
 
 
 Matrix = Skew | Given
-
-
-def largest_bytes(matrix: Matrix | None, size_bytes: float) -> float:
-    """Return the most bytes that a transfer may have, if each rank has `size_bytes` on average."""
-    if isinstance(matrix, Given):
-        return max(size_bytes, *map(max, matrix.rows))
-    return size_bytes
-
-
 UNIFORM = Skew(Preset.UNIFORM)
