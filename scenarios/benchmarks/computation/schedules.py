@@ -27,23 +27,23 @@ PATHS: tuple[PathClass, ...] = (2 * HB, 2 * NIC, 2 * HB + 2 * NIC, NIC + 2 * UPL
 def schedules(_store: Path) -> Iterator[Row]:
     """Measure processor time for AllReduce and all-to-all of 256 and of 1024 GPUs."""
     cases = product(SHAPES, sorted(ALGORITHMS), FabricKind)
-    for shape, (collective, algorithm), kind in cases:
-        if collective in COLLECTIVES:
-            yield _row(shape, collective, algorithm, kind)
+    for shape, named, kind in cases:
+        if named[0] in COLLECTIVES:
+            yield _row(SizedCollective(*named, shape, SIZE_BYTES), kind)
 
 
-def _row(shape: tuple[int, int], collective: Collective, algorithm: str, kind: FabricKind) -> Row:
-    topology = build_topology(replace(sized(*shape), kind=kind))
+def _row(task: SizedCollective, kind: FabricKind) -> Row:
+    topology = build_topology(replace(sized(*task.shape), kind=kind))
     began_s = time.process_time()
-    schedule = SizedCollective(collective, algorithm, shape, SIZE_BYTES).steps()
+    schedule = task.steps()
     proved_s = time.process_time()
     prediction = predict(schedule, topology, dict.fromkeys(PATHS, LATENCY_S))
     predicted_s = time.process_time()
     return {
         "gpus": schedule.gpus,
         "fabric": kind.value,
-        "collective": collective.value,
-        "algorithm": algorithm,
+        "collective": task.collective.value,
+        "algorithm": task.algorithm,
         "transfers": len(schedule.transfers),
         "schedule_and_proof_s": proved_s - began_s,
         "prediction_s": predicted_s - proved_s,
