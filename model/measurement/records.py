@@ -78,6 +78,39 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class CaseExecutions:
+    """The executions of a case.
+
+    `repeats` are those that count, `disturbed` those that the machine disturbed, whether they count
+    or not.
+    """
+
+    repeats: tuple[Repeat, ...]
+    warmups: tuple[Repeat, ...] = ()
+    disturbed: tuple[Repeat, ...] = ()
+
+    @property
+    def set_aside(self) -> tuple[Repeat, ...]:
+        """Executions that were disturbed and do not count."""
+        return tuple(repeat for repeat in self.disturbed if repeat not in self.repeats)
+
+    @property
+    def disturbed_counted(self) -> bool:
+        """Whether disturbed executions count: too few others were left."""
+        return bool(self.disturbed) and not self.set_aside
+
+    @property
+    def all(self) -> tuple[Repeat, ...]:
+        """All executions, warm-ups first."""
+        return self.warmups + self.repeats + self.set_aside
+
+    @property
+    def retransmits(self) -> int:
+        """The segments that TCP retransmitted in the executions that count."""
+        return sum(repeat.retransmits for repeat in self.repeats)
+
+
+@dataclass(frozen=True)
 class FaultRecord:
     """The actual begin and end of a fault, in nanoseconds of CLOCK_MONOTONIC."""
 

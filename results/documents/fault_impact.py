@@ -21,15 +21,15 @@ def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
         "fabric": impact.fabric,
         "reaction": impact.strategy,
         "blackout_ms": None if probes.blackout_ms == inf else probes.blackout_ms,
-        "healthy_s": impact.baseline.measured.median,
-        "modeled_healthy_s": impact.baseline.modeled_s,
+        "healthy_s": impact.baseline.measured_s,
+        "modeled_healthy_s": impact.baseline.modeled.completion_s,
         "struck_s": impact.during.seconds,
         **_restart(impact.during.restart),
-        "faulty_s": degraded.measured.median if degraded else None,
-        "modeled_faulty_s": degraded.modeled_s if degraded else None,
+        "faulty_s": degraded.measured_s if degraded else None,
+        "modeled_faulty_s": degraded.modeled.completion_s if degraded else None,
         "ratio": degraded.ratio if degraded else None,
         **_replay(impact.replay),
-        "after_s": recovered.measured.median if recovered else None,
+        "after_s": recovered.measured_s if recovered else None,
         "probed_pairs": probes.affected_pairs,
         "untouched_pairs": probes.unaffected_pairs,
         "probes_untouched": probes.sent_unaffected,
@@ -53,7 +53,7 @@ def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _replay(replay: CaseResult | None) -> dict[str, Any]:
     return {
-        "modeled_replay_s": replay.modeled_s if replay else None,
+        "modeled_replay_s": replay.modeled.completion_s if replay else None,
         "replay_ratio": replay.ratio if replay else None,
         "replay_verdict": replay.verdict.value if replay else None,
     }

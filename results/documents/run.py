@@ -58,6 +58,7 @@ def run_object(
 
 def _case_object(case: CaseResult) -> dict[str, Any]:
     work, fabric = case.work, case.work.fabric
+    times, modeled, breakdown = case.times, case.modeled, case.breakdown
     return {
         "case": case.name,
         "fabric": {
@@ -76,24 +77,24 @@ def _case_object(case: CaseResult) -> dict[str, Any]:
         "bandwidth_scale": fabric.bandwidth_scale,
         "size_scale": work.size_scale,
         "time_dilation": case.time_dilation,
-        "measured_s": asdict(case.measured),
-        "modeled_s": case.modeled_s,
-        "lower_bound_s": case.lower_bound_s,
-        "overlap": case.overlap,
+        "measured_s": asdict(times.measured),
+        "modeled_s": modeled.completion_s,
+        "lower_bound_s": modeled.lower_bound_s,
+        "overlap": modeled.overlap,
         "real_s": case.real_s,
         "ratio": case.ratio,
         "algbw_gbyte_per_s": case.algbw_gbyte_per_s,
         "busbw_gbyte_per_s": case.busbw_gbyte_per_s,
-        "warmup_s": list(case.warmup_s),
-        "disturbed_s": list(case.disturbed_s),
-        "disturbed_counted": case.disturbed_counted,
+        "warmup_s": list(times.warmup_s),
+        "disturbed_s": list(times.disturbed_s),
+        "disturbed_counted": times.disturbed_counted,
         "retransmits": case.retransmits,
         "data_is_right": case.data_is_right,
         "verdict": case.verdict.value,
         "reasons": list(case.reasons),
         "fidelity": case.fidelity.plain(),
-        **({} if case.iteration is None else {"iteration": case.iteration.plain()}),
-        **({} if case.inference is None else {"inference": case.inference.plain()}),
-        **({"jobs": [job.plain() for job in case.jobs]} if case.jobs else {}),
+        **({} if breakdown.iteration is None else {"iteration": breakdown.iteration.plain()}),
+        **({} if breakdown.inference is None else {"inference": breakdown.inference.plain()}),
+        **({"jobs": [job.plain() for job in breakdown.jobs]} if breakdown.jobs else {}),
         **({"rail_crossings": list(case.rail_crossings)} if case.rail_crossings else {}),
     }

@@ -23,5 +23,5 @@ def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
         # The generator is a part of a case's name, unless it is the agents.
         other = by_agents.get(case.name.replace(f"/{case.work.generator}", ""))
         if other is not None and other is not case and case.work.generator.is_timed:
-            ratio = case.measured.median / other.measured.median
+            ratio = case.measured_s / other.measured_s
             yield Agreement(case.name, other.name, ratio)

@@ -34,15 +34,20 @@ class Interference:
 
 def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
     """Yield the interference of each job that a run has both alone and among others."""
-    alone = {_same(case, job): (case, job) for case in cases for job in case.jobs if _is_one(case)}
+    alone = {
+        _same(case, job): (case, job)
+        for case in cases
+        for job in case.breakdown.jobs
+        if _is_one(case)
+    }
     for case in cases:
-        for job in () if _is_one(case) else case.jobs:
+        for job in () if _is_one(case) else case.breakdown.jobs:
             if found := alone.get(_same(case, job)):
                 yield _interference(*found, case, job)
 
 
 def _is_one(case: CaseResult) -> bool:
-    return len(case.jobs) == 1
+    return len(case.breakdown.jobs) == 1
 
 
 def _same(case: CaseResult, job: JobTime) -> object:

@@ -9,7 +9,7 @@ import numpy as np
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
-from model.measurement.records import Repeat
+from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import overlap
@@ -38,28 +38,34 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
+class CaseObservations:
+    """What was observed during a case, beside its executions.
+
+    `machine` is of the repeats, `None` if the machine is not judged. `carried` is `None` if the
+    fabric changed during the case. `known` are doubts from before the case: undecided calibration.
+    """
+
+    machine: tuple[Observation, ...] | None = None
+    dropped_packets: int = 0
+    carried: Carried | None = None
+    known: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
 class Measured:
     """All measurements of a case.
 
-    `repeats` are the executions that count, `disturbed` those that the machine disturbed, whether
-    they count or not. `observations` are of the repeats, `None` if the machine is not judged.
-    `carried` and `epoch`, the fabric that carried it, are `None` if the fabric changed during the
-    case. `known` are doubts from before the case: undecided calibration. With `check_data`, the
-    agents checked the results during the executions, so times do not count; nor do the times of a
-    generator that is not timed.
+    `epoch` is the fabric that carried it, `None` if the fabric changed during the case. With
+    `check_data`, the agents checked the results during the executions, so times do not count; nor
+    do the times of a generator that is not timed.
     """
 
     topology: Topology
     schedule: Steps
-    warmups: tuple[Repeat, ...]
-    repeats: tuple[Repeat, ...]
-    dropped_packets: int
-    observations: tuple[Observation, ...] | None
-    disturbed: tuple[Repeat, ...] = ()
-    carried: Carried | None = None
+    executions: CaseExecutions
+    observations: CaseObservations = CaseObservations()
     epoch: Epoch | None = None
     gpus: RankGpus = ()
-    known: tuple[Reason, ...] = ()
     check_data: bool = False
     generator: Generator = Generator.AGENT
 
@@ -69,21 +75,11 @@ class Measured:
         return self.generator.is_timed and not self.check_data
 
     @property
-    def set_aside(self) -> tuple[Repeat, ...]:
-        """Executions that were disturbed and do not count."""
-        return tuple(repeat for repeat in self.disturbed if repeat not in self.repeats)
-
-    @property
-    def executions(self) -> tuple[Repeat, ...]:
-        """All executions, warm-ups first."""
-        return self.warmups + self.repeats + self.set_aside
-
-    @property
     def data_is_right(self) -> bool | None:
         """Whether all arrived data is right, every element or packet; `None` if not checked."""
         if self.times_count:
             return None
-        return all(repeat.complete and not repeat.errors for repeat in self.executions)
+        return all(repeat.complete and not repeat.errors for repeat in self.executions.all)
 
 
 @dataclass(frozen=True)
@@ -108,32 +104,62 @@ class Work:
 
 
 @dataclass(frozen=True)
+class CompletionTimes:
+    """Seconds of the executions of a case.
+
+    Disturbed executions are among the measured ones only if `disturbed_counted`: too few others
+    were left.
+    """
+
+    measured: Summary
+    warmup_s: tuple[float, ...]
+    disturbed_s: tuple[float, ...]
+    disturbed_counted: bool
+
+
+@dataclass(frozen=True)
+class Modeled:
+    """The modeled time of a case, and its lower bound.
+
+    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
+    time, `None` if paths changed.
+    """
+
+    completion_s: float
+    lower_bound_s: float
+    overlap: float | None
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The time of special work by its parts: of an iteration, of requests, of several jobs.
+
+    `iteration` and `inference` are `None` for other work; `jobs` is empty for anything but several
+    jobs.
+    """
+
+    iteration: IterationResult | None
+    inference: RequestResult | None
+    jobs: tuple[JobTime, ...]
+
+
+@dataclass(frozen=True)
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    Disturbed executions are among the measured ones only if `disturbed_counted`: too few others
-    were left. `data_is_right` is `None` if the results were not checked; `iteration` and
-    `inference` are `None` for other work; `jobs` is empty for anything but several jobs. `overlap`
-    is the part of the modeled time in which HB domains and NICs carry data at the same time, `None`
-    if paths changed. `rail_crossings` names the traffic between rails that no spine switch joins.
+    `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
+    between rails that no spine switch joins.
     """
 
     name: str
     work: Work
-    measured: Summary
-    modeled_s: float
-    lower_bound_s: float
-    warmup_s: tuple[float, ...]
-    disturbed_s: tuple[float, ...]
-    disturbed_counted: bool
+    times: CompletionTimes
+    modeled: Modeled
+    breakdown: Breakdown
     retransmits: int
     found: tuple[Reason, ...]
     fidelity: Fidelity
-    data_is_right: bool | None = None
-    iteration: IterationResult | None = None
-    inference: RequestResult | None = None
-    jobs: tuple[JobTime, ...] = ()
-    overlap: float | None = None
+    data_is_right: bool | None
     rail_crossings: tuple[str, ...] = ()
 
     @property
@@ -147,9 +173,14 @@ class CaseResult:
         return tuple(reason for _, reason in self.found)
 
     @property
+    def measured_s(self) -> float:
+        """The measured median."""
+        return self.times.measured.median
+
+    @property
     def ratio(self) -> float:
         """Measured median over modeled time."""
-        return self.measured.median / self.modeled_s
+        return self.measured_s / self.modeled.completion_s
 
     @property
     def time_dilation(self) -> float:
@@ -159,7 +190,7 @@ class CaseResult:
     @property
     def real_s(self) -> float:
         """The measured median, converted to seconds on the real platform."""
-        return self.measured.median / self.time_dilation
+        return self.measured_s / self.time_dilation
 
     @property
     def algbw_gbyte_per_s(self) -> float | None:
@@ -169,7 +200,7 @@ class CaseResult:
         """
         if self.work.collective is None:
             return None
-        bytes_per_s = self.work.size_bytes / self.measured.median
+        bytes_per_s = self.work.size_bytes / self.measured_s
         return bytes_per_s * self.work.fabric.bandwidth_scale / 1e9
 
     @property
@@ -205,28 +236,51 @@ def compare(
         raise Mismatch(f"{name}: the prediction is for another topology")
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
-    # With no complete repeat the case fails; times of the incomplete ones are still shown.
-    shown_s = _complete_s(measured.repeats) or [r.completion_s for r in measured.repeats]
-    summary = summarize(shown_s)
-    fidelity = observed(measured)
-    jobs = job_times(schedule, measured.repeats, prediction)
-    found = (*judge(measured, summary, prediction, limits), *_of_jobs(jobs, limits))
+    times, fidelity = _times(measured.executions), observed(measured)
+    breakdown = _breakdown(measured, prediction)
+    found = (
+        *judge(measured, times.measured, prediction, limits),
+        *_of_jobs(breakdown.jobs, limits),
+        *fidelity.found,
+    )
     return CaseResult(
         name=name,
         work=_work(measured, size_scale),
-        measured=summary,
-        modeled_s=prediction.completion_s,
-        lower_bound_s=prediction.lower_bound_s,
-        warmup_s=_complete_s(measured.warmups),
-        disturbed_s=_complete_s(measured.disturbed),
-        disturbed_counted=bool(measured.disturbed) and not measured.set_aside,
-        retransmits=sum(repeat.retransmits for repeat in measured.repeats),
-        found=(*found, *fidelity.found),
+        times=times,
+        modeled=_modeled(measured, prediction),
+        breakdown=breakdown,
+        retransmits=measured.executions.retransmits,
+        found=found,
         fidelity=fidelity,
         data_is_right=measured.data_is_right,
-        iteration=iteration_result(schedule, measured.repeats, prediction),
-        inference=request_result(schedule, topology, measured.repeats, prediction),
-        jobs=jobs,
+    )
+
+
+def _times(executions: CaseExecutions) -> CompletionTimes:
+    """With no complete repeat the case fails; times of the incomplete ones are still shown."""
+    complete_s = _complete_s(executions.repeats)
+    return CompletionTimes(
+        measured=summarize(complete_s or [repeat.completion_s for repeat in executions.repeats]),
+        warmup_s=_complete_s(executions.warmups),
+        disturbed_s=_complete_s(executions.disturbed),
+        disturbed_counted=executions.disturbed_counted,
+    )
+
+
+def _breakdown(measured: Measured, prediction: Prediction) -> Breakdown:
+    topology, schedule = measured.topology, measured.schedule
+    repeats = measured.executions.repeats
+    return Breakdown(
+        iteration=iteration_result(schedule, repeats, prediction),
+        inference=request_result(schedule, topology, repeats, prediction),
+        jobs=job_times(schedule, repeats, prediction),
+    )
+
+
+def _modeled(measured: Measured, prediction: Prediction) -> Modeled:
+    return Modeled(
+        completion_s=prediction.completion_s,
+        lower_bound_s=prediction.lower_bound_s,
         overlap=_overlap(measured, prediction),
     )
 
@@ -275,40 +329,43 @@ def judge(
 
 def observed(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
-    found = (*measured.known, *_bytes(measured), *_losses(measured))
-    if measured.observations is None:
+    seen = measured.observations
+    found = (*seen.known, *_bytes(measured), *_losses(measured))
+    if seen.machine is None:
         return Fidelity(found, None)
-    headroom = summarized(measured.observations, measured.dropped_packets)
-    return Fidelity((*machine_reasons(headroom), *_disturbances(measured), *found), headroom)
+    headroom = summarized(seen.machine, seen.dropped_packets)
+    reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *found)
+    return Fidelity(reasons, headroom)
 
 
-def _disturbances(measured: Measured) -> Iterator[Reason]:
+def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:
     """Warn if disturbed executions count, as there were too many to leave them out."""
-    if measured.disturbed and not measured.set_aside:
+    if executions.disturbed_counted:
         yield (
             Verdict.WARN,
-            f"the machine disturbed {len(measured.disturbed)} of {len(measured.repeats)} "
+            f"the machine disturbed {len(executions.disturbed)} of {len(executions.repeats)} "
             "executions, too many to leave them out: all count",
         )
 
 
 def _bytes(measured: Measured) -> Iterator[Reason]:
     """Check byte conservation; check links and switches only if all executions completed."""
-    schedule, executions = measured.schedule, measured.executions
+    schedule, executions = measured.schedule, measured.executions.all
+    carried, epoch = measured.observations.carried, measured.epoch
     yield from payload_reasons(schedule, executions)
     whole = all(repeat.complete for repeat in executions)
-    if measured.carried is not None and measured.epoch is not None and whole:
-        epoch, gpus = measured.epoch, measured.gpus
+    if carried is not None and epoch is not None and whole:
         framing = FRAMINGS[measured.generator]
-        yield from link_reasons(schedule, epoch, gpus, executions, measured.carried, framing)
+        yield from link_reasons(schedule, epoch, measured.gpus, executions, carried, framing)
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
-    for repeat in measured.executions:
+    executions = measured.executions.all
+    for repeat in executions:
         if not repeat.complete:
             yield Verdict.FAIL, f"execution {repeat.number} did not complete"
         yield from data_reasons(repeat)
-    fastest_s = min(_complete_s(measured.executions), default=prediction.lower_bound_s)
+    fastest_s = min(_complete_s(executions), default=prediction.lower_bound_s)
     if fastest_s < prediction.lower_bound_s:
         yield (
             Verdict.FAIL,
@@ -325,13 +382,13 @@ def data_reasons(execution: Repeat) -> Iterator[Reason]:
 
 def _losses(measured: Measured) -> Iterator[Reason]:
     """Report notes and TCP retransmits, which pass, and packets dropped by queues, which warn."""
-    retransmits = sum(repeat.retransmits for repeat in measured.repeats)
-    for note in dict.fromkeys(note for repeat in measured.repeats for note in repeat.notes):
+    executions, dropped = measured.executions, measured.observations.dropped_packets
+    for note in dict.fromkeys(note for repeat in executions.repeats for note in repeat.notes):
         yield Verdict.PASS, note
-    if retransmits:
-        yield Verdict.PASS, f"TCP retransmitted {retransmits} segments"
-    if measured.dropped_packets:
-        yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
+    if executions.retransmits:
+        yield Verdict.PASS, f"TCP retransmitted {executions.retransmits} segments"
+    if dropped:
+        yield Verdict.WARN, f"queues dropped {dropped} packets"
 
 
 def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> Iterator[Reason]:
@@ -369,16 +426,16 @@ def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]
         # Completion times of request loads are those of arrivals, the same on all fabrics.
-        timed = case.work.generator.is_timed and case.inference is None
+        timed = case.work.generator.is_timed and case.breakdown.inference is None
         if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
-            baseline = min(rivals, key=lambda rival: rival.modeled_s)
+            baseline = min(rivals, key=lambda rival: rival.modeled.completion_s)
             found.append(
                 Slowdown(
                     collective=case.work.task,
                     case=case.name,
                     baseline=baseline.name,
-                    measured=case.measured.median / baseline.measured.median - 1,
-                    modeled=case.modeled_s / baseline.modeled_s - 1,
+                    measured=case.measured_s / baseline.measured_s - 1,
+                    modeled=case.modeled.completion_s / baseline.modeled.completion_s - 1,
                 )
             )
     return tuple(found)

@@ -10,7 +10,7 @@ from typing import Any
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.measurement.records import LinkSample, Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
@@ -93,7 +93,7 @@ def _case(
         folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
         if phase == "/struck":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)
-    measured = Measured(topology, schedule, (), repeats, 0, None, epoch=Epoch(topology))
+    measured = Measured(topology, schedule, CaseExecutions(repeats), epoch=Epoch(topology))
     return compare(name, measured, prediction, 10.0, LIMITS)
 
 

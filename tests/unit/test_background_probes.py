@@ -15,6 +15,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
 from model.job.placement import Pair, Placement, job_placement
 from model.job.probing import PROBE_BYTES, pairs_by_hop
+from model.measurement.records import CaseExecutions
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
@@ -158,7 +159,7 @@ def test_a_phase_is_judged_with_the_probes_of_unaffected_pairs(
     classes = {path_class(hops) for hops in transfer_paths(schedule.transfers, epoch, gpus) if hops}
     prediction = predict(schedule, topology, dict.fromkeys(classes, 0))
     done = replace(executed(schedule), completion_s=prediction.completion_s)
-    measured = Measured(topology, schedule, (), (done,), 0, None, epoch=epoch, gpus=gpus)
+    measured = Measured(topology, schedule, CaseExecutions((done,)), epoch=epoch, gpus=gpus)
     case = FaultCase.__new__(FaultCase)
     case.unaffected = pairs_of(placement)
     phase = MeasuredCase(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.topology import build_topology
-from model.measurement.records import TransferRecord
+from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps
 from model.workload.step_trace import trace_of
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.begin_case(case.name, topology, prediction)
         store.add_repeat(case.name, execution)
         store.end_case(case.name, 0, (execution,), frozenset(), {}, {})
-        measured = Measured(topology, steps, (), (execution,), 0, None)
+        measured = Measured(topology, steps, CaseExecutions((execution,)))
         results.append(compare(case.name, measured, prediction, case.size_scale, Thresholds(1, 2)))
     store.complete(run_object("run-a", "x", store.path, results))
     return store.path

@@ -21,7 +21,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
-from model.measurement.records import Repeat
+from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.transfers.collective import Collective
@@ -42,7 +42,7 @@ from results.verdicts.fidelity import (
     machine_reasons,
 )
 from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
-from results.verdicts.model_comparison import Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseObservations, Measured, Thresholds, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
@@ -461,7 +461,9 @@ def test_a_case_has_both_verdicts_apart() -> None:
 
     def case(ratio: float, seen: Observation) -> tuple[str, str]:
         repeat = replace(executed(schedule), completion_s=seconds * ratio)
-        measured = Measured(topology, schedule, (), (repeat,), 0, (seen,))
+        measured = Measured(
+            topology, schedule, CaseExecutions((repeat,)), CaseObservations((seen,))
+        )
         found = compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
         return found.verdict.value, found.fidelity.verdict.value
 

@@ -21,6 +21,7 @@ from linux.network.tcp_counters import packets_out_of_order, retransmitted_segme
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
+from model.measurement.records import CaseExecutions
 from model.transfers.collective import Collective
 from model.transfers.columns import Transfer
 from model.workload.generator import FRAMINGS, Generator
@@ -368,7 +369,7 @@ def case_of(generator: Generator, ratio: float, **changes: Any) -> CaseResult:
         FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
     )
     executions = (repeat(0, prediction.completion_s * ratio, **changes),)
-    measured = Measured(topology, schedule, (), executions, 0, None, generator=generator)
+    measured = Measured(topology, schedule, CaseExecutions(executions), generator=generator)
     name = "case" if generator is Generator.AGENT else f"case/{generator}"
     return compare(name, measured, prediction, 10.0, LIMITS)
 

@@ -16,7 +16,7 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.transfers.columns import Rows
 from model.transfers.proof import ScheduleError
@@ -255,7 +255,7 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     assert isinstance(steps, RequestSteps)
     prediction = predicted(steps, topology)
     late = late_repeat(steps, list(prediction.arrival_s), 1.25)
-    measured = Measured(topology, steps, (), (late,), 0, None)
+    measured = Measured(topology, steps, CaseExecutions((late,)))
     found = compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
     result = run_object("id", "some", Path("runs/id"), [found])
     shown = result["cases"][0]["inference"]

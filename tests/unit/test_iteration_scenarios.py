@@ -9,7 +9,7 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.fabric.topology import build_topology
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.exposure import begins_s
 from model.training.steps import IterationSteps
@@ -170,7 +170,7 @@ def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
         for step, begin, end in zip(steps.transfers, begin_s, end_s, strict=True)
     )
     whole = Repeat(0, True, float(end_s.max()) * ratio, 0.0, 0.0, (), (), records)
-    measured = Measured(topology, steps, (), (whole,), 0, None)
+    measured = Measured(topology, steps, CaseExecutions((whole,)))
     return compare(case.name, measured, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 

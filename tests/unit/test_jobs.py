@@ -15,7 +15,7 @@ from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop, build_topology
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
 from model.job.partition import Partition
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.transfers.collective import Collective
@@ -309,7 +309,7 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
         for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
     )
     repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, (), (), records)
-    found = Measured(topology, steps, (), (repeat,), 0, None)
+    found = Measured(topology, steps, CaseExecutions((repeat,)))
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 

@@ -15,7 +15,7 @@ from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
@@ -77,7 +77,7 @@ def result(
     topology, schedule, prediction = modeled(kind, collective, algorithm)
     seconds = prediction.completion_s * ratio
     repeats = (repeat(0, seconds, **changes),)
-    measured = Measured(topology, schedule, (), repeats, 0, None, epoch=Epoch(topology))
+    measured = Measured(topology, schedule, CaseExecutions(repeats), epoch=Epoch(topology))
     return compare(f"{kind}/{collective}/{algorithm}", measured, prediction, 10.0, LIMITS)
 
 
@@ -120,8 +120,8 @@ def test_what_is_not_of_one_thing_is_not_compared() -> None:
     )
     other = modeled(FabricKind.RAIL_OPTIMIZED, Collective.ALL_TO_ALL, "direct")
     for measured in (
-        Measured(other[0], schedule, (), (repeat(0, 1),), 0, None),
-        Measured(topology, other[1], (), (repeat(0, 1),), 0, None),
+        Measured(other[0], schedule, CaseExecutions((repeat(0, 1),))),
+        Measured(topology, other[1], CaseExecutions((repeat(0, 1),))),
     ):
         with pytest.raises(Mismatch, match="prediction is for another"):
             compare("case", measured, prediction, 1.0, LIMITS)
@@ -129,7 +129,7 @@ def test_what_is_not_of_one_thing_is_not_compared() -> None:
 
 def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     case = result(1.0, collective=Collective.ALL_REDUCE, algorithm="hierarchical")
-    real_s = case.measured.median / case.time_dilation
+    real_s = case.measured_s / case.time_dilation
     real_bytes = case.work.size_bytes * case.work.size_scale
     reduced, exchanged = case.algbw_gbyte_per_s, result().algbw_gbyte_per_s
     assert reduced == pytest.approx(real_bytes / real_s / 1e9)
@@ -204,13 +204,16 @@ def test_the_slowdown_is_against_the_fastest_rail_optimized_case() -> None:
     assert slowdown["measured"] == pytest.approx(1.01 * (1 + slowdown["modeled"]) - 1)
 
 
+def overlapping(case: CaseResult, overlap: float | None) -> CaseResult:
+    return dataclasses.replace(case, modeled=dataclasses.replace(case.modeled, overlap=overlap))
+
+
 def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() -> None:
     """Steps of an all-to-all that follow one another do not overlap."""
     case = result()
     assert case.work.chunks == 16
-    assert case.overlap == pytest.approx(0, abs=0.01)
-    shown = dataclasses.replace(case, overlap=0.251)
-    found = run_object("id", "scenario", Path(), [shown])
+    assert case.modeled.overlap == pytest.approx(0, abs=0.01)
+    found = run_object("id", "scenario", Path(), [overlapping(case, 0.251)])
     assert (found["cases"][0]["chunks"], found["cases"][0]["overlap"]) == (16, 0.251)
     text = io.StringIO()
     print_run(found, Console(file=text, width=80))
@@ -220,7 +223,7 @@ def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() 
 
 def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
     text = io.StringIO()
-    found = run_object("id", "scenario", Path(), [dataclasses.replace(result(), overlap=None)])
+    found = run_object("id", "scenario", Path(), [overlapping(result(), None)])
     print_run(found, Console(file=text, width=80))
     assert "overlap" not in text.getvalue().lower()
 

@@ -14,13 +14,19 @@ from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from model.measurement.records import Repeat
+from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.transfers.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import find_run
 from results.tables.runs.run import print_run
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import (
+    CaseObservations,
+    CaseResult,
+    Measured,
+    Thresholds,
+    compare,
+)
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
@@ -75,14 +81,19 @@ def repeat(ratio: float = 1.0, complete: bool = True, retransmits: int = 0) -> R
 
 
 def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0) -> CaseResult:
-    measured = Measured(TOPOLOGY, SCHEDULE, warmups, repeats, dropped, None)
+    measured = Measured(
+        TOPOLOGY,
+        SCHEDULE,
+        CaseExecutions(repeats, warmups),
+        CaseObservations(dropped_packets=dropped),
+    )
     return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8).filter(any))
 def test_executions_that_broke_off_fail_and_are_not_counted(complete: list[bool]) -> None:
     case = result(*(repeat(1.0 if whole else 0.1, whole) for whole in complete))
-    assert case.measured.values == (PREDICTION.completion_s,) * sum(complete)
+    assert case.times.measured.values == (PREDICTION.completion_s,) * sum(complete)
     assert (case.verdict is Verdict.PASS) == all(complete)
     assert not any("lower bound" in reason for reason in case.reasons)
 
@@ -90,7 +101,7 @@ def test_executions_that_broke_off_fail_and_are_not_counted(complete: list[bool]
 def test_without_a_complete_repeat_the_case_fails() -> None:
     case = result(repeat(0.1, complete=False))
     assert case.verdict is Verdict.FAIL
-    assert case.measured.values == (PREDICTION.completion_s * 0.1,)
+    assert case.times.measured.values == (PREDICTION.completion_s * 0.1,)
 
 
 @given(st.integers(0, 3), st.booleans())
@@ -105,8 +116,18 @@ def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
 
 def test_warmups_are_kept_apart() -> None:
     case = result(repeat(), warmups=(repeat(1.5), repeat(complete=False)))
-    assert case.warmup_s == (PREDICTION.completion_s * 1.5,)
-    assert case.measured.max == PREDICTION.completion_s
+    assert case.times.warmup_s == (PREDICTION.completion_s * 1.5,)
+    assert case.times.measured.max == PREDICTION.completion_s
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_disturbed_executions_that_count_are_among_the_measured_ones(counted: bool) -> None:
+    disturbed = repeat(1.01)
+    repeats = (repeat(), disturbed) if counted else (repeat(),)
+    measured = Measured(TOPOLOGY, SCHEDULE, CaseExecutions(repeats, disturbed=(disturbed,)))
+    times = compare("case", measured, PREDICTION, 10.0, LIMITS).times
+    assert (len(times.measured.values), times.disturbed_counted) == (1 + counted, counted)
+    assert times.disturbed_s == (disturbed.completion_s,)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +144,7 @@ def test_verdicts_follow_the_thresholds(ratio: float) -> None:
     case = result(repeat(ratio))
     away = abs(case.ratio - 1)
     expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
-    below = case.measured.min < case.lower_bound_s
+    below = case.times.measured.min < case.modeled.lower_bound_s
     assert case.verdict.value == ("fail" if below else expected)
 
 
@@ -151,7 +172,7 @@ def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
 
 def checked(*repeats: Repeat) -> CaseResult:
     """Return the result of executions whose data was checked."""
-    measured = Measured(TOPOLOGY, SCHEDULE, (), repeats, 0, None, check_data=True)
+    measured = Measured(TOPOLOGY, SCHEDULE, CaseExecutions(repeats), check_data=True)
     return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
 
 
@@ -196,11 +217,12 @@ def test_one_repeat_has_no_spread() -> None:
 def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
     """Return the case on rail-optimized, with its modeled time divided by `1 + slower`."""
     fabric = dataclasses.replace(case.work.fabric, kind=FabricKind.RAIL_OPTIMIZED)
+    modeled_s = case.modeled.completion_s / (1 + slower)
     return dataclasses.replace(
         case,
         name=f"rail-optimized/all-to-all/{algorithm}",
         work=dataclasses.replace(case.work, fabric=fabric, algorithm=algorithm),
-        modeled_s=case.modeled_s / (1 + slower),
+        modeled=dataclasses.replace(case.modeled, completion_s=modeled_s),
     )
 
 

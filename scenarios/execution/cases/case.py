@@ -8,13 +8,19 @@ from typing import Any
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
 from model.job.placement import Placement
-from model.measurement.records import Repeat
+from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from results.store.runs import RunFolder
 from results.verdicts.byte_conservation import Carried, Span
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import (
+    CaseObservations,
+    CaseResult,
+    Measured,
+    Thresholds,
+    compare,
+)
 from results.verdicts.verdict import Reason
 from scenarios.execution.cases.chance import seeding
 from scenarios.execution.cases.emulation import Experiment
@@ -43,7 +49,9 @@ class MeasuredCase:
 
     def judged(self, probed: Mapping[Hop, Span] = NO_PROBES) -> CaseResult:
         """Judge the case; `probed` has the bytes of the background probes on each link."""
-        measured = replace(self.measured, carried=replace(self.carried, probed=probed))
+        links = replace(self.carried, probed=probed)
+        observations = replace(self.measured.observations, carried=links)
+        measured = replace(self.measured, observations=observations)
         return compare(self.name, measured, self.prediction, self.size_scale, self.limits)
 
 
@@ -90,15 +98,15 @@ class Measuring:
         measured = Measured(
             topology=topology,
             schedule=schedule,
-            warmups=done.warmups,
-            repeats=counted,
-            disturbed=tuple(done.disturbed),
-            dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
-            # If times are not judged, the machine is not either: it was busy with other work.
-            observations=observer.observations(counted) if timed else None,
+            executions=CaseExecutions(counted, done.warmups, tuple(done.disturbed)),
+            observations=CaseObservations(
+                # If times are not judged, the machine is not either: it was busy with other work.
+                machine=observer.observations(counted) if timed else None,
+                dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+                known=self.known.get(topology.spec.kind, ()),
+            ),
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
-            known=self.known.get(topology.spec.kind, ()),
             check_data=self.scenario.check_data,
             generator=generator,
         )

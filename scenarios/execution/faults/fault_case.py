@@ -10,7 +10,7 @@ from model.faults import Fault, FaultMode, health_under
 from model.job.placement import Placement
 from model.job.probing import background_interval_s, probed_pairs
 from model.job.recovery import RecoveryStrategy, placement_after
-from model.measurement.records import FaultRecord, Repeat
+from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
 from results.verdicts.byte_conservation import payload_reasons
@@ -295,10 +295,7 @@ class FaultCase:
         measured = Measured(
             self.home.topology,
             self.schedule,
-            (),
-            during.executions,
-            0,
-            None,
+            CaseExecutions(during.executions),
             check_data=self.scenario.check_data,
         )
         name = f"{self.case.name}/struck"
