@@ -92,6 +92,11 @@ class Train:
         return FRAME_BYTES * 8 / self.shaper.rate_bps
 
     @property
+    def queued_s(self) -> float:
+        """Seconds for which the frames that wait at the sending end keep the link busy."""
+        return self.queued * self.frame_s
+
+    @property
     def most_leading(self) -> int:
         """Maximum number of frames sent before the train to empty the bucket."""
         return MOST_DEPTHS * self.window + self.queued
@@ -186,51 +191,69 @@ def gap_errors(stretches: Sequence[Sequence[Point]], train: Train) -> list[float
 
 
 @dataclass(frozen=True)
-class LinkCalibration:
-    """One trial of one direction of a link in isolation; gap errors are fractions of `gap_s`.
+class LinkRates:
+    """Rates of one direction of a link during a trial, in bit/s.
 
-    `others_bps` is the rate of other frames during the trial, mostly the controller's probes;
-    `sender_bps` is the sender's rate when nothing delays its frames. `paused_s` is the total length
-    of pauses during the trial, if they were `watched`. `undisturbed_s` is the part of the train's
-    time from which rate and gaps are computed; `queued_s` is how long the sender's queue keeps the
-    link busy. Gap errors are `None` if no gap was undisturbed.
+    `others_bps` is the rate of other frames, mostly the controller's probes; `sender_bps` is the
+    sender's rate when nothing delays its frames.
     """
 
-    link: str
-    kind: LinkKind
-    direction: Direction
     nominal_bps: int
-    rate_bps: float
+    measured_bps: float
     others_bps: float
-    latency_s: float
-    gap_s: float
-    gap_error_median: float | None
-    gap_error_p95: float | None
-    frames: int
     sender_bps: float
-    seconds: float
-    undisturbed_s: float
-    paused_s: float
-    pause_longest_s: float
-    queued_s: float
-    watched: bool
-    trial: int
 
     @property
-    def rate_error(self) -> float:
+    def error(self) -> float:
         """The relative error of the measured rate against the nominal one.
 
         The rate may be nominal with or without others' frames: the shaper sends these on top of it
         and takes their bytes back later.
         """
-        if self.rate_bps > self.nominal_bps:
-            return self.rate_bps / self.nominal_bps - 1
-        return min(0.0, (self.rate_bps + self.others_bps) / self.nominal_bps - 1)
+        if self.measured_bps > self.nominal_bps:
+            return self.measured_bps / self.nominal_bps - 1
+        return min(0.0, (self.measured_bps + self.others_bps) / self.nominal_bps - 1)
+
+
+@dataclass(frozen=True)
+class GapErrors:
+    """Relative errors of the gaps over a window; `None` if no gap was undisturbed."""
+
+    median: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True)
+class TrialPauses:
+    """Pauses of the machine during a trial in seconds, if they were `watched`."""
+
+    total_s: float
+    longest_s: float
+    watched: bool
+
+
+@dataclass(frozen=True)
+class LinkCalibration:
+    """One trial of one direction of a link in isolation.
+
+    `undisturbed_s` is the part of the train's time from which rate and gaps are computed.
+    """
+
+    link: str
+    kind: LinkKind
+    direction: Direction
+    trial: int
+    train: Train
+    undisturbed_s: float
+    rates: LinkRates
+    latency_s: float
+    gap_errors: GapErrors
+    pauses: TrialPauses
 
     @property
     def outcome(self) -> Outcome:
         """The verdict of this trial alone."""
-        if self.undisturbed_s < ENOUGH_UNDISTURBED * self.seconds:
+        if self.undisturbed_s < ENOUGH_UNDISTURBED * self.train.seconds:
             return Outcome.UNDECIDED
         if not self.deviations:
             return Outcome.RIGHT
@@ -238,15 +261,15 @@ class LinkCalibration:
             return Outcome.UNDECIDED
         # Between pauses, the rate depends on the link only; arrival times on the machine, too.
         # During a pause longer than its queue lasted, the link had nothing to send.
-        was_busy = self.pause_longest_s < self.queued_s
-        about_the_link = was_busy and abs(self.rate_error) > RATE_TOLERANCE
-        found = self.watched and (about_the_link or not self.paused_s)
+        was_busy = self.pauses.longest_s < self.train.queued_s
+        about_the_link = was_busy and abs(self.rates.error) > RATE_TOLERANCE
+        found = self.pauses.watched and (about_the_link or not self.pauses.total_s)
         return Outcome.WRONG if found else Outcome.UNDECIDED
 
     @property
     def can_be_filled(self) -> bool:
         """Whether the sender is fast enough that the link limited the rate."""
-        return self.rate_bps < FILLS_UP_TO * self.sender_bps
+        return self.rates.measured_bps < FILLS_UP_TO * self.rates.sender_bps
 
     @property
     def deviations(self) -> tuple[str, ...]:
@@ -254,10 +277,11 @@ class LinkCalibration:
         return tuple(self._deviations())
 
     def _deviations(self) -> Iterator[str]:
-        if abs(self.rate_error) > RATE_TOLERANCE:
+        rates, gap_error = self.rates, self.gap_errors.p95
+        if abs(rates.error) > RATE_TOLERANCE:
             yield (
-                f"carries {self.rate_bps / 1e6:.4g} Mbit/s instead of "
-                f"{self.nominal_bps / 1e6:.4g} ({self.rate_error:+.1%}, "
+                f"carries {rates.measured_bps / 1e6:.4g} Mbit/s instead of "
+                f"{rates.nominal_bps / 1e6:.4g} ({rates.error:+.1%}, "
                 f"tolerated {RATE_TOLERANCE:.0%})"
             )
         if self.latency_s > LATENCY_TOLERANCE_S:
@@ -265,10 +289,10 @@ class LinkCalibration:
                 f"takes {self.latency_s * 1e3:.3g} ms while idle "
                 f"(tolerated {LATENCY_TOLERANCE_S * 1e3:g} ms)"
             )
-        if self.gap_error_p95 is not None and self.gap_error_p95 > GAP_TOLERANCE:
+        if gap_error is not None and gap_error > GAP_TOLERANCE:
             yield (
-                f"5 % of the gaps of {self.gap_s * 1e3:.3g} ms between its frames are "
-                f"{self.gap_error_p95:.0%} off or more (tolerated {GAP_TOLERANCE:.0%})"
+                f"5 % of the gaps of {self.train.gap_s * 1e3:.3g} ms between its frames are "
+                f"{gap_error:.0%} off or more (tolerated {GAP_TOLERANCE:.0%})"
             )
 
 
@@ -289,28 +313,32 @@ def calibration(
     link, train = hop.link, Train(hop.link.shaper)
     steady = train.backlogged(arrivals)
     stretches = undisturbed(steady, train, pauses)
-    errors = gap_errors(stretches, train)
-    meanwhile = pauses.during(arrivals[0].at_ns, arrivals[-1].at_ns)
     return LinkCalibration(
         link=link.name,
         kind=link.kind,
         direction=Direction.UP if hop.sender == link.lower.node else Direction.DOWN,
-        nominal_bps=link.rate_bps,
-        rate_bps=rate_of(stretches),
-        others_bps=others_rate_of(steady),
-        latency_s=median(latencies_s),
-        gap_s=train.gap_s,
-        gap_error_median=median(errors) if errors else None,
-        gap_error_p95=errors[ceil(0.95 * len(errors)) - 1] if errors else None,
-        frames=train.frames,
-        sender_bps=sender_bps,
-        seconds=train.seconds,
-        undisturbed_s=sum(points[-1][0] - points[0][0] for points in stretches) * train.frame_s,
-        paused_s=sum(pause.length_s for pause in meanwhile.pauses),
-        pause_longest_s=meanwhile.longest_s,
-        queued_s=train.queued * train.frame_s,
-        watched=pauses.covers(arrivals[0].at_ns, arrivals[-1].at_ns),
         trial=trial,
+        train=train,
+        undisturbed_s=sum(points[-1][0] - points[0][0] for points in stretches) * train.frame_s,
+        rates=LinkRates(link.rate_bps, rate_of(stretches), others_rate_of(steady), sender_bps),
+        latency_s=median(latencies_s),
+        gap_errors=_summarized(gap_errors(stretches, train)),
+        pauses=_pauses_during(arrivals[0].at_ns, arrivals[-1].at_ns, pauses),
+    )
+
+
+def _summarized(errors: Sequence[float]) -> GapErrors:
+    if not errors:
+        return GapErrors(None, None)
+    return GapErrors(median(errors), errors[ceil(0.95 * len(errors)) - 1])
+
+
+def _pauses_during(begin_ns: int, end_ns: int, pauses: PauseLog) -> TrialPauses:
+    meanwhile = pauses.during(begin_ns, end_ns)
+    return TrialPauses(
+        total_s=sum(pause.length_s for pause in meanwhile.pauses),
+        longest_s=meanwhile.longest_s,
+        watched=pauses.covers(begin_ns, end_ns),
     )
 
 
@@ -331,10 +359,10 @@ class DirectionCalibration:
     def _agreeing(self) -> Sequence[LinkCalibration]:
         """Wrong trials with similar rate errors, as many as prove a link wrong; else none."""
         wrong = [trial for trial in self.trials if trial.outcome is Outcome.WRONG]
-        wrong.sort(key=lambda trial: trial.rate_error)
+        wrong.sort(key=lambda trial: trial.rates.error)
         for first in range(len(wrong) - WRONG_AFTER + 1):
             agreeing = wrong[first : first + WRONG_AFTER]
-            if agreeing[-1].rate_error - agreeing[0].rate_error <= SAME_RATE:
+            if agreeing[-1].rates.error - agreeing[0].rates.error <= SAME_RATE:
                 return agreeing
         return ()
 

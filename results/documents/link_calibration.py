@@ -1,7 +1,6 @@
 """The JSON objects of calibrated links, each measured alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from model.measurement.link_quality import DirectionCalibration, LinkCalibration
@@ -33,9 +32,28 @@ def _direction_object(direction: DirectionCalibration) -> dict[str, Any]:
 
 
 def _trial_object(trial: LinkCalibration) -> dict[str, Any]:
-    found = {
-        "rate_error": trial.rate_error,
+    train, rates, pauses = trial.train, trial.rates, trial.pauses
+    return {
+        "link": trial.link,
+        "kind": trial.kind,
+        "direction": trial.direction,
+        "nominal_bps": rates.nominal_bps,
+        "rate_bps": rates.measured_bps,
+        "others_bps": rates.others_bps,
+        "latency_s": trial.latency_s,
+        "gap_s": train.gap_s,
+        "gap_error_median": trial.gap_errors.median,
+        "gap_error_p95": trial.gap_errors.p95,
+        "frames": train.frames,
+        "sender_bps": rates.sender_bps,
+        "seconds": train.seconds,
+        "undisturbed_s": trial.undisturbed_s,
+        "paused_s": pauses.total_s,
+        "pause_longest_s": pauses.longest_s,
+        "queued_s": train.queued_s,
+        "watched": pauses.watched,
+        "trial": trial.trial,
+        "rate_error": rates.error,
         "flaws": list(trial.deviations),
         "outcome": trial.outcome,
     }
-    return {**asdict(trial), **found}

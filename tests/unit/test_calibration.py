@@ -45,6 +45,7 @@ TIMER_NS = 50_000
 OTHERS_BYTES, OTHERS_NS = 62, 25_000_000
 SECOND_NS = 10**9
 LATENCIES_S = [0.000_003, 0.000_004, 0.01]
+SAMPLE = Path(__file__).parents[1] / "samples" / "result.json"
 NO_PAUSES = PauseLog(1, -(10**12), 10**12, ())
 
 
@@ -113,21 +114,21 @@ def test_a_token_bucket_with_a_timer_is_within_tolerance(rate_bps: int, random: 
     jitter: Callable[[int, int], int] = random.randint  # type: ignore[attr-defined]
     found = measured(rate_bps, rate_bps, lambda at_ns: at_ns + jitter(0, TIMER_NS))
     assert found.deviations == ()
-    assert found.rate_error == pytest.approx(0, abs=0.005)
+    assert found.rates.error == pytest.approx(0, abs=0.005)
     assert found.latency_s == LATENCIES_S[1], "the median: one probe that was late does not count"
 
 
 @given(RATES)
 def test_the_rate_of_an_exact_bucket_is_exact(rate_bps: int) -> None:
     found = measured(rate_bps, rate_bps)
-    assert found.rate_error == pytest.approx(0, abs=1e-5)
-    assert found.gap_error_p95 == pytest.approx(0, abs=1e-4)
+    assert found.rates.error == pytest.approx(0, abs=1e-5)
+    assert found.gap_errors.p95 == pytest.approx(0, abs=1e-4)
 
 
 @given(RATES, st.one_of(st.floats(0.2, 0.98), st.floats(1.02, 5)))
 def test_a_shaper_that_is_two_percent_off_is_found(rate_bps: int, share: float) -> None:
     found = measured(rate_bps, share * rate_bps)
-    assert found.rate_error == pytest.approx(share - 1, abs=0.001)
+    assert found.rates.error == pytest.approx(share - 1, abs=0.001)
     assert found.deviations[0].startswith("carries ")
     assert f"instead of {rate_bps / 1e6:.4g} (" in found.deviations[0]
 
@@ -159,7 +160,7 @@ def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject)
     found = of_arrivals(rate_bps, paused(rate_bps, rate_bps, pauses, depth_s), pauses, depth_s)
     assert found.outcome in (Outcome.RIGHT, Outcome.UNDECIDED)
     if found.outcome is Outcome.RIGHT:
-        assert found.rate_error == pytest.approx(0, abs=0.006)
+        assert found.rates.error == pytest.approx(0, abs=0.006)
 
 
 def test_a_pause_just_below_the_buckets_depth_may_take_tokens() -> None:
@@ -181,7 +182,7 @@ def test_a_wrong_link_is_found_between_pauses(
     found = of_arrivals(rate_bps, arrivals_ns, pauses)
     assert found.outcome in (Outcome.WRONG, Outcome.UNDECIDED)
     if found.outcome is Outcome.WRONG:
-        assert found.rate_error == pytest.approx(share - 1, abs=0.006)
+        assert found.rates.error == pytest.approx(share - 1, abs=0.006)
 
 
 def test_uneven_gaps_on_a_noisy_machine_say_nothing() -> None:
@@ -226,8 +227,8 @@ def shared_with_others(rate_bps: int) -> list[Arrival]:
 def test_what_others_send_may_take_its_part_of_the_rate(rate_bps: int) -> None:
     found = calibration(hop_at(rate_bps), LATENCIES_S, shared_with_others(rate_bps), NO_PAUSES)
     # At the slowest rates a train is a dozen frames, and probes lie unevenly between them.
-    assert found.rate_bps + found.others_bps == pytest.approx(rate_bps, rel=4e-3)
-    assert found.rate_error == pytest.approx(0, abs=4e-3)
+    assert found.rates.measured_bps + found.rates.others_bps == pytest.approx(rate_bps, rel=4e-3)
+    assert found.rates.error == pytest.approx(0, abs=4e-3)
     assert found.deviations == ()
 
 
@@ -238,7 +239,7 @@ def test_what_others_send_may_come_on_top_of_the_rate(rate_bps: int, data: st.Da
     others = [Arrival(at_ns, OTHERS_BYTES, False) for at_ns in data.draw(st.lists(times_ns))]
     both = sorted((*exact, *others), key=lambda arrival: arrival.at_ns)
     found = calibration(hop_at(rate_bps), LATENCIES_S, both, NO_PAUSES)
-    assert found.rate_error == pytest.approx(0, abs=1e-5)
+    assert found.rates.error == pytest.approx(0, abs=1e-5)
     assert found.deviations == ()
 
 
@@ -294,7 +295,8 @@ def test_a_run_stops_with_all_that_is_out_of_tolerance() -> None:
 
 def test_a_run_keeps_and_shows_its_calibration() -> None:
     exact = measured(20_000_000, 20_000_000)
-    links = (exact, replace(exact, rate_bps=19_900_000.0, direction=Direction.DOWN))
+    slower = replace(exact.rates, measured_bps=19_900_000.0)
+    links = (exact, replace(exact, rates=slower, direction=Direction.DOWN))
     objects = calibration_objects({"rail-only": [tried(link, count=1) for link in links]})
     result = run_object("id", "s", Path("/f"), [], calibration=objects)
     (fabric,) = json.loads(json.dumps(result))["calibration"]
@@ -309,6 +311,14 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     (row,) = [line.split() for line in text.getvalue().splitlines() if "nic-link" in line]
     assert row[:4] == ["nic-link", "20", "Mbit/s", "-0.50%"]
     assert row[-4:] == ["1", "0", "ms", "right"]
+
+
+def test_the_object_of_a_link_has_the_keys_of_a_stored_one_in_their_order() -> None:
+    (fabric,) = json.loads(SAMPLE.read_text())["calibration"]
+    (found,) = calibration_objects({"rail-only": [tried(measured(20_000_000, 20e6), count=1)]})
+    (link,), stored = found["links"], fabric["links"][0]
+    assert list(link) == list(stored)
+    assert list(link["trials"][0]) == list(stored["trials"][0])
 
 
 def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:

@@ -44,13 +44,14 @@ def rows_by_class(links: Sequence[DirectionCalibration]) -> Iterator[Row]:
 
 def _row(found: Sequence[DirectionCalibration]) -> Row:
     trials = [each.counted for each in found]
-    gaps = [trial.gap_error_p95 for trial in trials if trial.gap_error_p95 is not None]
+    rates = [trial.rates for trial in trials]
+    gaps = [trial.gap_errors.p95 for trial in trials if trial.gap_errors.p95 is not None]
     return {
-        "mbit_per_s": trials[0].nominal_bps / 1e6,
-        "rate_error_least": min(trial.rate_error for trial in trials),
-        "rate_error_most": max(trial.rate_error for trial in trials),
-        "probes": max(trial.others_bps / trial.nominal_bps for trial in trials),
-        "gaps_over_ms": 1e3 * trials[0].gap_s,
+        "mbit_per_s": rates[0].nominal_bps / 1e6,
+        "rate_error_least": min(rate.error for rate in rates),
+        "rate_error_most": max(rate.error for rate in rates),
+        "probes": max(rate.others_bps / rate.nominal_bps for rate in rates),
+        "gaps_over_ms": 1e3 * trials[0].train.gap_s,
         "gaps_off": max(gaps, default=0.0),
         "latency_us": 1e6 * max(trial.latency_s for trial in trials),
         "trials": max(len(each.trials) for each in found),
