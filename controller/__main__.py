@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from controller.journal import Journal
-from model.fabric.spec import FabricSpec
+from model.fabric.spec_fields import spec_of
 from model.fabric.topology import Topology, build_topology
 
 OPENFLOW_PORT = 6653
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 def read_topology(fabric: Path) -> Topology:
     """Build the topology of a fabric from its specification, a JSON file."""
     fields = json.loads(fabric.read_text())
-    return build_topology(FabricSpec.of(fields))
+    return build_topology(spec_of(fields))
 
 
 def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:

@@ -121,7 +121,7 @@ def components(topology: Topology, component: Component) -> tuple[str, ...]:
 
 def _hb_switches(topology: Topology) -> tuple[str, ...]:
     """Names of the HB switches of all domains that a job uses, leaves first."""
-    domains, leaves = topology.spec.job_domains, topology.spec.hb_leaves
+    domains, leaves = topology.spec.job_domains, topology.spec.hb.leaves
     return topology.hb_leaves[: domains * leaves] + topology.hb_switches[:domains]
 
 

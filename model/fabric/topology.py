@@ -12,6 +12,7 @@ from typing import Any
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
 from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec_fields import flat
 
 
 class NodeKind(StrEnum):
@@ -290,6 +291,8 @@ class Topology:
 
 
 def _fields_of(part: Any) -> dict[str, object]:
+    if isinstance(part, FabricSpec):
+        return flat(part)
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
@@ -328,23 +331,23 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
 
 def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
     """Rail switches first, then spine switches."""
-    rails = range(spec.domain_size + spec.spare_rail_switches)
+    rails = range(spec.domain_size + spec.spares.rail_switches)
     for rail in rails:
-        for leaf in range(spec.rail_leaves):
+        for leaf in range(spec.nic.leaves):
             yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
     if spec.kind is FabricKind.RAIL_OPTIMIZED:
-        for spine in range(spec.spines):
+        for spine in range(spec.nic.spines):
             yield OpenFlowSwitch(f"spine{spine}", NodeKind.SPINE_SWITCH, None, spine)
-    elif spec.rail_leaves > 1:
+    elif spec.nic.leaves > 1:
         for rail in rails:
-            for spine in range(spec.spines):
+            for spine in range(spec.nic.spines):
                 name = f"{rail_switch_name(rail)}s{spine}"
                 yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, rail, spine)
 
 
 def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
     """Name of a leaf switch; a rail's only switch has the rail's name."""
-    return rail_switch_name(rail) + (f"l{leaf}" if spec.rail_leaves > 1 else "")
+    return rail_switch_name(rail) + (f"l{leaf}" if spec.nic.leaves > 1 else "")
 
 
 def ocs_port_at(rail: int, port: int) -> OcsPort:
@@ -354,17 +357,17 @@ def ocs_port_at(rail: int, port: int) -> OcsPort:
 
 def leaf_of_domain(spec: FabricSpec, domain: int) -> int:
     """Index of the leaf switch that serves a domain in every rail; neighbours share one."""
-    return domain * spec.rail_leaves // spec.domains
+    return domain * spec.nic.leaves // spec.domains
 
 
 def _hb_leaf_places(spec: FabricSpec) -> Iterator[tuple[int, int]]:
     """Yield the domain and the number of each leaf below another HB switch."""
-    return product(range(spec.domains), range(spec.hb_leaves if spec.hb_leaves > 1 else 0))
+    return product(range(spec.domains), range(spec.hb.leaves if spec.hb.leaves > 1 else 0))
 
 
 def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
     """Name of a leaf HB switch; a domain's only switch has the domain's name."""
-    return hb_switch_name(domain) + (f"l{leaf}" if spec.hb_leaves > 1 else "")
+    return hb_switch_name(domain) + (f"l{leaf}" if spec.hb.leaves > 1 else "")
 
 
 def _hb_trunk(spec: FabricSpec, domain: int, leaf: int) -> Link:
@@ -376,13 +379,13 @@ def _hb_trunk(spec: FabricSpec, domain: int, leaf: int) -> Link:
         Port(above, leaf + 1, f"{above}-l{leaf}"),
         round(spec.emulated_hb_trunk_bps),
         spec.bucket_depth_s,
-        spec.hb_impairment,
+        spec.hb.impairment,
     )
 
 
 def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
     """Neighbouring GPUs share a leaf HB switch."""
-    leaf = gpu.rail * spec.hb_leaves // spec.domain_size
+    leaf = gpu.rail * spec.hb.leaves // spec.domain_size
     switch = _hb_leaf_name(spec, gpu.domain, leaf)
     return Link(
         LinkKind.HB,
@@ -390,7 +393,7 @@ def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
         Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}"),
         round(spec.emulated_hb_bps),
         spec.bucket_depth_s,
-        spec.hb_impairment,
+        spec.hb.impairment,
     )
 
 
@@ -408,7 +411,7 @@ def _nic_link(spec: FabricSpec, gpu: Gpu, ocs_port: OcsPort) -> Link:
         ),
         rate_bps,
         switch_depth_s(spec.bucket_depth_s, rate_bps),
-        spec.nic_impairment,
+        spec.nic.impairment,
     )
 
 
@@ -431,5 +434,5 @@ def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Li
         Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
         rate_bps,
         switch_depth_s(spec.bucket_depth_s, rate_bps),
-        spec.nic_impairment,
+        spec.nic.impairment,
     )

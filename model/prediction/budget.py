@@ -51,8 +51,8 @@ class Need:
 
 def switch_ports(spec: FabricSpec) -> int:
     """The number of ports of all rail and spine switches, which one daemon's thread serves."""
-    leaves = (spec.domain_size + spec.spare_rail_switches) * spec.rail_leaves
-    uplinks = leaves * spec.spines if spec.has_spines else 0
+    leaves = (spec.domain_size + spec.spares.rail_switches) * spec.nic.leaves
+    uplinks = leaves * spec.nic.spines if spec.has_spines else 0
     return spec.domains * spec.domain_size + 2 * uplinks
 
 

@@ -95,9 +95,9 @@ class EcmpSelection:
         spec = self._topology.spec
         if origin is None:
             return self.spine_for(destination), self._displaced(here, destination)
-        if spec.spine_selection is SpineSelection.HASH:
+        if spec.nic.spine_selection is SpineSelection.HASH:
             flow = crc32(f"{spec.seed} {origin.name} {destination.name}".encode())
-            return flow % spec.spines, flow // spec.spines
+            return flow % spec.nic.spines, flow // spec.nic.spines
         return None, self._domains_on(origin, destination)
 
     def spine_for(self, destination: Gpu) -> int:
@@ -107,7 +107,7 @@ class EcmpSelection:
         each domain sends to one other loads all uplinks evenly, and with as many spines as domains
         no two flows of a step share a link; hashing achieves this only on average.
         """
-        return (destination.domain + self._topology.spec.seed) % self._topology.spec.spines
+        return (destination.domain + self._topology.spec.seed) % self._topology.spec.nic.spines
 
     def _displaced(self, here: OpenFlowSwitch, destination: Gpu) -> int:
         """Number the destinations whose own spine is lost, to deal them out to other spines.
@@ -115,8 +115,8 @@ class EcmpSelection:
         By rounds of the spines, then by the distance in rails, or leaf switches, from `here`.
         """
         spec = self._topology.spec
-        spine_round = destination.domain // spec.spines
-        if spec.rail_leaves > 1:
+        spine_round = destination.domain // spec.nic.spines
+        if spec.nic.leaves > 1:
             return spine_round + leaf_of_domain(spec, destination.domain) - here.index - 1
         rails = spec.domain_size
         rails_on = (destination.rail - (here.rail or 0) - 1) % rails

@@ -177,7 +177,7 @@ class Routing:
     def _hashes(self, switch: str, uplinks: list[Hop]) -> bool:
         """Whether a switch spreads flows over its uplinks by their hash."""
         spec, here = self.topology.spec, self.topology.switch_by_name[switch]
-        by_hash = spec.spine_selection is SpineSelection.HASH
+        by_hash = spec.nic.spine_selection is SpineSelection.HASH
         return by_hash and here.kind is NodeKind.RAIL_SWITCH and len(uplinks) > 1
 
     def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
+from model.fabric.spec_fields import flat
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
 from model.sweep import REAL
@@ -102,7 +103,8 @@ class RunFolder:
     def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
         name = folder_name(case)
-        self._write(f"{name}/topology.json", {**asdict(topology), "digest": topology.digest})
+        written = {**asdict(topology), "spec": flat(topology.spec), "digest": topology.digest}
+        self._write(f"{name}/topology.json", written)
         modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
         self._write(f"{name}/prediction.json", modeled)
         with cleared(self.path / name / "transfers.csv").open("x", newline="") as file:

@@ -54,10 +54,10 @@ def auto_bandwidth_scale(jobs: Sequence[RealTask], machine: Machine | None) -> C
 
 def _rates_bps(spec: FabricSpec) -> Iterator[float]:
     """Yield the rates of all links of a fabric at real rates."""
-    yield from (spec.hb_rate_bps, spec.nic_rate_bps)
+    yield from (spec.hb.rate_bps, spec.nic.rate_bps)
     if spec.has_spines:
         yield spec.emulated_uplink_bps
-    if spec.hb_leaves > 1:
+    if spec.hb.leaves > 1:
         yield spec.hb_trunk_rate_bps
 
 
@@ -66,7 +66,7 @@ def _known_to_work(spec: FabricSpec) -> Chosen:
     nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
     hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
     by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
-    scale = round_up(max(spec.nic_rate_bps / nic_bps, spec.hb_rate_bps / hb_bps, by_links))
+    scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
     return Chosen(scale, f"what two cores are known to carry; {NOT_MEASURED}")
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from model.fabric.platforms import PLATFORMS
-from model.fabric.shaping import DEFAULT_DEPTH_S
-from model.fabric.spec import Datapath, FabricKind, FabricSpec
+from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
+from model.fabric.spec import Datapath, FabricKind, FabricSpec, HbNetwork, NicNetwork, Spares
 from model.prediction.machine import Machine
 from scenarios.planning.auto_scale import (
     auto_bandwidth_scale,
@@ -48,31 +48,39 @@ def fabric_spec(
 ) -> FabricSpec:
     """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
     fabric = file.fabric
-    hb, nic = _real_rates(fabric)
+    hb_bps, nic_bps = _real_rates(fabric)
     return FabricSpec(
         kind=kind,
         domains=fabric.domains + fabric.spare_domains,
         domain_size=fabric.domain_size + fabric.spare_gpus,
         platform=fabric.platform or "own",
-        hb_rate_bps=round(hb),
-        nic_rate_bps=round(nic),
+        hb=_hb_network(fabric, round(hb_bps)),
+        nic=_nic_network(fabric, kind, round(nic_bps)),
         bandwidth_scale=scale,
-        spines=fabric.spines or fabric.domains,
-        oversubscription=fabric.oversubscription,
         seed=file.seed,
-        rail_leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
-        spare_domains=fabric.spare_domains,
-        spare_gpus=fabric.spare_gpus,
-        spare_rail_switches=fabric.spare_rail_switches,
+        spares=Spares(fabric.spare_domains, fabric.spare_gpus, fabric.spare_rail_switches),
         bucket_depth_s=depth_s,
-        hb_delay_s=fabric.hb_delay,
-        hb_loss=fabric.hb_loss,
-        nic_delay_s=fabric.nic_delay,
-        nic_loss=fabric.nic_loss,
         datapath=asked_datapath(fabric),
+    )
+
+
+def _hb_network(fabric: Fabric, rate_bps: int) -> HbNetwork:
+    return HbNetwork(
+        rate_bps=rate_bps,
+        leaves=fabric.hb_leaves,
+        oversubscription=fabric.hb_oversubscription,
+        impairment=Impairment(fabric.hb_delay, fabric.hb_loss),
+    )
+
+
+def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
+    return NicNetwork(
+        rate_bps=rate_bps,
+        spines=fabric.spines or fabric.domains,
+        leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        oversubscription=fabric.oversubscription,
         spine_selection=fabric.spine_selection,
-        hb_leaves=fabric.hb_leaves,
-        hb_oversubscription=fabric.hb_oversubscription,
+        impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
     )
 
 

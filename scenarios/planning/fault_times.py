@@ -61,9 +61,9 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.
-    return MARGIN * spec.oversubscription * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
+    return MARGIN * spec.nic.oversubscription * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
 
 
 def _slowest_path_s(spec: FabricSpec) -> float:
     """Latency that no path exceeds: across an HB domain, and up and down two layers of switches."""
-    return SLOWEST_PATH_S + 2 * spec.hb_delay_s + 4 * spec.nic_delay_s
+    return SLOWEST_PATH_S + 2 * spec.hb.impairment.delay_s + 4 * spec.nic.impairment.delay_s

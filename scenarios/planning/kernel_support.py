@@ -34,7 +34,7 @@ def require_datapaths(scenario: Scenario) -> None:
 
 def _require_netem(scenario: Scenario) -> None:
     """Refuse delay and loss of links where the kernel has no netem."""
-    if not any(spec.hb_impairment or spec.nic_impairment for spec in scenario.fabrics):
+    if not any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics):
         return
     from testbed.fabric.impairments import missing_netem
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from model.arrays import Ints
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import FabricSpec, Spares
 from model.fabric.topology import build_topology
 from model.job.communicators import Shape
 from model.prediction.budget import Need, need
@@ -53,9 +53,7 @@ def real_task(task: Task, spec: FabricSpec) -> RealTask:
         domains=spec.job_domains,
         domain_size=spec.job_size,
         bandwidth_scale=1.0,
-        spare_domains=0,
-        spare_gpus=0,
-        spare_rail_switches=0,
+        spares=Spares(),
     )
     return RealTask(task, unscaled)
 
@@ -63,7 +61,7 @@ def real_task(task: Task, spec: FabricSpec) -> RealTask:
 def _grid(task: SizedCollective, spec: FabricSpec) -> Grid:
     """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
     domains, size = task.groups[0].shape
-    return Grid(size, domains, spec.hb_rate_bps / 8, spec.nic_rate_bps / 8, task.chunk_slices)
+    return Grid(size, domains, spec.hb.rate_bps / 8, spec.nic.rate_bps / 8, task.chunk_slices)
 
 
 def estimate_of(case: Case, spec: FabricSpec) -> Profile:
@@ -111,13 +109,13 @@ def _of_regular(task: SizedCollective, spec: FabricSpec) -> Profile:
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:
     """Return a fabric of the same kind for a grid small enough to follow each transfer."""
     domains, domain_size = shape
+    spines = max(1, round(spec.nic.spines * domains / spec.domains))
     return replace(
         spec,
         domains=domains,
         domain_size=domain_size,
-        spines=max(1, round(spec.spines * domains / spec.domains)),
-        rail_leaves=min(spec.rail_leaves, domains),
-        hb_leaves=min(spec.hb_leaves, domain_size),
+        hb=replace(spec.hb, leaves=min(spec.hb.leaves, domain_size)),
+        nic=replace(spec.nic, spines=spines, leaves=min(spec.nic.leaves, domains)),
     )
 
 

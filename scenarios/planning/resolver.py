@@ -218,7 +218,7 @@ def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
     if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
-    if spec.hb_leaves > 1:
+    if spec.hb.leaves > 1:
         rates["a trunk between HB switches"] = spec.emulated_hb_trunk_bps
     name, slowest = min(rates.items(), key=lambda item: item[1])
     if slowest < MIN_RATE_BPS:

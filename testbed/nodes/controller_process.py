@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from linux.files.program_files import ROOT
@@ -14,6 +13,7 @@ from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.link_probes import longest_detection_s
+from model.fabric.spec_fields import flat
 from model.fabric.topology import Topology
 
 NAME = "the controller"
@@ -37,7 +37,7 @@ class ControllerProcess:
         self._environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
         self._process: subprocess.Popen[bytes] | None = None
         self._earlier_lines = 0
-        self._fabric.write_text(json.dumps(asdict(topology.spec)))
+        self._fabric.write_text(json.dumps(flat(topology.spec)))
 
     @property
     def is_running(self) -> bool:

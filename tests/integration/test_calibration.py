@@ -26,6 +26,7 @@ from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
+from tests.unit.fabrics import with_hb_leaves
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -112,7 +113,7 @@ def was_quiet(direction: DirectionCalibration) -> bool:
 
 
 def test_shapers_that_are_changed_are_found() -> None:
-    spec = replace(small_spec(RAIL_OPTIMIZED), hb_leaves=2)
+    spec = with_hb_leaves(small_spec(RAIL_OPTIMIZED), 2)
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         links = one_of_each_class(fabric)
         assert {link.kind for link in links} == set(LinkKind)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyroute2 import IPRoute
 from linux.network.namespaces import private_namespace
 from linux.processes.lifetime import last_words, running
 from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec_fields import flat
 from testbed.nodes.controller_process import read_journal
 from tests.integration.control_plane import output
 from tests.machine import wait_until
@@ -86,7 +86,7 @@ class Bench:
         """Start a controller; `name` tells it from others of the same test."""
         files = {what: self.folder / f"{name}-{what}" for what in ("fabric", "proxies", "journal")}
         process_ids = {f"d{number}g0": self.proxy(f"d{number}g0") for number in range(proxies)}
-        files["fabric"].write_text(json.dumps(asdict(fabric)))
+        files["fabric"].write_text(json.dumps(flat(fabric)))
         files["proxies"].write_text(json.dumps(process_ids))
         options = [f"--{what}={path}" for what, path in files.items()]
         command = ["prlimit", *limits.split(), sys.executable, "-P", "-m", "controller", *options]

@@ -6,7 +6,6 @@ How controller and hosts react to a fault does not matter here.
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import carrier, carriers, datagram_arrives, works
 from tests.machine import untouched, wait_until
+from tests.unit.fabrics import with_hb_leaves
 from traffic_gen.probes.blackout import ALWAYS_NS, lost
 from traffic_gen.probes.prober_process import probing
 
@@ -37,7 +37,7 @@ SLOW_BPS = 2_000_000
 @pytest.fixture(scope="module")
 def fabric(without_dead_runs: None) -> Iterator[Experiment]:
     """A fabric with links of all kinds; tests leave it, and together the machine, as it was."""
-    spec = replace(small_spec(FabricKind.RAIL_OPTIMIZED), hb_leaves=2)
+    spec = with_hb_leaves(small_spec(FabricKind.RAIL_OPTIMIZED), 2)
     with untouched(), fabric_up(spec, ProxyKind.PROCESS) as running:
         yield running
 

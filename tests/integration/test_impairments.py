@@ -34,7 +34,8 @@ def test_links_delay_and_lose_packets_or_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="modprobe sch_netem"):
             require_possible(load(LIBRARY / "quickstart.yaml", ["fabric.nic_delay=0.005"]))
         return
-    fabric = replace(small_spec(FabricKind.RAIL_ONLY), nic_delay_s=NIC.delay_s, nic_loss=NIC.loss)
+    small = small_spec(FabricKind.RAIL_ONLY)
+    fabric = replace(small, nic=replace(small.nic, impairment=NIC))
     with fabric_up(fabric, ProxyKind.PROCESS) as running:
         running.bed.impair()
         with probing(running.bed.process_ids, (ACROSS, WITHIN), tmp_path) as probes:

@@ -44,7 +44,8 @@ def test_jobs_that_share_uplinks_slow_each_other_down_as_modeled() -> None:
 
     The model has 1.52 for the time together over that alone.
     """
-    spec = replace(small_spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE), spines=1)
-    with fabric_up(slowed_down(replace(spec, oversubscription=2.0)), ProxyKind.PROCESS) as fabric:
+    spec = small_spec(FabricKind.RAIL_OPTIMIZED, DOMAINS, SIZE)
+    shared = replace(spec, nic=replace(spec.nic, spines=1, oversubscription=2.0))
+    with fabric_up(slowed_down(shared), ProxyKind.PROCESS) as fabric:
         top, bottom = placed("top", 0), placed("bottom", 2)
         assert seconds(fabric, top, bottom) / seconds(fabric, top) >= 1.4

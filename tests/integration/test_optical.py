@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, Spares
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.transfers.collective import Collective
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 
 @pytest.mark.parametrize("kind", FabricKind)
 def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) -> None:
-    spec = replace(small_spec(kind), spare_rail_switches=1)
+    spec = replace(small_spec(kind), spares=Spares(rail_switches=1))
     fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         placement = placement_after(fabric.placement, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)

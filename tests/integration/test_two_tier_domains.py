@@ -1,7 +1,5 @@
 """HB domains of two tiers on a real fabric: right data, the rate of trunks, and a lost trunk."""
 
-from dataclasses import replace
-
 import pytest
 
 from model.fabric.spec import FabricKind
@@ -13,6 +11,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until
+from tests.unit.fabrics import with_hb_leaves
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -24,7 +23,7 @@ TRUNK = "hb0l1--hb0"
 
 def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() -> None:
     """All-to-alls within domains of 2 x 2 GPUs, whose trunks have a quarter of their GPUs' rate."""
-    spec = replace(small_spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, hb_oversubscription=4.0)
+    spec = with_hb_leaves(small_spec(FabricKind.RAIL_ONLY, 2, 4), 2, oversubscription=4.0)
     args = Collective.ALL_TO_ALL, "direct", (2, 4)
     schedule = SizedCollective(*args, SIZE_BYTES, communicator="domains").steps()
     small = SizedCollective(*args, CHECKED_BYTES, communicator="domains").steps()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
-from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import FabricKind, FabricSpec, Spares, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
@@ -41,11 +41,16 @@ PROBE_BYTES = 14 + 44
 
 def with_spares(kind: FabricKind) -> FabricSpec:
     small = small_spec(kind, 3, 3)
-    return replace(small, spare_domains=1, spare_gpus=1, spare_rail_switches=1)
+    return replace(small, spares=Spares(domains=1, gpus=1, rail_switches=1))
+
+
+def with_rail_leaves(spines: int) -> FabricSpec:
+    small = small_spec(RAIL_ONLY, 4, 2)
+    return replace(small, nic=replace(small.nic, leaves=2, spines=spines))
 
 
 def by_hash(spec: FabricSpec) -> FabricSpec:
-    return replace(spec, spine_selection=SpineSelection.HASH)
+    return replace(spec, nic=replace(spec.nic, spine_selection=SpineSelection.HASH))
 
 
 @pytest.mark.parametrize(
@@ -53,10 +58,10 @@ def by_hash(spec: FabricSpec) -> FabricSpec:
     [
         *((small_spec(kind, 2, 3), proxies) for kind in FabricKind for proxies in ProxyKind),
         *((with_spares(kind), ProxyKind.PROCESS) for kind in FabricKind),
-        (replace(small_spec(RAIL_ONLY, 4, 2), rail_leaves=2, spines=2), ProxyKind.PROCESS),
+        (with_rail_leaves(spines=2), ProxyKind.PROCESS),
         (small_spec(RAIL_ONLY, 3, 1), ProxyKind.PROCESS),
         (by_hash(small_spec(RAIL_OPTIMIZED, 3, 3)), ProxyKind.PROCESS),
-        (by_hash(replace(small_spec(RAIL_ONLY, 4, 2), rail_leaves=2)), ProxyKind.PROCESS),
+        (by_hash(with_rail_leaves(spines=4)), ProxyKind.PROCESS),
     ],
     ids=lambda value: value.value if isinstance(value, ProxyKind) else shape(value),
 )
@@ -69,14 +74,14 @@ def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies:
     gpus = spec.domains * spec.domain_size
     assert found.paths.pairs == gpus * (gpus - 1)
     assert (found.isolation is None) == (spec.kind is RAIL_OPTIMIZED)
-    if found.isolation is not None and spec.rail_leaves == 1:
+    if found.isolation is not None and spec.nic.leaves == 1:
         across_domains = gpus * (gpus - spec.domain_size)
         assert found.isolation.own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
 
 
 def shape(spec: FabricSpec) -> str:
-    grid = f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.rail_leaves}-{spec.spare_domains}"
-    return f"{grid}-{spec.spine_selection}"
+    grid = f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.nic.leaves}-{spec.spares.domains}"
+    return f"{grid}-{spec.nic.spine_selection}"
 
 
 def add_rule(fabric: Experiment, switch: str, rule: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.forwarding.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection
 from model.fabric.topology import Topology, build_topology
 from model.transfers.collective import Collective
 from model.transfers.proof import ScheduleError
@@ -30,14 +30,22 @@ def spec(
         domains=domains,
         domain_size=domain_size,
         platform="dgx-h100",
-        hb_rate_bps=3600 * GBIT,
-        nic_rate_bps=400 * GBIT,
+        hb=HbNetwork(3600 * GBIT),
+        nic=NicNetwork(
+            400 * GBIT,
+            spines=spines,
+            leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+            spine_selection=spine_selection,
+        ),
         bandwidth_scale=20_000,
-        spines=spines,
         seed=seed,
-        rail_leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
-        spine_selection=spine_selection,
     )
+
+
+def with_hb_leaves(fabric: FabricSpec, leaves: int, oversubscription: float = 1.0) -> FabricSpec:
+    """The fabric with a number of leaf HB switches in each domain."""
+    hb = replace(fabric.hb, leaves=leaves, oversubscription=oversubscription)
+    return replace(fabric, hb=hb)
 
 
 def accepts(named: tuple[Collective, str], domains: int, domain_size: int) -> bool:
@@ -76,7 +84,7 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
 def _of_leaves(fabric: FabricSpec) -> st.SearchStrategy[Topology]:
     """Build a fabric with any number of leaf HB switches that its domains can have."""
     leaves = [n for n in range(1, fabric.domain_size + 1) if fabric.domain_size % n == 0]
-    return st.sampled_from(leaves).map(lambda n: build_topology(replace(fabric, hb_leaves=n)))
+    return st.sampled_from(leaves).map(lambda n: build_topology(with_hb_leaves(fabric, n)))
 
 
 @st.composite

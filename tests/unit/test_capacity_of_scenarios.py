@@ -68,8 +68,8 @@ def test_auto_never_exceeds_the_budget(
         assert need.data <= CPU_BUDGET
         assert need.thread <= THREAD_BUDGET
     else:
-        assert job.spec.nic_rate_bps / chosen.value < 1.2 * MIN_RATE_BPS
-    rates = job.spec.hb_rate_bps, job.spec.nic_rate_bps
+        assert job.spec.nic.rate_bps / chosen.value < 1.2 * MIN_RATE_BPS
+    rates = job.spec.hb.rate_bps, job.spec.nic.rate_bps
     assert max(rates) / chosen.value <= MAX_LINK_BPS * (1 + 1e-9)
 
 

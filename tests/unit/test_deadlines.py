@@ -18,7 +18,7 @@ from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec
 
 FAST = spec(FabricKind.RAIL_ONLY, 2, 2)
-SLOWEST = replace(FAST, bandwidth_scale=FAST.nic_rate_bps / 500_000)
+SLOWEST = replace(FAST, bandwidth_scale=FAST.nic.rate_bps / 500_000)
 FABRICS = [build_topology(FAST), build_topology(SLOWEST)]
 BOTH_FABRICS = pytest.mark.parametrize("topology", FABRICS, ids=["20 Mbit/s", "0.5 Mbit/s"])
 

@@ -201,7 +201,9 @@ def test_nothing_that_could_run_is_refused(
     size: float,
 ) -> None:
     """Any fault before the end that a run may predict, by its latencies, is before both limits."""
-    fabric = replace(topology.spec, oversubscription=oversubscription, hb_rate_bps=hb_gbit * GBIT)
+    hb = replace(topology.spec.hb, rate_bps=hb_gbit * GBIT)
+    nic = replace(topology.spec.nic, oversubscription=oversubscription)
+    fabric = replace(topology.spec, hb=hb, nic=nic)
     assume_accepted(named, *fabric.job_shape)
     case = Case("", fabric.kind, SizedCollective(*named, fabric.job_shape, size), "", 2.0)
     slow_s = followed(case, fabric, path_s=0.005).completion_s
@@ -243,7 +245,7 @@ def test_a_flapping_link_lasts_for_all_its_periods(file: Path) -> None:
 def test_spares_are_besides_the_job(file: Path) -> None:
     extra = "spare_domains: 1\n  spare_gpus: 2\n  spare_rail_switches: 3"
     spec = loaded(file, "[{what: nic-link}]", extra=extra).fabrics[0]
-    assert (spec.domains, spec.domain_size, spec.spare_rail_switches) == (5, 6, 3)
+    assert (spec.domains, spec.domain_size, spec.spares.rail_switches) == (5, 6, 3)
     assert (spec.job_domains, spec.job_size, spec.gpus) == (4, 4, 16)
 
 

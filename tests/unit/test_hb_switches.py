@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.health import without
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import Hop, LinkKind, Port, Topology, build_topology
 from model.faults import Component, components
 from model.prediction.fluid import path_class, predict
@@ -26,7 +26,7 @@ from scenarios.live.picture import picture
 from scenarios.loader import load
 from scenarios.planning.auto_scale import MAX_LINK_BPS
 from scenarios.planning.load_estimate import estimate_of
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, with_hb_leaves
 from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -40,7 +40,7 @@ def two_tiers(draw: st.DrawFn) -> Topology:
     kind, domains = draw(st.sampled_from(FabricKind)), draw(st.integers(2, 3))
     fabric = spec(kind, domains, leaves * each, spines=draw(st.integers(1, 3)))
     slower = draw(st.sampled_from([1.0, 2.0, 3.5]))
-    return build_topology(replace(fabric, hb_leaves=leaves, hb_oversubscription=slower))
+    return build_topology(with_hb_leaves(fabric, leaves, slower))
 
 
 @given(two_tiers())
@@ -58,10 +58,10 @@ def test_names_of_nodes_ports_and_interfaces_are_unique(topology: Topology) -> N
 def test_a_trunk_has_the_rate_of_its_leafs_links_by_the_oversubscription(
     topology: Topology,
 ) -> None:
-    assert len(topology.trunks) == topology.spec.domains * topology.spec.hb_leaves
+    assert len(topology.trunks) == topology.spec.domains * topology.spec.hb.leaves
     for leaf, trunk in topology.trunks.items():
         below = sum(link.rate_bps for link in topology.links_below(leaf))
-        assert trunk.rate_bps * topology.spec.hb_oversubscription == pytest.approx(below, rel=1e-6)
+        assert trunk.rate_bps * topology.spec.hb.oversubscription == pytest.approx(below, rel=1e-6)
 
 
 @given(two_tiers())
@@ -112,14 +112,14 @@ def test_one_tier_is_as_before() -> None:
 @pytest.mark.parametrize("slower", [1.0, 4.0])
 def test_a_ring_in_the_domain_is_as_slow_as_its_trunks(slower: float) -> None:
     """An all-to-all within domains of 2 x 2 GPUs: two GPUs send two thirds over their trunk."""
-    fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, hb_oversubscription=slower)
+    fabric = with_hb_leaves(spec(FabricKind.RAIL_ONLY, 2, 4), 2, slower)
     size = 40_000_000
     direct = Collective.ALL_TO_ALL, "direct", (2, 4), size
     schedule = SizedCollective(*direct, communicator="domains").steps()
     topology = build_topology(fabric)
     latency = {(HB, HB): 1e-4, (HB, TRUNK, TRUNK, HB): 1e-4}
     found = predict(schedule, topology, latency)
-    free = predict(schedule, build_topology(replace(fabric, hb_leaves=1)), latency)
+    free = predict(schedule, build_topology(with_hb_leaves(fabric, 1, slower)), latency)
     pair = size / 4
     links_s = [3 * pair / topology.link_of(topology.gpus[0], HB).rate_bps]
     links_s.append(4 * pair / topology.trunks["hb0l0"].rate_bps)
@@ -130,14 +130,14 @@ def test_a_ring_in_the_domain_is_as_slow_as_its_trunks(slower: float) -> None:
 
 
 def test_switches_of_both_tiers_and_trunks_can_break() -> None:
-    fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2, spare_domains=1)
+    fabric = replace(with_hb_leaves(spec(FabricKind.RAIL_ONLY, 2, 4), 2), spares=Spares(domains=1))
     topology = build_topology(fabric)
     assert components(topology, Component.HB_SWITCH) == ("hb0l0", "hb0l1", "hb0")
     assert components(topology, Component.HB_TRUNK) == ("hb0l0--hb0", "hb0l1--hb0")
 
 
 def test_without_a_trunk_leaves_reach_each_other_over_rails_and_another_domain() -> None:
-    topology = build_topology(replace(spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2))
+    topology = build_topology(with_hb_leaves(spec(FabricKind.RAIL_ONLY, 2, 4), 2))
     routing = Routing(topology, without(topology, links=["hb0l1--hb0"]))
     near, peer, far = topology.gpu(0, 0), topology.gpu(0, 1), topology.gpu(0, 2)
     assert path_class(routing.path(near, peer)) == (HB, HB)
@@ -153,7 +153,7 @@ def test_without_a_trunk_leaves_reach_each_other_over_rails_and_another_domain()
 
 
 def test_the_live_picture_has_leaves_above_the_second_level() -> None:
-    fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 4), hb_leaves=2)
+    fabric = with_hb_leaves(spec(FabricKind.RAIL_ONLY, 2, 4), 2)
     nodes = {node["name"]: node for node in picture(build_topology(fabric))["nodes"]}
     shown = {
         name: (node["level"], node["first"], node["columns"])
@@ -214,7 +214,7 @@ def test_no_trunk_is_faster_than_links_that_were_measured(
 
 def test_the_scenario_of_the_library_has_two_tiers_on_both_fabrics() -> None:
     scenario = load(LIBRARY / "two-tier-domains.yaml")
-    assert {fabric.hb_leaves for fabric in scenario.fabrics} == {2}
+    assert {fabric.hb.leaves for fabric in scenario.fabrics} == {2}
 
 
 def test_a_large_domain_is_estimated_by_a_smaller_one_of_two_tiers(tmp_path: Path) -> None:

@@ -124,7 +124,8 @@ def slowed_down(draw: st.DrawFn) -> Topology:
     """A fabric of any shape, with HB links and NIC links of any rates that can be shaped."""
     nic_bps, hb_bps = (draw(st.integers(MIN_RATE_BPS, 1000 * GBIT)) for _ in range(2))
     fabric = replace(draw(topologies()).spec, bandwidth_scale=1.0)
-    return build_topology(replace(fabric, nic_rate_bps=nic_bps, hb_rate_bps=hb_bps))
+    nic, hb = replace(fabric.nic, rate_bps=nic_bps), replace(fabric.hb, rate_bps=hb_bps)
+    return build_topology(replace(fabric, nic=nic, hb=hb))
 
 
 @given(slowed_down())

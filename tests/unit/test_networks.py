@@ -57,7 +57,7 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
     )
     scenario = load(path)
     (spec,) = scenario.fabrics
-    assert (spec.domains, spec.domain_size, spec.spines) == (3, 4, 2)
+    assert (spec.domains, spec.domain_size, spec.nic.spines) == (3, 4, 2)
     assert (spec.emulated_hb_bps, spec.emulated_nic_bps) == (180e6, 20e6)
     copy = tmp_path / "copy.yaml"
     copy.write_text(scenario.text)

@@ -8,12 +8,12 @@ from controller.detection.fabric_state import ObservedFabric
 from controller.detection.liveness import HOLD_DOWN_S
 from model.fabric.health import HEALTHY
 from model.fabric.link_probes import LOST_PROBES
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, LinkKind, build_topology
 from tests.unit.fabrics import spec
 
 # Two rails and a spare rail switch.
-SPEC = replace(spec(FabricKind.RAIL_ONLY, 2, 2), spare_rail_switches=1)
+SPEC = replace(spec(FabricKind.RAIL_ONLY, 2, 2), spares=Spares(rail_switches=1))
 LATER_S = 100.0
 
 

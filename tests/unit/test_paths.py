@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.fabric.addressing import nic_address, rail_network
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
@@ -235,7 +235,7 @@ def test_a_switch_serves_its_own_rail_or_all_of_them(topology: Topology) -> None
 
 
 def test_a_spare_rail_switch_has_no_rail_of_its_own() -> None:
-    spares = dataclasses.replace(spec(FabricKind.RAIL_ONLY, 2, 2), spare_rail_switches=1)
+    spares = dataclasses.replace(spec(FabricKind.RAIL_ONLY, 2, 2), spares=Spares(rail_switches=1))
     topology = build_topology(spares)
     assert rails_of(topology, "rail2") == set()
     counted = {"rail2": [RuleCount(rail_network(2), 7)]}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import Gpu, LinkKind, build_topology
 from model.faults import (
     POSSIBLE,
@@ -38,7 +38,7 @@ KINDS = pytest.mark.parametrize("kind", FabricKind)
 def spared(kind: FabricKind) -> FabricSpec:
     """A job of 2 domains of 3 GPUs, with a spare of everything."""
     full = spec(kind, 3, 5, 3)
-    return replace(full, spare_domains=1, spare_gpus=2, spare_rail_switches=1)
+    return replace(full, spares=Spares(domains=1, gpus=2, rail_switches=1))
 
 
 def after(
@@ -80,7 +80,7 @@ def test_a_spare_rail_switch_takes_all_nic_links_of_its_rail() -> None:
 
 
 def test_a_group_moves_with_its_rails() -> None:
-    home = job_placement(replace(spec(FabricKind.RAIL_ONLY, 3, 6), spare_gpus=2))
+    home = job_placement(replace(spec(FabricKind.RAIL_ONLY, 3, 6), spares=Spares(gpus=2)))
     fault = Fault(Component.GPU, FaultMode.KILL, "d0g3")
     placement = placement_after(home, fault, RecoveryStrategy.SWAP_GROUP, group_size=2)
     assert placement.gpus[2:4] == (Gpu(1, 4), Gpu(1, 5))
@@ -146,7 +146,7 @@ def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKin
 
 @KINDS
 def test_pairs_whose_links_an_optical_switch_moves_are_not_unaffected(kind: FabricKind) -> None:
-    home = job_placement(replace(spec(kind, 3, 4, 3), spare_gpus=2))
+    home = job_placement(replace(spec(kind, 3, 4, 3), spares=Spares(gpus=2)))
     fault = Fault(Component.GPU, FaultMode.KILL, "d0g1")
     later = placement_after(home, fault, RecoveryStrategy.SWAP_GROUP, 2)
     _, staying = probed_pairs(home, [fault], 4, later)

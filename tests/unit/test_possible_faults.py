@@ -1,7 +1,5 @@
 """Possible faults: each mode is entered everywhere, and refused if this kernel cannot make it."""
 
-from dataclasses import replace
-
 import pytest
 
 from model.errors import InputError
@@ -21,7 +19,7 @@ from scenarios.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.faults.injector import NEEDS
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import spec, with_hb_leaves
 
 
 def test_every_component_and_every_mode_is_possible_somewhere() -> None:
@@ -46,7 +44,7 @@ def test_every_mode_loses_links_or_leaves_them_a_rate(mode: FaultMode) -> None:
 
 @pytest.mark.parametrize("component", sorted(set(Component) - {Component.CONTROLLER}))
 def test_every_component_breaks_links(component: Component) -> None:
-    topology = build_topology(replace(spec(FabricKind.RAIL_OPTIMIZED, 2, 4), hb_leaves=2))
+    topology = build_topology(with_hb_leaves(spec(FabricKind.RAIL_OPTIMIZED, 2, 4), 2))
     for target in components(topology, component):
         fault = Fault(component, FaultMode.DOWN, target)
         assert broken_links(topology, fault) <= topology.link_by_name.keys()

@@ -252,8 +252,9 @@ ALONE = Terms(acknowledgements=False, probes=False)
 
 def a_link(nic_bps: int) -> Topology:
     """Two GPUs on one rail, with NIC links of this rate."""
-    fabric = replace(spec(FabricKind.RAIL_ONLY, 2, 1), nic_rate_bps=nic_bps, bandwidth_scale=1.0)
-    return build_topology(fabric)
+    fabric = spec(FabricKind.RAIL_ONLY, 2, 1)
+    nic = replace(fabric.nic, rate_bps=nic_bps)
+    return build_topology(replace(fabric, nic=nic, bandwidth_scale=1.0))
 
 
 def exchanged(payload: int, terms: Terms, nic_bps: int) -> float:

@@ -1,14 +1,12 @@
 """Topology, addresses and paths, over many shapes."""
 
-import json
 from collections import Counter
-from dataclasses import asdict, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.fabric import addressing
-from model.fabric.spec import Datapath, FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
 from model.routing.paths import Routing
 from tests.unit.fabrics import spec, topologies
@@ -83,7 +81,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     topology: Topology, domains: int, rails: int
 ) -> None:
     """No uplink has more than its even share of flows, rounded up, for any number of spines."""
-    assume(topology.spec.spine_selection is SpineSelection.DESTINATION)
+    assume(topology.spec.nic.spine_selection is SpineSelection.DESTINATION)
     y, x = topology.spec.domains, topology.spec.domain_size
     if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
         return
@@ -92,7 +90,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     for source in topology.gpus:
         to = topology.gpu((source.domain + domains) % y, (source.rail + rails) % x)
         loads.update(h for h in routing.path(source, to) if h.link.kind is LinkKind.UPLINK)
-    spines = topology.spec.spines
+    spines = topology.spec.nic.spines
     assert max(loads.values()) <= -(-y // spines)
 
 
@@ -145,12 +143,3 @@ def test_flows_by_hash_collide_where_those_by_destination_do_not() -> None:
             loads.update(h for h in routing.path(gpu, to) if h.link.kind is LinkKind.UPLINK)
         used[selection] = max(loads.values())
     assert used[SpineSelection.DESTINATION] == 1 < used[SpineSelection.HASH]
-
-
-@given(topologies(), st.sampled_from([None, *Datapath]))
-def test_a_specification_survives_json_as_the_controller_reads_it(
-    topology: Topology, datapath: Datapath | None
-) -> None:
-    """Words would equal the members of an enumeration, and be none of them."""
-    written = replace(topology.spec, datapath=datapath)
-    assert repr(FabricSpec.of(json.loads(json.dumps(asdict(written))))) == repr(written)

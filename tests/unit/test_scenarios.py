@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
 from model.job.recovery import RecoveryStrategy
 from model.transfers.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
@@ -68,7 +68,7 @@ def test_a_minimal_scenario_gets_its_defaults(write: Path) -> None:
         "rail-only/all-reduce/ring",
         "rail-optimized/all-reduce/ring",
     ]
-    assert scenario.fabrics[1].spines == 4
+    assert scenario.fabrics[1].nic.spines == 4
     assert scenario.cases[0].emulated_bytes == 12_000_000
 
 
@@ -234,7 +234,9 @@ def test_quantities_are_number_times_unit(number: float, unit: str) -> None:
 @given(st.integers(2, 5000), st.floats(1e9, 1e13), st.floats(1e9, 1e13))
 def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float) -> None:
     spec = replace(
-        fabric_spec(FabricKind.RAIL_ONLY, gpus, 1), hb_rate_bps=round(hb), nic_rate_bps=round(nic)
+        fabric_spec(FabricKind.RAIL_ONLY, gpus, 1),
+        hb=HbNetwork(round(hb)),
+        nic=NicNetwork(round(nic), spines=1),
     )
     task = SizedCollective(Collective.ALL_REDUCE, "ring", spec.job_shape, 1e6)
     scale = auto_bandwidth_scale([real_task(task, spec)], None).value

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from model.arrays import Floats
 from model.errors import InputError, Problem
+from model.fabric.spec_fields import grouped
 from model.fabric.topology import Topology
 from results.store.raw_tables import (
     CASE,
@@ -157,6 +158,7 @@ def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
 def _case(name: str, place: Path, **tables: Columns) -> CaseData:
     stored = read_json(place / "topology.json")
     stored.pop("digest", None)
+    stored["spec"] = grouped(stored["spec"])
     arrival_s = read_json(place / "prediction.json")["arrival_s"]
     return CaseData(name, TOPOLOGY.validate_python(stored), arrival_s, **tables)
 

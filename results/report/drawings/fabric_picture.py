@@ -100,7 +100,7 @@ def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[P
     if link.kind is LinkKind.UPLINK or (link.kind is LinkKind.HB and topology.hb_leaves):
         return [(x, y), (to_x, to_y)]
     if link.kind is LinkKind.HB_TRUNK:
-        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb_leaves
+        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb.leaves
         return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
     gpu = topology.gpu_by_name[link.lower.node]
     if link.kind is LinkKind.NIC:

@@ -21,7 +21,7 @@ SLOWED_PERCENT = (100, 98, 97)
 def calibration(_store: Path) -> Iterator[Row]:
     """Calibrate links of each class of a rail-optimized fabric, unchanged and slowed down."""
     for rate in NIC_MBIT_PER_S:
-        scale = SIXTEEN.nic_rate_bps / rate / 1e6
+        scale = SIXTEEN.nic.rate_bps / rate / 1e6
         spec = replace(SIXTEEN, kind=FabricKind.RAIL_OPTIMIZED, bandwidth_scale=scale)
         yield from part(_at(spec), nic_mbit_per_s=rate)
 

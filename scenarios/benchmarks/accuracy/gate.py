@@ -21,6 +21,6 @@ def gate(store: Path) -> Iterator[Row]:
     facts = {"gpus": SIXTEEN.gpus, "proxies": ProxyKind.PROCESS.value}
     for share, rates in RATES.items():
         for rate in rates:
-            scale = SIXTEEN.nic_rate_bps / rate / 1e6
+            scale = SIXTEEN.nic.rate_bps / rate / 1e6
             cases = library_cases("self-check", store, [f"fabric.bandwidth_scale={scale}"], share)
             yield from part(map(judged, cases), **facts, asked=share, nic_mbit_per_s=rate)

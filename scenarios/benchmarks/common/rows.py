@@ -6,7 +6,7 @@ from typing import Any
 
 from model.errors import EmulationError, NotReady
 from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
 
 Row = dict[str, Any]
 # Key of a row whose part of a benchmark ended early; its value is the cause.
@@ -16,23 +16,22 @@ SIXTEEN = FabricSpec(
     domains=4,
     domain_size=4,
     platform="dgx-h100",
-    hb_rate_bps=3600 * GBIT,
-    nic_rate_bps=400 * GBIT,
+    hb=HbNetwork(3600 * GBIT),
+    nic=NicNetwork(400 * GBIT, spines=4),
     bandwidth_scale=20_000,
-    spines=4,
 )
+
+
+def resized(domains: int, domain_size: int) -> FabricSpec:
+    """Return `SIXTEEN` in another size, with as many spines as domains."""
+    nic = replace(SIXTEEN.nic, spines=domains)
+    return replace(SIXTEEN, domains=domains, domain_size=domain_size, nic=nic)
 
 
 def sized(domains: int, domain_size: int) -> FabricSpec:
     """Return `SIXTEEN` in another size, with the same total rate of all links."""
     scale = SIXTEEN.bandwidth_scale * domains * domain_size / SIXTEEN.gpus
-    return replace(
-        SIXTEEN,
-        domains=domains,
-        domain_size=domain_size,
-        spines=domains,
-        bandwidth_scale=scale,
-    )
+    return replace(resized(domains, domain_size), bandwidth_scale=scale)
 
 
 def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:

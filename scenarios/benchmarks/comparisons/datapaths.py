@@ -50,7 +50,7 @@ def capacity(datapath: Datapath, rates: Sequence[int] = RATES) -> Iterator[Row]:
     which the datapath would not carry. The last rate kept up is the capacity.
     """
     for rate in rates:
-        scale = SIXTEEN.nic_rate_bps / rate / 1e6
+        scale = SIXTEEN.nic.rate_bps / rate / 1e6
         spec = replace(SIXTEEN, datapath=datapath, bandwidth_scale=scale)
         (row,) = at_once(spec, [ON_RAILS], trials=1)
         kept_up = _is_kept_up(row)

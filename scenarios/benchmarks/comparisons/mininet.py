@@ -15,7 +15,7 @@ from model.measurement.records import Repeat
 from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
 from scenarios.benchmarks.common.fabrics import bench_fabric
-from scenarios.benchmarks.common.rows import SIXTEEN, Row
+from scenarios.benchmarks.common.rows import SIXTEEN, Row, resized
 from scenarios.benchmarks.common.side_by_side import (
     MININET,
     RAILBED,
@@ -54,8 +54,8 @@ UP_DEADLINE_S = 900
 # 16, 64 and 256 GPUs, and how often each fabric is brought up.
 SIZES = (
     (SIXTEEN, 3),
-    (replace(SIXTEEN, domains=8, domain_size=8, spines=8), 3),
-    (replace(SIXTEEN, domains=32, domain_size=8, spines=32), 1),
+    (resized(8, 8), 3),
+    (resized(32, 8), 1),
 )
 
 

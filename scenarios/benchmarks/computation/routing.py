@@ -11,7 +11,7 @@ from controller.forwarding.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
-from scenarios.benchmarks.common.rows import SIXTEEN, Row
+from scenarios.benchmarks.common.rows import Row, resized
 
 ROUTING_TRIALS = 5
 
@@ -19,9 +19,7 @@ ROUTING_TRIALS = 5
 def routing(_store: Path) -> Iterator[Row]:
     """Measure processor time for the desired state of 1024 GPUs: from scratch, after failures."""
     for kind in FabricKind:
-        topology = build_topology(
-            replace(SIXTEEN, kind=kind, domains=128, domain_size=8, spines=128)
-        )
+        topology = build_topology(replace(resized(128, 8), kind=kind))
         for change, health in _changes(topology).items():
             trials = [_planned(topology, health) for _ in range(ROUTING_TRIALS)]
             seconds, changed = zip(*trials, strict=True)

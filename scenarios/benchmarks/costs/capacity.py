@@ -41,8 +41,8 @@ ALGORITHMS = ("ring", "two-step", "direct")
 AT_ONCE = replace(
     SIXTEEN,
     platform="own",
-    hb_rate_bps=512 * GBIT,
-    nic_rate_bps=64 * GBIT,
+    hb=replace(SIXTEEN.hb, rate_bps=512 * GBIT),
+    nic=replace(SIXTEEN.nic, rate_bps=64 * GBIT),
     bandwidth_scale=1000,
 )
 AT_ONCE_S = 5

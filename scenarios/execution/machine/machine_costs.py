@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from linux.machine.cpu_time import busy_s, processes_s, timer_lateness_s
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
 from model.fabric.topology import LinkKind
 from model.measurement.pauses import profile
 from model.prediction.budget import switch_ports
@@ -56,13 +56,11 @@ FABRIC = FabricSpec(
     domains=4,
     domain_size=2,
     platform="own",
-    hb_rate_bps=RATE_BPS,
-    nic_rate_bps=RATE_BPS,
+    hb=HbNetwork(RATE_BPS),
+    nic=NicNetwork(RATE_BPS, spines=1, leaves=2),
     bandwidth_scale=1.0,
-    spines=1,
-    rail_leaves=2,
 )
-MANY_PORTS = replace(FABRIC, domain_size=1, spines=16)
+MANY_PORTS = replace(FABRIC, domain_size=1, nic=replace(FABRIC.nic, spines=16))
 # Partners of every rank (2 d + r for domain d, rail r), by the switches between the two.
 HB = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6}
 ONE_SWITCH = {0: 2, 2: 0, 1: 3, 3: 1, 4: 6, 6: 4, 5: 7, 7: 5}

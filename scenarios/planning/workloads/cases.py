@@ -72,5 +72,6 @@ def _job(job: AnyJob, spec: FabricSpec) -> Job:
     """Build a job as if its partition were a whole fabric."""
     partition = job.partition(*spec.job_shape)
     domains, size = partition.shape
-    own = replace(spec, domains=domains, domain_size=size, spare_domains=0, spare_gpus=0)
+    spares = replace(spec.spares, domains=0, gpus=0)
+    own = replace(spec, domains=domains, domain_size=size, spares=spares)
     return Job(job.name, partition, unsized_case(job, own).task)

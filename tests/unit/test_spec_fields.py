@@ -1,0 +1,90 @@
+"""A specification in JSON documents: flat, in the order of stored runs, and read back whole."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from model.fabric.shaping import Impairment
+from model.fabric.spec import (
+    Datapath,
+    FabricKind,
+    FabricSpec,
+    HbNetwork,
+    NicNetwork,
+    Spares,
+    SpineSelection,
+)
+from model.fabric.spec_fields import flat, grouped, spec_of
+from model.fabric.topology import Topology, build_topology
+from tests.unit.fabrics import spec, topologies
+
+# No two fields of a group have the same value.
+SPEC = FabricSpec(
+    kind=FabricKind.RAIL_ONLY,
+    domains=5,
+    domain_size=4,
+    platform="own",
+    hb=HbNetwork(3600, leaves=4, oversubscription=3.0, impairment=Impairment(0.001, 0.01)),
+    nic=NicNetwork(
+        400,
+        spines=3,
+        leaves=2,
+        oversubscription=1.5,
+        spine_selection=SpineSelection.HASH,
+        impairment=Impairment(0.005, 0.02),
+    ),
+    bandwidth_scale=2.5,
+    seed=7,
+    spares=Spares(domains=1, gpus=2, rail_switches=3),
+    bucket_depth_s=0.02,
+    datapath=Datapath.KERNEL,
+)
+# As runs have stored it from their beginning.
+STORED = """\
+{"kind": "rail-only", "domains": 5, "domain_size": 4, "platform": "own", "hb_rate_bps": 3600, \
+"nic_rate_bps": 400, "bandwidth_scale": 2.5, "spines": 3, "oversubscription": 1.5, "seed": 7, \
+"rail_leaves": 2, "spare_domains": 1, "spare_gpus": 2, "spare_rail_switches": 3, \
+"bucket_depth_s": 0.02, "datapath": "kernel", "hb_delay_s": 0.001, "hb_loss": 0.01, \
+"nic_delay_s": 0.005, "nic_loss": 0.02, "spine_selection": "hash", "hb_leaves": 4, \
+"hb_oversubscription": 3.0}"""
+DIGEST = "873fde43bfa7f5a9"
+FIRST_FIELDS = ("kind", "domains", "domain_size", "platform", "hb_rate_bps", "nic_rate_bps")
+READER = TypeAdapter(FabricSpec)
+
+
+def test_the_fields_and_the_digest_are_those_of_stored_runs() -> None:
+    assert json.dumps(flat(SPEC)) == STORED
+    assert build_topology(SPEC).digest == DIGEST
+
+
+@given(topologies(), st.sampled_from([None, *Datapath]))
+def test_a_specification_survives_json_as_the_controller_reads_it(
+    topology: Topology, datapath: Datapath | None
+) -> None:
+    """Words would equal the members of an enumeration, and be none of them."""
+    written = replace(topology.spec, datapath=datapath)
+    assert repr(spec_of(json.loads(json.dumps(flat(written))))) == repr(written)
+
+
+def test_a_stored_specification_is_read_whole() -> None:
+    assert repr(READER.validate_python(grouped(json.loads(STORED)))) == repr(SPEC)
+    assert repr(spec_of(json.loads(STORED))) == repr(SPEC)
+
+
+def test_fields_that_an_older_run_lacks_have_their_defaults() -> None:
+    known = spec(FabricKind.RAIL_ONLY, 2, 3)
+    fields = flat(known)
+    older = {name: fields[name] for name in (*FIRST_FIELDS, "bandwidth_scale", "spines")}
+    assert READER.validate_python(grouped({**older, "unknown": 1})) == known
+
+
+@pytest.mark.parametrize("name", [*FIRST_FIELDS, "spines"])
+def test_a_specification_without_what_every_run_has_is_refused(name: str) -> None:
+    fields = flat(SPEC)
+    del fields[name]
+    with pytest.raises(ValidationError):
+        READER.validate_python(grouped(fields))
