@@ -13,7 +13,7 @@ import pytest
 
 from linux.network.netlink import NetlinkSocket
 from linux.network.qdisc_stats import read_queues
-from model.fabric.spec import FabricKind
+from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import Hop
 from model.job.probing import background_interval_s
 from model.transfers.collective import Collective
@@ -24,6 +24,7 @@ from results.verdicts.verdict import Verdict
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import carried, observing, probed
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import default_datapath
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.probes.prober_process import background, probing
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -92,7 +93,9 @@ def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None
     assert found.headroom is not None
     assert found.headroom.coverage.windows <= len([row for row in rows if row[0]])
     switch = found.headroom.switch
-    assert 0 < switch.switch_share_mean <= switch.switch_share_max <= 1
+    assert 0 <= switch.switch_share_mean <= switch.switch_share_max <= 1
+    # In the kernel's datapath, packets pass without the switch's process.
+    assert switch.switch_share_max or default_datapath() is Datapath.KERNEL
 
 
 @KINDS
