@@ -62,5 +62,5 @@ def test_an_execution_has_time_to_wait_for_new_paths(topology: Topology) -> None
 
 def test_a_gray_failure_of_the_slowest_links_takes_four_seconds_to_be_found() -> None:
     fast_s, slow_s = map(longest_detection_s, FABRICS)
-    assert fast_s == pytest.approx(0.1024)
-    assert slow_s == pytest.approx(4.096)
+    assert fast_s == pytest.approx(0.1056)
+    assert slow_s == pytest.approx(4.224)

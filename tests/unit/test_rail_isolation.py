@@ -53,8 +53,11 @@ class Told:
     def step(self, what: str) -> None:
         self.said.append(what)
 
-    def measure(self, name: str, *_: Any) -> CaseResult:
+    def measure(self, name: str, *_: Any) -> "Told":
         self.said.append(f"{name} is measured")
+        return self
+
+    def judged(self) -> CaseResult:
         return result()
 
 
