@@ -26,6 +26,7 @@ from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issue
 from scenarios.spec.repeats import AUTO, Repeats
 from scenarios.spec.scenario import Case, Chosen, Scenario
 from scenarios.spec.schema import Expect, Fabric, ScenarioFile
+from scenarios.spec.workload_entries import AnyWorkload, IterationWorkload
 from scenarios.yaml_files.issues import Issue
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
@@ -34,6 +35,8 @@ MAX_SWITCH_PORTS = 0xFF00
 LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
+# Keys by which two cases of the same training iteration may differ, beside its degrees.
+ITERATION_KEYS = ("batch", "layers", "zero")
 
 
 def resolve(
@@ -74,7 +77,7 @@ def resolve(
         if spec.kind in workload.kinds
         for found in sized_cases(workload, spec, machine)
     ]
-    cases = _distinct(tuple(replace(case, workload=number) for number, (case, _) in sized))
+    cases = _distinct(file, tuple(replace(case, workload=number) for number, (case, _) in sized))
     issues = list(_case_issues(file, fabrics, cases, machine))
     if not issues:
         issues = list(late_faults(file, fabrics, cases))
@@ -247,11 +250,22 @@ def _chosen(
     return {key: value for key, value in values.items() if value.why}
 
 
-def _distinct(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Add the size, and then the number of slices, to the names of cases that differ in it."""
+def _distinct(file: ScenarioFile, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Add the size, the number of slices, and an iteration's keys to names that differ in them."""
     sizes = [case.size_name.replace(" ", "") for case in cases]
     slices = [f"slices-{case.slices}" for case in cases]
-    return _named_apart(_named_apart(cases, sizes), slices)
+    keys = [_iteration_keys(file.workloads[case.workload]) for case in cases]
+    for parts in (sizes, slices, keys):
+        cases = _named_apart(cases, parts)
+    return cases
+
+
+def _iteration_keys(workload: AnyWorkload) -> str:
+    """Name an iteration's keys beside its degrees, unless they are at their defaults."""
+    if not isinstance(workload, IterationWorkload):
+        return ""
+    given = workload.model_dump(include=set(ITERATION_KEYS), exclude_defaults=True)
+    return "-".join(f"{key}-{value}".lower() for key, value in given.items())
 
 
 def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:
@@ -260,7 +274,7 @@ def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, .
     for case, part in zip(cases, parts, strict=True):
         known[case.name].add(part)
     return tuple(
-        replace(case, name=f"{case.name}/{part}") if len(known[case.name]) > 1 else case
+        replace(case, name=f"{case.name}/{part}") if part and len(known[case.name]) > 1 else case
         for case, part in zip(cases, parts, strict=True)
     )
 

@@ -75,6 +75,19 @@ def test_iterations_that_differ_in_degrees_are_named_for_them(file: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [("zero: false", "zero-false"), ("layers: 2", "layers-2"), ("batch: 1152", "batch-1152")],
+)
+def test_iterations_that_differ_in_another_key_are_named_for_it(
+    file: Path, key: str, part: str
+) -> None:
+    same = "iteration: gpt-146b, microbatches: 2, kinds: rail-only"
+    scenario = loaded(file, f"{{{same}}}\n  - {{{same}, {key}}}")
+    first, second = (case.name for case in scenario.cases)
+    assert second == f"{first}/{part}"
+
+
 def test_a_batch_of_its_own_changes_the_share_of_the_gradients(file: Path) -> None:
     """A microbatch stays as it is; half as many of them leave each twice the gradients."""
     entry = "{iteration: gpt-146b, batch: %d, microbatches: 1, kinds: rail-only}"
