@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model.fabric.topology import Hop
+from model.faults import Fault
 
 if TYPE_CHECKING:
     from model.transfers.columns import Transfer
@@ -114,7 +115,7 @@ class CaseExecutions:
 class FaultRecord:
     """The actual begin and end of a fault, in nanoseconds of CLOCK_MONOTONIC."""
 
-    fault: str
+    fault: Fault
     begun_ns: int
     ended_ns: int | None
 

@@ -166,7 +166,7 @@ class Session:
 
     def _begin(self, fault: Fault) -> FaultRecord:
         with self._connecting:
-            record = FaultRecord(fault.name, time.monotonic_ns(), None)
+            record = FaultRecord(fault, time.monotonic_ns(), None)
             undo = break_component(self._injector, self.topology, fault)
             self._undos[fault.target] = fault, undo
         self._changed(self)

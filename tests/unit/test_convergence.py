@@ -26,6 +26,11 @@ def event(milliseconds: float, name: str, **facts: Any) -> dict[str, Any]:
     return {"ns": round(milliseconds * 1e6), "event": name, **facts}
 
 
+def fault_of(mode: FaultMode, rate_bps: int | None = None) -> Fault:
+    """A fault of the link."""
+    return Fault(Component.NIC_LINK, mode, LINK, rate_bps=rate_bps)
+
+
 EVENTS = [
     event(0, "computed", failed=[]),
     event(1, "confirmed"),
@@ -57,7 +62,7 @@ def test_pairs_are_rerouted_before_the_old_paths_are_removed(until: int, reached
 
 
 def test_times_count_from_the_fault() -> None:
-    record = FaultRecord(f"{LINK} down", round(100e6), round(400e6))
+    record = FaultRecord(fault_of(FaultMode.DOWN), round(100e6), round(400e6))
     times = fault_times(record, round(50e6), EVENTS)
     assert (times.begun_s, times.ended_s) == (0.05, 0.35)
     assert (times.detected_ms, times.computed_ms, times.sent_ms) == (10, 13, 14)
@@ -70,10 +75,10 @@ def test_a_degraded_link_is_slow_until_it_is_drained_and_while_it_lasts() -> Non
     slow = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d1g0--rail0", rate_bps=1000)
     down = Fault(Component.NIC_LINK, FaultMode.DOWN, LINK)
     records = [
-        FaultRecord(slow.name, round(105e6), round(300e6)),
-        FaultRecord(down.name, round(109e6), None),
+        FaultRecord(slow, round(105e6), round(300e6)),
+        FaultRecord(down, round(109e6), None),
     ]
-    rates = rate_changes(placement.topology, records, [slow, down])
+    rates = rate_changes(placement.topology, records)
     epochs = epochs_of(EVENTS, round(100e6), placement, rates)
     assert [(e.begin_s, e.health.failed, e.health.rates_bps) for e in epochs] == [
         (0.0, frozenset(), {}),
@@ -88,15 +93,31 @@ def test_all_links_of_a_slow_component_are_slow_and_have_the_lowest_rate() -> No
     switch = Fault(Component.RAIL_SWITCH, FaultMode.DEGRADE, "rail0", rate_bps=2000)
     link = Fault(Component.NIC_LINK, FaultMode.DEGRADE, LINK, rate_bps=1000)
     records = [
-        FaultRecord(link.name, round(105e6), round(300e6)),
-        FaultRecord(switch.name, round(109e6), None),
+        FaultRecord(link, round(105e6), round(300e6)),
+        FaultRecord(switch, round(109e6), None),
     ]
-    changes = list(rate_changes(placement.topology, records, [switch, link]))
+    changes = list(rate_changes(placement.topology, records))
     both = {LINK: 2000, "d1g0--rail0": 2000}
     assert changes == [
         (round(105e6), {"rates_bps": {LINK: 1000}}),
         (round(109e6), {"rates_bps": {**both, LINK: 1000}}),
         (round(300e6), {"rates_bps": both}),
+    ]
+
+
+def test_faults_of_the_same_name_slow_a_link_down_to_their_own_rates() -> None:
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
+    slower, slow = (fault_of(FaultMode.DEGRADE, rate_bps) for rate_bps in (1000, 2000))
+    assert slower.name == slow.name
+    records = [
+        FaultRecord(slower, round(105e6), round(200e6)),
+        FaultRecord(slow, round(109e6), round(300e6)),
+    ]
+    assert list(rate_changes(placement.topology, records)) == [
+        (round(105e6), {"rates_bps": {LINK: 1000}}),
+        (round(109e6), {"rates_bps": {LINK: 1000}}),
+        (round(200e6), {"rates_bps": {LINK: 2000}}),
+        (round(300e6), {"rates_bps": {}}),
     ]
 
 
@@ -118,7 +139,9 @@ def test_a_link_that_is_held_down_while_it_flaps_fails_unnoticed() -> None:
     """The controller detects the first two failures of four, and the return long after the last."""
     events = flapping((102, "failed"), (400, "usable"), (502, "failed"), (3000, "usable"))
     begins_ms = (100, 500, 900, 1300)
-    records = [FaultRecord(f"{LINK} flap", ms * 10**6, (ms + 200) * 10**6) for ms in begins_ms]
+    records = [
+        FaultRecord(fault_of(FaultMode.FLAP), ms * 10**6, (ms + 200) * 10**6) for ms in begins_ms
+    ]
     times = [fault_times(record, 0, events) for record in records]
     assert [one.detected_ms for one in times] == [2, 2, None, None]
     assert [one.confirmed_ms for one in times] == [10, 10, None, None]
@@ -126,7 +149,7 @@ def test_a_link_that_is_held_down_while_it_flaps_fails_unnoticed() -> None:
 
 def test_the_response_to_a_short_fault_may_come_after_its_end() -> None:
     events = flapping((102, "failed"), (400, "usable"))
-    times = fault_times(FaultRecord(f"{LINK} down", 100 * 10**6, 104 * 10**6), 0, events)
+    times = fault_times(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 104 * 10**6), 0, events)
     assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (2, 5, 10)
 
 
@@ -137,12 +160,13 @@ def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
         event(300, "detected", link=LINK, usable="rate", rate_bps=10),
         event(500, "computed", failed=[]),
     ]
-    times = fault_times(FaultRecord(f"{LINK} degrade", 100 * 10**6, None), 0, events)
+    times = fault_times(FaultRecord(fault_of(FaultMode.DEGRADE), 100 * 10**6, None), 0, events)
     assert (times.detected_ms, times.computed_ms) == (1, None)
 
 
 def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
-    times = fault_times(FaultRecord("controller kill", round(700e6), None), 0, EVENTS)
+    kill = Fault(Component.CONTROLLER, FaultMode.KILL, "controller")
+    times = fault_times(FaultRecord(kill, round(700e6), None), 0, EVENTS)
     assert (times.ended_s, times.detected_ms, times.confirmed_ms) == (None, None, None)
 
 

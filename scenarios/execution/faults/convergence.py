@@ -12,7 +12,7 @@ from linux.processes.lifetime import wait_for
 from model.fabric.health import Epoch
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.topology import Topology
-from model.faults import Fault, rates_left
+from model.faults import rates_left
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
@@ -98,14 +98,11 @@ def _confirmed(events: Events) -> Iterator[Change]:
             yield event["ns"], {"failed": failed}
 
 
-def rate_changes(
-    topology: Topology, records: Iterable[FaultRecord], faults: Iterable[Fault]
-) -> Iterator[Change]:
+def rate_changes(topology: Topology, records: Iterable[FaultRecord]) -> Iterator[Change]:
     """Yield the rates of all degraded links, whenever a link's has changed."""
-    degrading = {fault.name: fault for fault in faults if fault.rate_bps is not None}
-    slow = [(record, degrading[record.fault]) for record in records if record.fault in degrading]
-    for ns in sorted({ns for one, _ in slow for ns in (one.begun_ns, one.ended_ns) if ns}):
-        lasting = (fault for one, fault in slow if one.begun_ns <= ns < (one.ended_ns or inf))
+    slow = [record for record in records if record.fault.rate_bps is not None]
+    for ns in sorted({ns for one in slow for ns in (one.begun_ns, one.ended_ns) if ns}):
+        lasting = (one.fault for one in slow if one.begun_ns <= ns < (one.ended_ns or inf))
         yield ns, {"rates_bps": rates_left(topology, lasting)}
 
 
@@ -122,7 +119,7 @@ def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTime
 
     ended_ns = record.ended_ns
     return FaultTimes(
-        fault=record.fault,
+        fault=record.fault.name,
         begun_s=(record.begun_ns - start_ns) / 1e9,
         ended_s=None if ended_ns is None else (ended_ns - start_ns) / 1e9,
         detected_ms=milliseconds_until("detected", "died"),

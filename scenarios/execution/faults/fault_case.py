@@ -276,7 +276,7 @@ class FaultCase:
     def _epochs(self, during: FaultedExecution) -> list[Epoch]:
         """The states of the fabric during the fault, as the controller has confirmed them."""
         events = read_journal(self.fabric.bed.journal)
-        rates = rate_changes(self.home.topology, during.records, self.faults)
+        rates = rate_changes(self.home.topology, during.records)
         return epochs_of(events, during.started_ns, self.home, rates)
 
     def _replay(

@@ -73,7 +73,7 @@ class FaultTimeline:
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
         self._undos[number] = break_component(self._injector, topology, fault)
-        self._records[number] = FaultRecord(fault.name, begun_ns, None)
+        self._records[number] = FaultRecord(fault, begun_ns, None)
 
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
