@@ -4,16 +4,8 @@ from collections.abc import Sequence
 
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
-from model.faults import (
-    FINAL,
-    POSSIBLE,
-    Component,
-    Fault,
-    FaultMode,
-    components,
-    rates_left,
-)
-from scenarios.spec.fault_entries import LEAST_LEFT_BPS
+from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
+from scenarios.spec.fault_entries import LEAST_LEFT_BPS, wrong_rate
 from scenarios.spec.units import RATES, parse
 from scenarios.yaml_files.issues import nearest
 
@@ -39,17 +31,9 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
     fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
-    _require_slower(topology, fault)
+    if what := wrong_rate(topology, fault):
+        raise InputError(Problem("fault", f"the rate that is left {what}"))
     return fault
-
-
-def _require_slower(topology: Topology, fault: Fault) -> None:
-    """Raise `InputError` unless the rate that is left, if any, is below that of each link."""
-    scale = topology.spec.bandwidth_scale
-    for link, rate_bps in rates_left(topology, [fault]).items():
-        if rate_bps >= (whole_bps := topology.link_by_name[link].rate_bps):
-            what = f"must be less than the link's {whole_bps * scale / 1e9:g} Gbit/s"
-            raise InputError(Problem("fault", f"the rate that is left {what}"))
 
 
 def require_target(topology: Topology, name: str) -> Component:

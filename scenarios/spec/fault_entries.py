@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Topology, build_topology
-from model.faults import POSSIBLE, Component, Fault, FaultMode, chosen, components, health_under
+from model.faults import (
+    POSSIBLE,
+    Component,
+    Fault,
+    FaultMode,
+    chosen,
+    components,
+    health_under,
+    rates_left,
+)
 from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.spec.field_types import MOST_S
@@ -67,10 +76,27 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
         known = components(topology, entry.what)
         found += _missing(number, entry, spec, known)
         if not found:
-            faults += [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
+            begun = [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
+            found += _not_slower(number, topology, begun)
+            faults += begun
     if file.job.strategy in STAYING:
         found += _cut_off(topology, faults)
     return tuple(faults), found
+
+
+def _not_slower(number: int, topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
+    for what in filter(None, (wrong_rate(topology, fault) for fault in faults)):
+        yield Issue(("faults", number, "rate"), f"{what} on the {topology.spec.kind} fabric")
+        return
+
+
+def wrong_rate(topology: Topology, fault: Fault) -> str:
+    """Say what is wrong if a fault leaves a link its whole rate or more; empty if it does not."""
+    for link, rate_bps in rates_left(topology, [fault]).items():
+        if rate_bps >= (whole_bps := topology.link_by_name[link].rate_bps):
+            whole = f"{whole_bps * topology.spec.bandwidth_scale / 1e9:g} Gbit/s"
+            return f"must be less than the link's {whole}"
+    return ""
 
 
 def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:

@@ -64,6 +64,14 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required to degrade a link"),
         ("[{what: nic-link, rate: 50 Gbit/s}]", "faults.0.rate: is required to degrade a link"),
+        (
+            "[{what: nic-link, how: degrade, rate: 400 Gbit/s}]",
+            "faults.0.rate: must be less than the link's 400 Gbit/s on the rail-only fabric",
+        ),
+        (
+            "[{what: hb-link, how: degrade, rate: 5000 Gbit/s, random: 3}]",
+            "faults.0.rate: must be less than the link's 3600 Gbit/s on the rail-only fabric",
+        ),
         ("[{what: nic-link, at: 1, at_step: 2}]", "faults.0.at_step: goes without seconds"),
         ("[{what: nic-link, at: -1}]", "faults.0.at: must be at least 0, got -1"),
         ("[{what: nic-link, for: 0}]", "faults.0.for: must be more than 0, got 0"),
