@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from results.documents.run_diff import Difference
 from results.report.article import Article, Section
 from results.report.drawings.pictures import MODELED, SERIES, WIDE, Picture, drawing
-from results.tables.runs.run_diff import NAMES, in_words
+from results.tables.measured.run_diff import NAMES, in_words
 
 ROW = 0.5
 MARKERS = ("o", "s")

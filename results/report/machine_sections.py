@@ -5,7 +5,7 @@ from typing import Any
 
 from results.report.article import Section
 from results.report.data.run_data import RunData
-from results.tables.runs.link_calibration import CALIBRATED, worst_of_class
+from results.tables.measured.link_calibration import CALIBRATED, worst_of_class
 from results.verdicts.fidelity import LIMITS, Limit
 
 # Figures of a case: their key, their name, their format, and the limits that judge them.

@@ -22,7 +22,7 @@ from results.report.drawings.fault_strip import fault_strip, sentence
 from results.report.drawings.link_throughput import link_throughput
 from results.report.drawings.pictures import Picture
 from results.report.machine_sections import calibration_section, fidelity_section
-from results.tables.runs.run import human_bytes, is_checked, slowdown_in_words
+from results.tables.measured.run import human_bytes, is_checked, slowdown_in_words
 from results.tables.style import number_or_dash
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]

@@ -16,7 +16,7 @@ from results.report.drawings.pictures import (
     drawing,
     plain,
 )
-from results.tables.runs.run import is_checked
+from results.tables.measured.run import is_checked
 
 Point = Mapping[str, Any]
 # A picture with more lines than this is illegible.

@@ -215,7 +215,7 @@ def verify(
     fresh: Fresh = False,
 ) -> None:
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
-    from results.tables.runs.path_check import print_verify
+    from results.tables.measured.path_check import print_verify
 
     changes = [*overrides, *on(datapath)]
     if is_virtual(clock, proxies):
@@ -267,7 +267,7 @@ def compare(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Compare two stored runs, case by case, by the spread of their repeats."""
-    from results.tables.runs.run_diff import print_comparison
+    from results.tables.measured.run_diff import print_comparison
     from scenarios.cli.stored_runs.compare import compared
 
     with printed_whole(out, store):
@@ -357,7 +357,7 @@ def clean(
     ] = False,
 ) -> None:
     """Remove leftovers of crashed runs, and nothing else."""
-    from results.tables.runs.run import human_bytes
+    from results.tables.measured.run import human_bytes
     from testbed.host.cleanup import clean as remove
     from testbed.virtual_machine.cache import clear
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-# Left out of a packed tree; the Python environment is packed.
-NOT_PACKED = (".git", ".tools", "runs", ".*_cache", ".hypothesis")
+# Left out of a packed tree, beside its own folder `runs`; the Python environment is packed.
+NOT_PACKED = (".git", ".tools", ".*_cache", ".hypothesis")
 
 
 def write_initrd(target: Path, system: Sequence[Path], trees: Sequence[Path]) -> None:
@@ -35,7 +35,8 @@ def append(archive: IO[bytes], root: Path, tree: Path) -> None:
 
 def _names_in(tree: Path) -> list[str]:
     """Paths of a tree's files and folders, each folder before its contents."""
-    skipped = [word for name in NOT_PACKED for word in ("-o", "-name", name)]
-    find = ["find", str(tree), "(", *skipped[1:], ")", "-prune", "-o", "-print0"]
+    skipped = [word for name in NOT_PACKED for word in ("-name", name, "-o")]
+    own_runs = ["-path", str(tree / "runs")]
+    find = ["find", str(tree), "(", *skipped, *own_runs, ")", "-prune", "-o", "-print0"]
     found = subprocess.run(find, capture_output=True, text=True, check=True).stdout
     return sorted(name for name in found.split("\0") if name)

@@ -32,8 +32,8 @@ from model.measurement.link_quality import (
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from results.documents.link_calibration import calibration_objects
 from results.documents.run import run_object
-from results.tables.runs.link_calibration import calibration_table
-from results.tables.runs.run import print_run
+from results.tables.measured.link_calibration import calibration_table
+from results.tables.measured.run import print_run
 from results.verdicts.verdict import Verdict
 from scenarios.benchmarks.accuracy.calibration import rows_by_class
 from scenarios.execution.link_check import decided, require_calibrated, undecided

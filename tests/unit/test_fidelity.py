@@ -26,7 +26,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
-from results.tables.runs.observations import executions_table, headroom_table
+from results.tables.measured.observations import executions_table, headroom_table
 from results.verdicts.byte_conservation import (
     Carried,
     Irregular,

@@ -27,7 +27,7 @@ from model.transfers.columns import Transfer
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes, packets_of
 from results.documents.run import run_object
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.generator_agreement import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Verdict

@@ -24,7 +24,7 @@ from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
 from results.documents.run import run_object
 from results.report.run_article import _latencies
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.request_latencies import request_result
 from scenarios.library import LIBRARY

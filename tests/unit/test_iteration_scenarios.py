@@ -14,7 +14,7 @@ from model.prediction.fluid import Prediction
 from model.training.exposure import begins_s
 from model.training.steps import IterationSteps
 from results.documents.run import run_object
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from scenarios.cli.models.check import describe
 from scenarios.library import LIBRARY

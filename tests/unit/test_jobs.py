@@ -23,7 +23,7 @@ from model.transfers.proof import ScheduleError
 from results.documents.run import run_object
 from results.report.run_article import answer
 from results.store.judged_tables import judged_rows
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
 from scenarios.cli.models.check import describe

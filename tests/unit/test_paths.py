@@ -21,8 +21,8 @@ from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
-from results.tables.runs.path_check import print_verify
-from results.tables.runs.run import print_run
+from results.tables.measured.path_check import print_verify
+from results.tables.measured.run import print_run
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from results.verdicts.verdict import Verdict
 from scenarios.cli.commands import app

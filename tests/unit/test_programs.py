@@ -18,7 +18,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd, program_object
-from results.tables.runs.program import print_program
+from results.tables.measured.program import print_program
 from scenarios.cli.commands import main
 from scenarios.cli.fabrics.exec import shown
 from scenarios.execution.program import sentence

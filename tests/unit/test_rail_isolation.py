@@ -16,7 +16,7 @@ from model.fabric.topology import build_topology
 from results.documents.run import run_object
 from results.report.data.run_data import read_run
 from results.report.run_article import report_page
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult
 from scenarios.execution.cases.case import Measuring
 from scenarios.execution.cases.emulation import Experiment

@@ -28,7 +28,7 @@ from results.store.runs import (
     read_state,
     stored_runs,
 )
-from results.tables.runs.run import human_bytes, print_run
+from results.tables.measured.run import human_bytes, print_run
 from results.tables.style import human_seconds
 from results.verdicts.model_comparison import (
     CaseResult,

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from model.measurement.records import Repeat
 from results.documents.fault_impact import failure_object, lost_experiment
-from results.tables.runs.fault_impact import print_failures
+from results.tables.measured.fault_impact import print_failures
 from results.verdicts.fault_impact import DuringFault, FaultImpact, FaultTimes, Probes, Restart
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.verdict import Verdict

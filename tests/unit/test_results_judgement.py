@@ -19,7 +19,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.transfers.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import find_run
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import (
     CaseObservations,
     CaseResult,

@@ -20,7 +20,7 @@ from results.documents.run_diff import (
     difference,
     differing,
 )
-from results.tables.runs.run_diff import print_comparison
+from results.tables.measured.run_diff import print_comparison
 from scenarios.cli.stored_runs.compare import compared
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result

@@ -27,7 +27,7 @@ from results.store.runs import (
     stored_runs,
 )
 from results.store.sweeps import begin_sweep, find_sweep
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.tables.style import plain_console
 from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.execution import run as execution

@@ -16,7 +16,7 @@ from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
 from results.store.runs import digest_of
-from results.tables.models.paper import print_measured
+from results.tables.modeled.paper import print_measured
 from scenarios.execution.cases.progress import Lines
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule

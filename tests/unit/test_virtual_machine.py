@@ -127,6 +127,25 @@ def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
     assert archives[0] == archives[1] != b""
 
 
+def test_an_archive_leaves_out_the_runs_of_a_tree_and_no_folder_of_its_program(
+    tmp_path: Path,
+) -> None:
+    tree = tmp_path / "tree"
+    for name in ("runs/one", "results/runs/run.py", ".git/config"):
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text(name)
+    with (tmp_path / "archive").open("w+b") as file:
+        append(file, tmp_path, tree)
+    listed = subprocess.run(
+        ["cpio", "--list", "--quiet", "--file", str(tmp_path / "archive")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = [name for name in listed.stdout.split() if (tmp_path / name).is_file()]
+    assert files == ["tree/results/runs/run.py"]
+
+
 def test_files_go_into_an_initrd_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "initrd").write_bytes(b"of the program")
     (tmp_path / "trace").write_text("a trace")

@@ -19,7 +19,7 @@ from results.report.drawings.pictures import (
     drawing,
     plain,
 )
-from results.tables.runs.run import human_bytes
+from results.tables.measured.run import human_bytes
 
 Case = Mapping[str, Any]
 ROW, LEGEND_ROW = 0.34, 0.18

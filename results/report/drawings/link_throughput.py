@@ -13,7 +13,7 @@ from results.report.data.analysis import failed_links, link_use, sample_times_s,
 from results.report.data.run_data import CaseData
 from results.report.drawings.fault_strip import mark, moments
 from results.report.drawings.pictures import SERIES, WIDE, Picture, drawing
-from results.tables.runs.run import human_bytes
+from results.tables.measured.run import human_bytes
 
 # Number of links drawn: of the failed ones, of the most changed, and of the least changed.
 MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2

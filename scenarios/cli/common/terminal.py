@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from results.tables.runs.run import print_run
+from results.tables.measured.run import print_run
 from results.tables.style import plain_console, table_console
 
 EXIT_FAILED = 1

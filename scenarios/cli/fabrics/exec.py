@@ -43,7 +43,7 @@ def execute(
 ) -> None:
     """Run a command once for each rank, in the proxies of a scenario's first fabric."""
     from results.documents.program import program_object
-    from results.tables.runs.program import print_program
+    from results.tables.measured.program import print_program
     from scenarios.planning.kernel_support import require_fabrics
 
     loaded = for_this_machine(scenario, [*overrides, *on(datapath)])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE
-from results.tables.runs.fault_impact import print_failures
+from results.tables.measured.fault_impact import print_failures
 from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import CONTAINER, AsJson, Proxies, Store
 from scenarios.cli.common.ready import ready

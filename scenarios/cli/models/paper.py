@@ -38,7 +38,7 @@ def paper(
     if measured:
         _measure(part, to, proxies or CONTAINER, store, as_json)
     elif part is None:
-        from results.tables.models.paper import print_paper
+        from results.tables.modeled.paper import print_paper
         from scenarios.studies.paper.claims import paper_object
 
         print_result(paper_object(), as_json, print_paper)
@@ -52,7 +52,7 @@ def paper(
 
 def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
     """Measure the twins that are not stored, and write the page."""
-    from results.tables.models.paper import print_measured
+    from results.tables.modeled.paper import print_measured
     from scenarios.cli.common.ready import ready
     from scenarios.execution.cases.progress import Lines
     from scenarios.execution.run import run

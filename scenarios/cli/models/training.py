@@ -48,7 +48,7 @@ def train(
 ) -> None:
     """Model the time of a training iteration, with the strategy given or the best one found."""
     from results.documents.training import train_object
-    from results.tables.models.training import print_train
+    from results.tables.modeled.training import print_train
 
     name, configuration, found = _evaluated(config, gpus, batch, domain_size, platform, search)
     print_result(train_object(name, configuration.job, found), as_json, print_train)
@@ -125,7 +125,7 @@ def traffic(
 ) -> None:
     """Count the bytes of a training iteration by parallel dimension, and the idle pairs."""
     from results.documents.training import traffic_object
-    from results.tables.models.training import print_traffic
+    from results.tables.modeled.training import print_traffic
 
     if run is not None:
         given = (config, gpus, batch, domain_size, platform, search or None)

@@ -7,19 +7,19 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.runs.clock import print_clock
-from results.tables.runs.fault_impact import print_failures
-from results.tables.runs.inference import latency_table
-from results.tables.runs.iteration import parts_table, reduction_lines
-from results.tables.runs.jobs import interference_table
-from results.tables.runs.link_calibration import calibration_table
-from results.tables.runs.observations import (
+from results.tables.measured.clock import print_clock
+from results.tables.measured.fault_impact import print_failures
+from results.tables.measured.inference import latency_table
+from results.tables.measured.iteration import parts_table, reduction_lines
+from results.tables.measured.jobs import interference_table
+from results.tables.measured.link_calibration import calibration_table
+from results.tables.measured.observations import (
     EXECUTIONS_LEGEND,
     HEADROOM_LEGEND,
     executions_table,
     headroom_table,
 )
-from results.tables.runs.path_check import print_verify
+from results.tables.measured.path_check import print_verify
 from results.tables.style import (
     VERDICT_STYLES,
     Case,

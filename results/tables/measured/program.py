@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from model.fabric.topology import BETWEEN_SWITCHES, LinkKind
-from results.tables.runs.run import human_bytes
+from results.tables.measured.run import human_bytes
 from results.tables.style import figures_table
 
 
