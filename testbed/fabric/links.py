@@ -172,14 +172,16 @@ class Links:
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
     def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:
-        """Request a kernel bridge without spanning tree: the crossbar of an HB switch.
+        """Request a kernel bridge that sends nothing of its own: the crossbar of an HB switch.
 
         `ports` maps each port to the hardware addresses behind it. All entries are static: a
         learning bridge floods frames for a GPU that has sent nothing yet.
         """
         bridge = self._next_index()
         with self._asking("", name) as netlink:
-            netlink.link("add", index=bridge, ifname=name, kind="bridge", br_stp_state=0)
+            # A bridge that snoops on multicast reports its own membership: RFC 4286's all-snoopers.
+            silent = {"br_stp_state": 0, "br_mcast_snooping": 0}
+            netlink.link("add", index=bridge, ifname=name, kind="bridge", **silent)
             netlink.link("set", index=bridge, state="up")
             for port, addresses in ports.items():
                 index = self.index_of(port)

@@ -89,9 +89,11 @@ def test_a_shell_in_a_container_works_wherever_its_user_is(
         wait_until(has_ended, "Ctrl-C ends a command")
 
 
-def test_the_kernel_sends_no_ipv6_into_links() -> None:
+def test_the_kernel_sends_no_ipv6_and_no_multicast_reports_into_links() -> None:
+    """A bridge that snoops on multicast is a member of all-snoopers, 224.0.0.106 (RFC 4286)."""
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         assert Path("/proc/thread-self/net/if_inet6").read_text() == ""
+        assert "6A0000E0" not in Path("/proc/thread-self/net/igmp").read_text()
         for proxy in fabric.bed.proxies.values():
             with namespace_of(proxy.process_id):
                 assert Path("/proc/thread-self/net/if_inet6").read_text() == ""
