@@ -416,6 +416,18 @@ def test_longer_acknowledgements_are_explained_by_packets_out_of_order_to_who_se
     assert any("carried" in reason for _, reason in found) is fails
 
 
+@pytest.mark.parametrize(("sent", "fails"), [(12, False), (100, True)])
+def test_a_connection_that_opens_during_a_reading_is_not_lost_in_a_switch(
+    sent: int, fails: bool
+) -> None:
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    came_in = Hop(topology.link_by_name["d1g0--hb1"], "d1g0")
+    carried = more(faithful(topology, schedule), came_in, sent)
+    done = executed(schedule)
+    found = link_reasons(schedule, Epoch(topology), topology.job_gpus, [done], carried)
+    assert any("hb1 lost bytes" in reason for _, reason in found) is fails
+
+
 def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
     carried = faithful(topology, schedule)
