@@ -139,8 +139,8 @@ def test_a_probe_that_was_in_a_switch_during_a_reading_is_not_made_there() -> No
     carried = with_probes(plain, placement, 0)
     down = [hop for hop in carried.bytes if hop.sender == "rail0"]
     for hop in down:
-        carried = more_probes(carried, hop, 2)
-    found = wrong_links(schedule, placement, carried, sent([DURING_FIRST] * 2))
+        carried = more_probes(carried, hop, 30)
+    found = wrong_links(schedule, placement, carried, sent([DURING_FIRST] * 30))
     assert found == []
     assert any(
         "rail0 made bytes" in r for _, r in wrong_links(schedule, placement, carried, sent([]))
