@@ -34,9 +34,8 @@ from typing import Any
 
 PORT = 5100
 HEADER = struct.Struct("!II")
-REPLY = struct.Struct("!I")
+HELLO = REPLY = struct.Struct("!I")
 READY_TO_RECEIVE = 1 << 31
-HELLO = struct.Struct("!I")
 Message = dict[str, Any]
 
 # A small send buffer keeps queues short, and so the time until the last byte is confirmed.
@@ -45,11 +44,13 @@ SEND_BUFFER_BYTES = 128 * 1024
 RECEIVE_BATCH_BYTES = 128 * 1024
 SLICE_BYTES = 1024 * 1024
 ZEROS = memoryview(bytes(SLICE_BYTES))
+SCRATCH = bytearray(SLICE_BYTES)
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
-# Offsets of tcpi_total_retrans and tcpi_rcv_ooopack in struct tcp_info (linux/tcp.h, Linux 5.4).
-TCP_COUNTS = struct.Struct("=100xI120xI")
+# tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
+TCP_COUNTS = struct.Struct("=24xI72xI120xI")
 TCP_INFO = socket.IPPROTO_TCP, socket.TCP_INFO, TCP_COUNTS.size
+ACKNOWLEDGED_WITHIN_NS = 1_000_000_000
 
 
 class Send:
@@ -110,9 +111,6 @@ class Payloads:
     def errors(self) -> list[str]:
         """Return the errors in the result; synthetic bytes have none."""
         return []
-
-
-SCRATCH = bytearray(SLICE_BYTES)
 
 
 def initial_value(rank: int, chunk: int, element: int) -> float:
@@ -264,13 +262,14 @@ class Agent:
             self.start(send)
         while self.open and not self.aborted and time.monotonic_ns() < request["end_ns"]:
             self.poll(self.compute(0.2))
-        again, disordered = (new - old for old, new in zip(before, self.tcp_counts(), strict=True))
+        self.wait_until_acknowledged()
+        now = self.tcp_counts()
         answer = {
             "complete": not self.open,
             "begun_ns": self.begun_ns,
             "cpu_s": time.process_time() - cpu_before_s,
-            "retransmits": again,
-            "out_of_order": disordered,
+            "retransmits": now[1] - before[1],
+            "out_of_order": now[2] - before[2],
             "sent_bytes": sum(send.offset for send in self.sends.values()),
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
@@ -309,10 +308,7 @@ class Agent:
             self.write(connection)
 
     def compute(self, most_s: float) -> float:
-        """End steps of compute at their times, even if now is later; return how long to poll.
-
-        `epoll_wait` rounds to milliseconds, `select` does not.
-        """
+        """End steps of compute at their times, even if now is later; return how long to poll."""
         while self.computing and self.computing[0][0] <= time.monotonic_ns():
             end_ns, number = heapq.heappop(self.computing)
             self.sends[number].sent_ns = self.sends[number].confirmed_ns = end_ns
@@ -320,6 +316,7 @@ class Agent:
         if not self.computing:
             return most_s
         left_s = max(0, self.computing[0][0] - time.monotonic_ns()) / 1e9
+        # epoll_wait(2) rounds to milliseconds, select(2) does not.
         select.select([self.selector], [], [], min(most_s, left_s))
         return 0
 
@@ -436,9 +433,15 @@ class Agent:
         return outgoing + [connection.sock for connection in self.incoming.values()]
 
     def tcp_counts(self) -> list[int]:
-        """Return this rank's segments retransmitted, and packets that came out of order."""
+        """Return this rank's segments in flight, retransmitted, and arrived out of order."""
         counts = [TCP_COUNTS.unpack(sock.getsockopt(*TCP_INFO)) for sock in self.sockets()]
-        return [sum(column) for column in zip((0, 0), *counts, strict=True)]
+        return [sum(column) for column in zip((0, 0, 0), *counts, strict=True)]
+
+    def wait_until_acknowledged(self) -> None:
+        """If complete, wait until TCP has nothing to retransmit (RFC 8985): counts are final."""
+        until_ns = time.monotonic_ns() + ACKNOWLEDGED_WITHIN_NS
+        while not self.open and self.tcp_counts()[0] and time.monotonic_ns() < until_ns:
+            self.poll(0.001)
 
 
 def tune(sock: socket.socket) -> None:
@@ -461,15 +464,12 @@ def received(data: bytes) -> bytes:
 
 
 def serve(path: str) -> None:
-    """Wait for the client to connect to the Unix socket at `path`, then serve it.
-
-    Once that socket exists, the client and peers can connect.
-    """
+    """Wait for the client to connect to the Unix socket at `path`, then serve it."""
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"{path}.new")
     server.listen(1)
-    os.rename(f"{path}.new", path)
+    os.rename(f"{path}.new", path)  # from here on, the client and peers can connect
     server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
