@@ -87,6 +87,11 @@ class Scenario:
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
 
     @property
+    def gpus(self) -> int:
+        """The number of GPUs of the largest fabric, spares included."""
+        return max(fabric.domains * fabric.domain_size for fabric in self.fabrics)
+
+    @property
     def has_faults(self) -> bool:
         """Whether the scenario has faults on any fabric."""
         return any(self.faults.values())

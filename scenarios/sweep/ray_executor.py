@@ -17,7 +17,7 @@ from results.store.runs import stored_runs
 from results.store.sweeps import Outcome
 from scenarios.sweep import ray_worker
 from scenarios.sweep.executor import Ended, Order, at_most_s, cause
-from scenarios.virtual_clock.machines import MACHINE_MIB, fitting
+from scenarios.virtual_clock.machines import fitting, machine_mib
 
 # The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
 RAY = program_files.ROOT / ".venv" / "ray"
@@ -85,14 +85,14 @@ class RayExecutor:
     """Executes orders on machines of a Ray cluster, which have the same Railbed in the same place.
 
     By the virtual clock, a machine has as many runs at once as fit, `most` at most; by the real
-    clock, one. `say` is told of machines that were lost.
+    clock, one. Fabrics have at most `gpus` GPUs. `say` is told of machines that were lost.
     """
 
     def __init__(
-        self, address: str, clock: str, most: int | None, say: Callable[[str], None]
+        self, address: str, clock: str, gpus: int, most: int | None, say: Callable[[str], None]
     ) -> None:
         self._ray = connected(address)
-        self._clock, self._most, self._say = clock, most, say
+        self._clock, self._gpus, self._most, self._say = clock, gpus, most, say
         self._program = str(program_files.ROOT), program_files.program_version()
         self._gone: set[str] = set()
 
@@ -132,7 +132,8 @@ class RayExecutor:
         cores = int(resources.get("CPU", 0))
         if self._clock == REAL or cores == 0:
             return min(1, cores)
-        return min(fitting(cores, resources.get("memory", 0) / MIB), self._most or cores)
+        memory_mib = resources.get("memory", 0) / MIB
+        return min(fitting(cores, memory_mib, self._gpus), self._most or cores)
 
     def _fill(self, under_way: dict[Any, _Sent], orders: Iterator[Order]) -> None:
         """Send orders until no machine has room, or no order is left."""
@@ -145,7 +146,7 @@ class RayExecutor:
 
     def _send(self, order: Order, machine: str, hangs_s: float) -> Any:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        memory = 0 if self._clock == REAL else MACHINE_MIB * MIB
+        memory = 0 if self._clock == REAL else machine_mib(self._gpus) * MIB
         task = self._ray.remote(
             num_cpus=1,
             memory=memory,

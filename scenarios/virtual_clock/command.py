@@ -50,6 +50,7 @@ class VirtualCommand:
     words: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    memory_mib: int = Guest.memory_mib
     machine: Program = field(default_factory=lambda: program())
     copies: Mapping[Path, Path] = field(default_factory=dict)
     scenario: str | None = None
@@ -59,7 +60,8 @@ class VirtualCommand:
         """A digest of all inputs of the result."""
         files = (part for name in sorted(self.files) for part in (name, self.files[name]))
         copies = digest_of(self.copies)
-        parts = (self.machine.digest, version(), *self.words, *files, copies, str(self.seed))
+        numbers = str(self.memory_mib), str(self.seed)
+        parts = (self.machine.digest, version(), *self.words, *files, copies, *numbers)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
@@ -94,7 +96,7 @@ class VirtualCommand:
         job = program_job(self.words, self.seed)
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
-            guest = Guest(self.machine.kernel, initrd, INSIDE)
+            guest = Guest(self.machine.kernel, initrd, INSIDE, self.memory_mib)
             exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
         computed = KnownResult(folder)
         if exit_code not in WITH_RESULT:

@@ -8,17 +8,31 @@ from testbed.virtual_machine.guest import Guest
 
 # Memory of QEMU beside the guest's: translated code, and the results that are handed back.
 OVERHEAD_MIB = 512
-MACHINE_MIB = Guest.memory_mib + OVERHEAD_MIB
+# The guest's usual memory suffices for so many GPUs; each further one gets as much more.
+USUAL_GPUS, MIB_A_GPU = 256, 8
 
 
-def machines_at_once() -> int:
-    """The number for this host, by the cores of this process and the memory available now."""
-    return fitting(len(os.sched_getaffinity(0)), available_mib())
+def guest_mib(gpus: int) -> int:
+    """The memory of a guest with a fabric of `gpus` GPUs."""
+    return Guest.memory_mib + MIB_A_GPU * max(0, gpus - USUAL_GPUS)
 
 
-def fitting(cores: int, memory_mib: float) -> int:
+def machine_mib(gpus: int) -> int:
+    """The memory of the host that a virtual machine with a fabric of `gpus` GPUs needs."""
+    return guest_mib(gpus) + OVERHEAD_MIB
+
+
+def machines_at_once(gpus: int) -> int:
+    """The number for this host, by the cores of this process and the memory available now.
+
+    Each has a fabric of at most `gpus` GPUs.
+    """
+    return fitting(len(os.sched_getaffinity(0)), available_mib(), gpus)
+
+
+def fitting(cores: int, memory_mib: float, gpus: int) -> int:
     """The number for `cores` cores and `memory_mib` of memory; at least one."""
-    return max(1, min(cores, int(memory_mib // MACHINE_MIB)))
+    return max(1, min(cores, int(memory_mib // machine_mib(gpus))))
 
 
 def available_mib() -> float:

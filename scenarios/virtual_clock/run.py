@@ -10,6 +10,7 @@ from scenarios.loader import with_files_in
 from scenarios.spec.scenario import Scenario
 from scenarios.virtual_clock.command import VirtualCommand
 from scenarios.virtual_clock.known_results import KnownResult
+from scenarios.virtual_clock.machines import guest_mib
 from scenarios.virtual_clock.stored_runs import copied, stored
 
 # In the machine, GPU proxies are processes: it has no Docker Engine.
@@ -43,6 +44,7 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
         words=(name, f"$RAILBED_HANDED/{file}", *OPTIONS),
         files={file: text},
         seed=scenario.machine_seed,
+        memory_mib=guest_mib(scenario.gpus),
         copies=copies,
         scenario=scenario.text,
     )

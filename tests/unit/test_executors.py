@@ -21,7 +21,7 @@ from scenarios.loader import load
 from scenarios.sweep import executor, ray_executor, ray_worker
 from scenarios.sweep.executor import LocalExecutor, Order
 from scenarios.sweep.ray_executor import ATTEMPTS, RayExecutor
-from scenarios.virtual_clock.machines import MACHINE_MIB
+from scenarios.virtual_clock.machines import machine_mib
 
 
 def orders(folder: Path, count: int) -> Iterator[Order]:
@@ -192,15 +192,17 @@ Cluster = Callable[..., RayExecutor]
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def made(ray: FakeRay, clock: str = "real", most: int | None = None) -> RayExecutor:
+    def made(
+        ray: FakeRay, clock: str = "real", most: int | None = None, gpus: int = 16
+    ) -> RayExecutor:
         monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
         monkeypatch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
-        return RayExecutor("auto", clock, most, lambda line: None)
+        return RayExecutor("auto", clock, gpus, most, lambda line: None)
 
     return made
 
 
-MEMORY = 8 * MACHINE_MIB * 2**20
+MEMORY = 8 * machine_mib(16) * 2**20
 FOUR_CORES = {"CPU": 4.0, "memory": MEMORY}
 
 
@@ -217,12 +219,17 @@ def test_each_machine_has_one_run_by_the_real_clock(tmp_path: Path, cluster: Clu
 def test_machines_have_as_many_runs_as_fit_by_the_virtual_clock(
     tmp_path: Path, cluster: Cluster, most: int | None, at_once: int
 ) -> None:
-    small = {"CPU": 4.0, "memory": 2 * MACHINE_MIB * 2**20}
+    small = {"CPU": 4.0, "memory": 2 * machine_mib(16) * 2**20}
     ray = FakeRay({"a": FOUR_CORES, "b": small})
     found = cluster(ray, "virtual", most)
     assert found.at_once == at_once
     assert len(dict(found.execute(orders(tmp_path, 8)))) == 8
     assert ray.most == at_once
+
+
+def test_runs_of_large_fabrics_need_more_memory(cluster: Cluster) -> None:
+    ray = FakeRay({"a": FOUR_CORES | {"memory": 2 * machine_mib(1024) * 2**20}})
+    assert [cluster(ray, "virtual", gpus=gpus).at_once for gpus in (16, 1024)] == [4, 2]
 
 
 def test_runs_of_a_lost_machine_go_to_another(tmp_path: Path, cluster: Cluster) -> None:
@@ -276,7 +283,7 @@ def test_every_run_ends_however_machines_are_lost(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_executor, "connected", lambda address: ray)
         patch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
-        found = RayExecutor("auto", "real", None, lambda line: None)
+        found = RayExecutor("auto", "real", 16, None, lambda line: None)
         ended = list(found.execute(orders(tmp_path_factory.mktemp("orders"), 6)))
     assert len(ended) == 6
     assert len({order for order, _ in ended}) == 6

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scenarios.virtual_clock import known_results
 from scenarios.virtual_clock.known_results import KnownResult, add, find, results_folder
-from scenarios.virtual_clock.machines import MACHINE_MIB, available_mib, fitting
+from scenarios.virtual_clock.machines import available_mib, fitting, machine_mib
 from scenarios.virtual_clock.stored_runs import copied, records_digest, stored
 from testbed.virtual_machine import cache
 
@@ -89,12 +89,12 @@ def test_records_are_all_files_but_those_that_name_the_run(tmp_path: Path) -> No
     assert records_digest(other) != records_digest(run)
 
 
-@given(cores=st.integers(1, 256), memory_mib=st.floats(0, 1e7))
-def test_machines_fit_into_cores_and_memory(cores: int, memory_mib: float) -> None:
-    machines = fitting(cores, memory_mib)
+@given(cores=st.integers(1, 256), memory_mib=st.floats(0, 1e7), gpus=st.integers(4, 2048))
+def test_machines_fit_into_cores_and_memory(cores: int, memory_mib: float, gpus: int) -> None:
+    machines, each_mib = fitting(cores, memory_mib, gpus), machine_mib(gpus)
     assert 1 <= machines <= cores
-    assert machines == 1 or machines * MACHINE_MIB <= memory_mib
-    assert machines == cores or (machines + 1) * MACHINE_MIB > memory_mib
+    assert machines == 1 or machines * each_mib <= memory_mib
+    assert machines == cores or (machines + 1) * each_mib > memory_mib
 
 
 def test_this_machine_has_memory() -> None:

@@ -75,6 +75,27 @@ def test_a_run_is_computed_once_and_kept_twice(machine: FakeMachine, tmp_path: P
     assert json.loads((kept / "result.json").read_text()) == results[1]
 
 
+@pytest.mark.parametrize(("domains", "memory_mib"), [(4, 4096), (32, 4096), (128, 10240)])
+def test_a_large_fabric_gets_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: FakeMachine,
+    tmp_path: Path,
+    domains: int,
+    memory_mib: int,
+) -> None:
+    made: list[int] = []
+
+    def guest(_kernel: Path, _initrd: Path, _tree: Path, memory_mib: int) -> FakeMachine:
+        made.append(memory_mib)
+        return machine
+
+    monkeypatch.setattr(command, "Guest", guest)
+    overrides = [f"fabric.domains={domains}", "fabric.domain_size=8", "allow_overload=true"]
+    scenario = load(LIBRARY / "quickstart.yaml", overrides)
+    run_virtually(scenario, tmp_path / "runs", fresh=False)
+    assert made == [memory_mib]
+
+
 @pytest.fixture
 def replay(tmp_path: Path) -> Path:
     """A scenario with a trace of many files, one of a single file, and a configuration."""
@@ -181,8 +202,9 @@ def test_a_key_is_of_everything_that_a_result_depends_on(tmp_path: Path) -> None
         replace(one, files={"x": "other text"}),
         replace(one, files={"y": "text"}),
         replace(one, seed=1),
+        replace(one, memory_mib=8192),
         replace(one, machine=Program(tmp_path / "other")),
         replace(one, copies={Path("/files/0/a"): tmp_path / "other" / "digest"}),
     ]
-    assert len({command.key for command in (one, *others)}) == 7
+    assert len({command.key for command in (one, *others)}) == 8
     assert VirtualCommand(("run", "x"), {"x": "text"}).key == one.key

@@ -73,7 +73,7 @@ def _virtually(
 
     program()
     options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
-    executor = LocalExecutor(machines_at_once())
+    executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
     results, causes = run_several(experiments, options, store, executor, Lines(err))
     return [row for one in experiments for row in _rows(one.name, results, causes)]
 

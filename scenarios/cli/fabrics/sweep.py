@@ -100,7 +100,7 @@ def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
     from testbed.virtual_machine.program import program
 
     program()
-    return LocalExecutor(at_once or machines_at_once())
+    return LocalExecutor(at_once or machines_at_once(_most_gpus(folder)))
 
 
 def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Executor":
@@ -110,7 +110,14 @@ def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Execut
     def say(line: str) -> None:
         err.print(f"point {line}", soft_wrap=True)
 
-    return RayExecutor(address, folder.sweep.clock, at_once, say)
+    return RayExecutor(address, folder.sweep.clock, _most_gpus(folder), at_once, say)
+
+
+def _most_gpus(folder: "SweepFolder") -> int:
+    """The number of GPUs of the largest fabric among the points."""
+    from scenarios.loader import load
+
+    return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 
 def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
