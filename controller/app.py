@@ -171,10 +171,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.connected.wait()
         while True:
             began_s, interval_s = time.monotonic(), self.probes.interval_s
-            self.probes.round(self._heard)
+            is_end_of_round = self.probes.probe(self._heard)
             for descriptor, _ in self.deaths.poll(0):
                 self._bury(descriptor)
-            self.reconciler.note(self.fabric.look(time.monotonic()))
+            if is_end_of_round:
+                self.reconciler.note(self.fabric.look(time.monotonic()))
             # Also after a pause, probes have time to arrive.
             hub.sleep(max(interval_s / 2, began_s + interval_s - time.monotonic()))
 

@@ -3,11 +3,15 @@
 A probe is an Ethernet frame for the next device only (IEEE 802.1Q, table 8-1: no bridge forwards
 01-80-C2-00-00-0E) with an EtherType for experiments (IEEE 802, section 9.2.3). It leaves in the
 class of acknowledgements, so that no data delays it.
+
+A round probes every link once, a few links at a time: probes of all links at once would keep a
+processor from everything else for milliseconds.
 """
 
+import math
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -28,7 +32,8 @@ HEADER = struct.Struct("!6s6sHI")
 FRAME = struct.Struct(f"{HEADER.format}{PROBE_BYTES - HEADER.size}x")
 # The links' shapers put packets of this priority in the class of acknowledgements (tc-htb(8)).
 PRIORITY_CLASS = 0x1_0003
-# All probes of a round arrive at once; those beyond the buffer are lost, as if the link had failed.
+LINKS_AT_ONCE = 8
+# After a pause, probes arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 
@@ -46,13 +51,12 @@ class LinkProbes:
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
         self._switches = _open_socket()
         self._proxies = {name: _open_in(pid) for name, pid in process_ids.items()}
-        self._round = 0
+        self._rounds = 0
         self.watch(topology)
 
     def watch(self, topology: Topology) -> None:
         """Probe the links of this topology from now on."""
         self._topology = topology
-        self._sent: list[tuple[Link, str]] = []
         # Node and link by namespace (a GPU's name, or "" for all switches) and interface.
         self._ends = {
             (port.node if port.node in topology.gpu_by_name else "", port.interface): (
@@ -62,65 +66,88 @@ class LinkProbes:
             for link in topology.links
             for port in (link.lower, link.upper)
         }
+        self._next_link = 0
+        self._are_sent = False
+        # The latest probe that has arrived, by receiving node and link: the number of its round.
+        self._arrived: dict[tuple[str, str], int] = {}
 
     @property
     def converged(self) -> bool:
         """Whether enough rounds have passed to detect a gray failure."""
-        return self._round > DETECTION_ROUNDS
+        return self._rounds > DETECTION_ROUNDS
 
     @property
     def interval_s(self) -> float:
-        """Time between two probes of a link."""
-        return probe_interval_s(self._topology)
+        """Time between two calls of `probe`."""
+        return probe_interval_s(self._topology) / math.ceil(
+            len(self._topology.links) / LINKS_AT_ONCE
+        )
 
     def close(self, gpu: str) -> None:
         """Release the namespace of a proxy that has died."""
         self._proxies.pop(gpu).close()
 
-    def round(self, heard: Heard) -> None:
-        """Report on which links probes have arrived since the last round, and send the next ones.
+    def probe(self, heard: Heard) -> bool:
+        """Report whether the last probes of the next links have arrived, and send their next ones.
 
-        A probe that is late is not lost: where the machine pauses, all may be a round late.
+        Return whether that was the end of a round. A probe that is late is not lost: where the
+        machine pauses, all may be a round late.
         """
-        arrived = set(self._arrivals())
-        for link, sender in self._sent:
-            heard(link, sender, (link.other_end(sender), link.name) in arrived)
-        self._sent = list(self._send())
+        links = self._topology.links[self._next_link :][:LINKS_AT_ONCE]
+        self._receive(links)
+        if self._are_sent:
+            self._report(links, heard)
+        self._send(links)
+        self._next_link += LINKS_AT_ONCE
+        if self._next_link < len(self._topology.links):
+            return False
+        self._rounds, self._next_link, self._are_sent = self._rounds + 1, 0, True
+        return True
 
-    def _send(self) -> Iterator[tuple[Link, str]]:
-        self._round += 1
-        frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._round)
-        for link in self._topology.links:
+    def _report(self, links: Sequence[Link], heard: Heard) -> None:
+        """Report both directions of links. A probe older than a failure has not arrived."""
+        last = self._rounds - 1
+        for link in links:
+            for port in (link.lower, link.upper):
+                received = link.other_end(port.node), link.name
+                number = self._arrived.pop(received, -math.inf)
+                heard(link, port.node, number > last - LOST_PROBES)
+
+    def _send(self, links: Sequence[Link]) -> None:
+        frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._rounds)
+        for link in links:
             for port in (link.lower, link.upper):
                 sock = self._socket(port.node)
                 if sock is not None:
                     with suppress(OSError):  # an interface that is down: the probe is lost
                         sock.sendto(frame, (port.interface, ETHERTYPE))
-                yield link, port.node
 
     def _socket(self, node: str) -> socket.socket | None:
         if node in self._topology.gpu_by_name:
             return self._proxies.get(node)
         return self._switches
 
-    def _arrivals(self) -> Iterator[tuple[str, str]]:
-        """Receiving node and link of each probe that has arrived."""
-        for namespace, sock in (*self._proxies.items(), ("", self._switches)):
-            for interface in self._drain(sock):
-                if (namespace, interface) in self._ends:
-                    yield self._ends[namespace, interface]
+    def _receive(self, links: Sequence[Link]) -> None:
+        """Note the probes that have arrived at the ends of links, and at all switches."""
+        gpus = [link.lower.node for link in links if link.lower.node in self._proxies]
+        for namespace in (*gpus, ""):
+            for interface, number in _drain(self._proxies.get(namespace, self._switches)):
+                end = self._ends.get((namespace, interface))
+                if end is not None:
+                    self._arrived[end] = max(number, self._arrived.get(end, 0))
 
-    def _drain(self, sock: socket.socket) -> Iterator[str]:
-        """The interfaces at which probes have arrived that are not older than a failure."""
-        while True:
-            try:
-                frame, address = sock.recvfrom(FRAME.size)
-            except BlockingIOError:
-                return
-            except OSError:  # an interface went down: reported once by the kernel
-                continue
-            if len(frame) == FRAME.size and FRAME.unpack(frame)[3] > self._round - LOST_PROBES:
-                yield address[0]
+
+def _drain(sock: socket.socket) -> Iterator[tuple[str, int]]:
+    """Yield the interface and the number of each probe that has arrived."""
+    while True:
+        try:
+            frame, address = sock.recvfrom(FRAME.size)
+        except BlockingIOError:
+            return
+        except OSError:  # an interface went down: reported once by the kernel
+            continue
+        if len(frame) == FRAME.size:
+            yield address[0], FRAME.unpack(frame)[3]
 
 
 def _open_socket() -> socket.socket:

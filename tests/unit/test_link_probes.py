@@ -1,6 +1,7 @@
 """Link probes without a fabric: a late probe is not lost, one that never comes is; their share."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -87,7 +88,8 @@ def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[s
 
     for _ in range(rounds):
         found.append(set())
-        watched.round(heard)
+        while not watched.probe(heard):
+            pass
         ether.now += 1
     return found
 
@@ -117,6 +119,29 @@ def test_a_failure_right_after_a_round_is_found_within_the_detection_time(
     found = missed(monkeypatch, ether, 10)
     lost_in = [number for number, directions in enumerate(found) if directions]
     assert lost_in[LOST_PROBES - 1] == ether.cut_at - 1 + DETECTION_ROUNDS
+
+
+@given(topologies())
+def test_a_round_probes_each_link_once_and_few_at_a_time(topology: Topology) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        deaf = Mock(recvfrom=Mock(side_effect=BlockingIOError))
+        patch.setattr(probes, "_open_socket", lambda: deaf)
+        watched = LinkProbes(topology, {})
+    calls: list[list[tuple[str, str]]] = []
+    is_end_of_round = [False]
+    while sum(is_end_of_round) < 3:
+        calls.append([])
+        is_end_of_round.append(
+            watched.probe(lambda link, sender, _: calls[-1].append((link.name, sender)))
+        )
+    a_round = len(calls) // 3
+    assert is_end_of_round[1:] == 3 * [*[False] * (a_round - 1), True]
+    assert watched.interval_s * a_round == pytest.approx(probe_interval_s(topology))
+    assert max(map(len, calls)) <= 2 * probes.LINKS_AT_ONCE
+    directions = [
+        (link.name, port.node) for link in topology.links for port in (link.lower, link.upper)
+    ]
+    assert [direction for call in calls for direction in call] == 2 * directions
 
 
 @st.composite
