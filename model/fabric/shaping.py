@@ -33,8 +33,9 @@ ROUND_TRIP_LOG = 13
 # and fewer, larger packets cost the switches less.
 LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
-# A full packet takes 24 ms at this rate; at lower rates, packets are not small against a step.
-MIN_RATE_BPS = 500_000
+# A full packet takes 0.12 s at this rate; at lower rates, it takes as long as TCP waits for an
+# acknowledgement at least (TCP_RTO_MIN in linux/tcp.h).
+MIN_RATE_BPS = 100_000
 # Above the rate of any platform's link; far beyond it, arithmetic overflows.
 MAX_RATE_BPS = 10_000_000_000_000
 # Link probes must arrive before the next one leaves; random loss must not drop three in a row.

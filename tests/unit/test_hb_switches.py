@@ -185,10 +185,10 @@ WORK = "workloads: [{collective: all-reduce, algorithm: hierarchical, size: 1 GB
             "(use hb_leaves of 2 or more)",
         ),
         (
-            "hb_leaves: 2, hb_oversubscription: 1000.0",
-            "x.yaml:1 fabric.bandwidth_scale: leaves a trunk between HB switches 0.36 Mbit/s, "
-            "below the 0.5 Mbit/s that can be shaped (bandwidth_scale 20000) "
-            "(use at most 14400)",
+            "hb_leaves: 2, hb_oversubscription: 10000.0",
+            "x.yaml:1 fabric.bandwidth_scale: leaves a trunk between HB switches 0.036 Mbit/s, "
+            "below the 0.1 Mbit/s that can be shaped (bandwidth_scale 20000) "
+            "(use at most 7200)",
         ),
     ],
 )

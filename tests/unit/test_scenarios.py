@@ -121,9 +121,9 @@ def test_cases_are_named_by_what_they_differ_in(
             "x.yaml:3 fabric.domain_size: there are addresses for at most 510, got 600",
         ),
         (
-            ("bandwidth_scale: 20000", "bandwidth_scale: 1e6"),
-            "x.yaml:5 fabric.bandwidth_scale: leaves a NIC link 0.4 Mbit/s, below the 0.5 Mbit/s "
-            "that can be shaped (bandwidth_scale 1e+06) (use at most 800000)",
+            ("bandwidth_scale: 20000", "bandwidth_scale: 5e6"),
+            "x.yaml:5 fabric.bandwidth_scale: leaves a NIC link 0.08 Mbit/s, below the 0.1 Mbit/s "
+            "that can be shaped (bandwidth_scale 5e+06) (use at most 4e+06)",
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: fast"),
