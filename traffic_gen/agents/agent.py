@@ -51,6 +51,7 @@ UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 TCP_COUNTS = struct.Struct("=24xI72xI120xI")
 TCP_INFO = socket.IPPROTO_TCP, socket.TCP_INFO, TCP_COUNTS.size
 ACKNOWLEDGED_WITHIN_NS = 1_000_000_000
+CONNECTED_WITHIN_S = 120  # a hundred thousand connections may open at once, on one processor
 
 
 class Send:
@@ -200,8 +201,7 @@ class Agent:
 
     def on_control(self, _events: int) -> None:
         """Collect requests; an abort takes effect at once, a closed socket ends the agent."""
-        data = self.control.recv(SLICE_BYTES)
-        if not data:
+        if not (data := self.control.recv(SLICE_BYTES)):
             os._exit(0)
         self.unread += data
         self.aborted = self.aborted or b'"abort"' in data
@@ -222,7 +222,7 @@ class Agent:
 
     def connect(self, peer: int, address: str, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`."""
-        sock = socket.create_connection((address, PORT), timeout=10)
+        sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
         tune(sock)
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
@@ -233,7 +233,7 @@ class Agent:
         """Accept a connection from a peer, which sends its rank first."""
         sock, _address = self.listener.accept()
         tune(sock)
-        sock.settimeout(10)  # a peer that stops before its rank ends this agent
+        sock.settimeout(CONNECTED_WITHIN_S)  # a peer may stop before its rank
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
         connection = self.incoming[rank] = Incoming(sock)

@@ -17,6 +17,8 @@ from model.workload.schedule import Steps
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
+# To open a connection takes this at most, on the virtual machine's one processor.
+CONNECTION_S = 0.002
 # Delay of a start, a constant and a part per GPU: by then, all agents have read the start time.
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
@@ -86,7 +88,9 @@ class AgentClient:
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         for rank, program in by_rank.items():
             self._send(rank, program)
-        self._wait(by_rank, {}, time.monotonic() + LOAD_DEADLINE_S, "connect to each other")
+        connections = sum(len(program["peers"]) for program in by_rank.values())
+        deadline = time.monotonic() + LOAD_DEADLINE_S + CONNECTION_S * connections
+        self._wait(by_rank, {}, deadline, "connect to each other")
 
     def run(
         self,
