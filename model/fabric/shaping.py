@@ -23,12 +23,12 @@ LEAST_DEPTH_S, MOST_DEPTH_S = 0.001, 0.02
 MIN_BURST_BYTES = 10_000
 # A software switch accepts a burst of this size at every port; of larger bursts, it drops packets.
 SWITCH_BURST_BYTES = 64 * 1024
-# TCP hands down many packets at once, a segment: at most this much, also on slow links, and half of
-# it for every 2**13 us (8 ms) of the round trip (GSO_LEGACY_MAX_SIZE in linux/netdevice.h;
-# tcp_tso_rtt_log in the kernel's ip-sysctl.rst). The default, 0.5 ms, lies amid the round trips of
-# idle links on a busy machine, so that each connection would have segments of its own size.
+# TCP hands down many packets at once, a segment: at most this much (GSO_LEGACY_MAX_SIZE in
+# linux/netdevice.h), and half of it for every 2**ROUND_TRIP_LOG us of the shortest round trip that
+# a connection has seen (tcp_tso_rtt_log in the kernel's ip-sysctl.rst). That round trip is chance:
+# a connection may never have found its links idle. So it must not count: 2**31 us are half an hour.
 MAX_SEGMENT_BYTES = 65536
-ROUND_TRIP_LOG = 13
+ROUND_TRIP_LOG = 31
 # The fewest packets of a full segment: every bucket lets this burst through, so no hop stores it,
 # and fewer, larger packets cost the switches less.
 LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
@@ -86,7 +86,5 @@ def wire_bytes(payload_bytes: int) -> float:
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
 
 
-def segment_bytes(round_trip_s: float) -> int:
-    """Payload of a full segment on a path with this round trip."""
-    most = MAX_SEGMENT_BYTES >> (round(round_trip_s * 1e6) >> ROUND_TRIP_LOG)
-    return max(LEAST_SEGMENT_PACKETS, most // PACKET_PAYLOAD_BYTES) * PACKET_PAYLOAD_BYTES
+# Payload of a full segment: whole packets.
+SEGMENT_BYTES = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES * PACKET_PAYLOAD_BYTES

@@ -27,9 +27,8 @@ class Network:
     """The fabric in an epoch: rate in bytes/s and burst in bytes of each link direction.
 
     `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
-    the class of a pair without a path is empty. `delay_s` has the delay added by each link, in
-    seconds, and `probes` is the rate of the controller's probes on each, in bytes/s. `hops` are the
-    link directions of the fabric, from `FIRST_LINK` on.
+    the class of a pair without a path is empty. `probes` is the rate of the controller's probes on
+    each link, in bytes/s. `hops` are the link directions of the fabric, from `FIRST_LINK` on.
     """
 
     begin_s: float
@@ -38,7 +37,6 @@ class Network:
     classes: tuple[PathClass, ...]
     rate: Floats
     burst: Floats
-    delay_s: Floats
     probes: float
     hops: tuple[Hop, ...]
 
@@ -70,7 +68,6 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
         *_classes(paths, directions.hops),
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
-        delay_s=np.array([0.0, 0.0, *(hop.link.impairment.delay_s for hop in directions.hops)]),
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),
         hops=tuple(directions.hops),
     )

@@ -100,10 +100,10 @@ class Simulation:
         terms: Terms = ALL,
         weight: Floats | None = None,
     ) -> None:
-        self._pair, self._latencies, self._terms = pair, latency_s, terms
+        self._pair, self._latencies = pair, latency_s
         self._weight = np.ones(len(transfers)) if weight is None else weight
         self._epochs = [terms.applied(epoch) for epoch in epochs]
-        self._payload, self._size = transfers.size_bytes, terms.size(transfers.size_bytes)
+        self._size, self._last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
         self._releases = Releases(transfers)
         self._missing = self._releases.missing
@@ -133,7 +133,6 @@ class Simulation:
         latencies = [self._latencies[kind] if kind else inf for kind in net.classes]
         self._latency_s = np.array(latencies)[net.class_of][self._pair]
         self._releases.travel(self._latency_s)
-        self._last = self._terms.last(self._payload, net, self._pair)
         fresh = np.zeros(len(self._tokens), bool)
         fresh[net.paths] = True
         fresh &= np.isnan(self._tokens)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
+from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_BYTES, wire_bytes
 from model.prediction.network import Network
 from model.workload.generator import TRANSFER_HEADER_BYTES
 
@@ -30,7 +30,7 @@ class Terms:
             return payload_bytes.astype(np.float64)
         return np.float64(wire_bytes(1)) * (payload_bytes + TRANSFER_HEADER_BYTES)
 
-    def last(self, payload_bytes: Ints, net: Network, pair: Ints) -> Floats:
+    def last(self, payload_bytes: Ints) -> Floats:
         """Return the bytes of each transfer's last segment, which may leave on credit.
 
         HTB sends a whole segment while its bucket is not in debt, and charges it afterwards
@@ -38,9 +38,8 @@ class Terms:
         """
         if not self.last_segment:
             return np.zeros(len(payload_bytes))
-        segments = _segments(2 * net.delay_s[net.paths].sum(axis=1))
         before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        return np.float64(wire_bytes(1)) * (before % segments[pair] + 1)
+        return np.float64(wire_bytes(1)) * (before % SEGMENT_BYTES + 1)
 
     def applied(self, net: Network) -> Network:
         """Return the network as data find it: with the rates that are left, and the bursts.
@@ -54,15 +53,8 @@ class Terms:
         if self.probes:
             rate = np.maximum(0.0, rate - net.probes)
         if self.acknowledgements:
-            segments = np.float64(wire_bytes(1)) * _segments(2 * net.delay_s)
-            rate = rate / (1 + PACKET_HEADER_BYTES / segments)
+            rate = rate / (1 + PACKET_HEADER_BYTES / wire_bytes(SEGMENT_BYTES))
         return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
-
-
-def _segments(round_trip_s: Floats) -> Floats:
-    """Return the payload of a full segment for each round trip."""
-    different, which = np.unique(round_trip_s, return_inverse=True)
-    return np.array([float(segment_bytes(s)) for s in different.tolist()])[which]
 
 
 ALL = Terms()

@@ -35,7 +35,7 @@ def unshared_arrivals_s(
     travel_s = latencies[net.class_of][pair]
     releases, links = Releases(transfers), _Links(terms.applied(net))
     releases.travel(travel_s)
-    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes, net, pair)
+    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
     # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.

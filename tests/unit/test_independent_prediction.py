@@ -64,7 +64,6 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         classes=((LinkKind.NIC,), ()),
         rate=np.append([UNLIMITED, 0.0], np.full(NPUS, rate)),
         burst=np.append([UNLIMITED, 0.0], np.zeros(NPUS)),
-        delay_s=np.zeros(FIRST_LINK + NPUS),
         probes=0.0,
         hops=(),
     )
