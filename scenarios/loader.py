@@ -17,17 +17,23 @@ from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
 from model.prediction.machine import Machine
-from scenarios.networks.imported import import_network
+from scenarios.file_formats.networks.imported import import_network
+from scenarios.file_formats.scenario.matrix_files import named_files, put_in_place
+from scenarios.file_formats.scenario.old_keys import current, rename_old_keys
+from scenarios.file_formats.scenario.scenario import Case, Scenario
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import FILE_KEYS, entries
+from scenarios.file_formats.training.configuration import ENDINGS
+from scenarios.file_formats.yaml_files.bounded_text import MOST_LEVELS, plain, value_of
+from scenarios.file_formats.yaml_files.checked_file import (
+    FileKind,
+    Source,
+    parse,
+    problems_of,
+    read,
+)
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from scenarios.planning.resolver import resolve
-from scenarios.spec.matrix_files import named_files, put_in_place
-from scenarios.spec.old_keys import current, rename_old_keys
-from scenarios.spec.scenario import Case, Scenario
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import FILE_KEYS, entries
-from scenarios.training.configuration import ENDINGS
-from scenarios.yaml_files.bounded_text import MOST_LEVELS, plain, value_of
-from scenarios.yaml_files.checked_file import FileKind, Source, parse, problems_of, read
-from scenarios.yaml_files.issues import Issue, Place
 from traffic_gen.traces.reading import files_of
 
 SCENARIO = FileKind(

@@ -29,10 +29,10 @@ from results.store.runs import DEFAULT_STORE, find_run, read_result
 from scenarios.cli.common.options import find
 from scenarios.cli.common.ready import ready
 from scenarios.execution.cases.progress import SILENT, Lines
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load as load_scenario
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import known_machine, virtual_machine
-from scenarios.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ class Setup:
         `run` would end with; a failed expectation is a verdict.
         """
         if self.clock == VIRTUAL:
-            from scenarios.virtual_clock.run import run_virtually
+            from scenarios.execution.virtual_clock.run import run_virtually
 
             return StoredRun(Path(run_virtually(self.scenario, store, fresh=False)["folder"]))
         kind = ready(proxies)

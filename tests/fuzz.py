@@ -26,10 +26,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from model.transfers.collective import Collective
-from scenarios.library import LIBRARY, library
-from scenarios.spec.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
-from scenarios.spec.workload_entries import (
+from model.workload.transfers.collective import Collective
+from scenarios.file_formats.scenario.library import LIBRARY, library
+from scenarios.file_formats.scenario.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import (
     InferenceWorkload,
     IterationWorkload,
     JobsWorkload,

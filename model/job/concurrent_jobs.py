@@ -9,9 +9,9 @@ import numpy as np
 
 from model.job.communicators import LONGEST_LABEL, Shape
 from model.job.partition import Partition
-from model.transfers.columns import Transfers, starts_of
-from model.transfers.proof import ScheduleError
 from model.workload.schedule import Steps, fingerprint
+from model.workload.transfers.columns import Transfers, starts_of
+from model.workload.transfers.proof import ScheduleError
 
 
 @dataclass(frozen=True, eq=False)

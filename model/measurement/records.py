@@ -7,7 +7,7 @@ from model.fabric.topology import Hop
 from model.faults import Fault
 
 if TYPE_CHECKING:
-    from model.transfers.columns import Transfer
+    from model.workload.transfers.columns import Transfer
 
 
 @dataclass(frozen=True)

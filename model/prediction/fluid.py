@@ -24,8 +24,8 @@ from model.prediction.simulation import Simulation
 from model.prediction.terms import ALL, Terms
 from model.prediction.unshared import SharedLink, unshared_arrivals_s
 from model.routing.paths import Routing
-from model.transfers.columns import Transfer, Transfers
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfer, Transfers
 
 
 @dataclass(frozen=True)

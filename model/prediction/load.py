@@ -18,8 +18,8 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Topology
 from model.prediction.machine import HopKind
 from model.prediction.network import Network
-from model.transfers.columns import Transfers
 from model.workload.critical_path import begins_s, ends_s, longest_chain
+from model.workload.transfers.columns import Transfers
 
 SLICES = 400
 # The least completion time: bursts take no time in the model, but a rate needs some.

@@ -11,7 +11,7 @@ from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
-from model.transfers.columns import Transfers
+from model.workload.transfers.columns import Transfers
 
 PathClass = tuple[LinkKind, ...]
 KINDS = tuple(LinkKind)

@@ -5,7 +5,7 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.topology import LinkKind
 from model.prediction.network import Network
-from model.transfers.columns import Transfers
+from model.workload.transfers.columns import Transfers
 
 OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
 

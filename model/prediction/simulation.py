@@ -11,7 +11,7 @@ from model.prediction.fair_rates import fair_rates, sums, take_tokens
 from model.prediction.network import FIRST_LINK, Network, PathClass
 from model.prediction.terms import ALL, Terms
 from model.routing.paths import Unreachable
-from model.transfers.columns import NONE, Transfers, starts_of
+from model.workload.transfers.columns import NONE, Transfers, starts_of
 
 # Events closer than this are one event: rounding must not separate simultaneous events.
 SAME_TIME_S = 1e-9

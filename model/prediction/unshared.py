@@ -13,7 +13,7 @@ from model.arrays import Floats, Ints
 from model.prediction.network import PADDING, Network, PathClass
 from model.prediction.simulation import SAME_TIME_S, Releases
 from model.prediction.terms import ALL, Terms
-from model.transfers.columns import Transfers
+from model.workload.transfers.columns import Transfers
 
 
 class SharedLink(Exception):

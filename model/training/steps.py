@@ -11,10 +11,10 @@ from functools import cached_property
 from model.arrays import Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
-from model.transfers.columns import Transfers
-from model.transfers.happens_before import first_unordered
-from model.transfers.proof import ScheduleError, check_dependencies, check_steps
 from model.workload.schedule import fingerprint
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.happens_before import first_unordered
+from model.workload.transfers.proof import ScheduleError, check_dependencies, check_steps
 
 DIMENSIONS = tuple(Dimension)
 # Stands for no parallel dimension, in an array of dimensions' numbers.

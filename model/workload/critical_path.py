@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from model.arrays import Floats
-from model.transfers.columns import NONE, Transfers
+from model.workload.transfers.columns import NONE, Transfers
 
 
 def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.arrays import Ints
-from model.transfers.columns import NONE, Rows, Transfers
-from model.transfers.proof import ScheduleError, check_dependencies
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.columns import NONE, Rows, Transfers
+from model.workload.transfers.proof import ScheduleError, check_dependencies
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.transfers.columns import Transfers
-from model.transfers.proof import ScheduleError, check_dependencies, check_steps
 from model.workload.schedule import fingerprint
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.proof import ScheduleError, check_dependencies, check_steps
 
 
 @dataclass(frozen=True, eq=False)

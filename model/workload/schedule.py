@@ -1,8 +1,8 @@
 """Schedules: transfers with dependencies that meet the demand of a collective.
 
 A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other GPU, and
-after which transfers. It is proved when it is built (`model.transfers.proof`), so a wrong schedule
-cannot be built (msccl has the idea to keep the postcondition apart from the algorithm).
+after which transfers. It is proved when it is built (`model.workload.transfers.proof`), so a wrong
+schedule cannot be built (msccl has the idea to keep the postcondition apart from the algorithm).
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 
 from model.arrays import raw
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfers
-from model.transfers.demand import Demand
-from model.transfers.proof import prove
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.demand import Demand
+from model.workload.transfers.proof import prove
 
 
 class Steps(Protocol):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from model.arrays import Ints
-from model.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
 
 def trace_of(transfers: Transfers, ranks: int) -> Trace:

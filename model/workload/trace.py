@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.transfers.collective import Collective
-from model.transfers.columns import NONE, Rows
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows
 
 
 class NodeKind(IntEnum):

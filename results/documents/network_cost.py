@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from model.fabric.network_cost.clos import equipment
+from model.fabric.network_cost.prices import Prices
 from model.fabric.spec import FabricKind
-from model.network_cost.clos import equipment
-from model.network_cost.prices import Prices
 
 SCHEMA = "railbed.cost/1"
 

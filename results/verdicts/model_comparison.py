@@ -13,9 +13,9 @@ from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import overlap
-from model.transfers.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
+from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.iteration_parts import IterationResult, iteration_result

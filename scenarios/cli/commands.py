@@ -58,12 +58,12 @@ from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.cli.stored_runs.query import query_runs
 from scenarios.cli.stored_runs.report import report
 from scenarios.cli.stored_runs.timeline import timeline
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 
 if TYPE_CHECKING:
     from model.prediction.machine import Machine
-    from scenarios.live.feed import LiveFeed
-    from scenarios.spec.scenario import Scenario
+    from scenarios.execution.live.feed import LiveFeed
+    from scenarios.file_formats.scenario.scenario import Scenario
 
 # Least memory of a virtual machine: Debian and Railbed with its environment take half of it.
 LEAST_MIB = 2048
@@ -127,7 +127,7 @@ def run(
     if is_virtual(clock, proxies):
         if capture:
             raise InputError(Problem("--capture", "does not work under the virtual clock"))
-        from scenarios.virtual_clock.run import run_virtually
+        from scenarios.execution.virtual_clock.run import run_virtually
 
         refuse_virtual(live)
         result = run_virtually(_for_virtual_machine(scenario, changes), store, fresh=fresh)
@@ -168,7 +168,7 @@ def _run(
     with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
         if feed is None:
             return run_scenario(scenario, kind, store, listener, capture=capture)
-        from scenarios.live.feed import LiveRun
+        from scenarios.execution.live.feed import LiveRun
 
         shown = LiveRun(feed, listener, scenario.executions)
         return run_scenario(scenario, kind, store, shown, shown, capture)
@@ -219,7 +219,7 @@ def verify(
 
     changes = [*overrides, *on(datapath)]
     if is_virtual(clock, proxies):
-        from scenarios.virtual_clock.run import verify_virtually
+        from scenarios.execution.virtual_clock.run import verify_virtually
 
         loaded = _for_virtual_machine(scenario, changes)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
@@ -323,7 +323,7 @@ def vm(
 
 def _require_memory(mib: int) -> None:
     """Raise `InputError` for a virtual machine that Debian, or this machine, has no room for."""
-    from scenarios.virtual_clock.machines import available_mib
+    from scenarios.execution.virtual_clock.machines import available_mib
 
     most = int(available_mib())
     if not LEAST_MIB <= mib <= most:

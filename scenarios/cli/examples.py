@@ -9,7 +9,7 @@ EXAMPLES: Mapping[str, str] = {
     "run": "sudo ./railbed run quickstart --set fabric.domains=8 --set repeats=3",
     "sweep": "sudo ./railbed sweep quickstart --over fabric.domains=2,4,8",
     "failures": "sudo ./railbed failures --proxies process",
-    "exec": "sudo ./railbed exec quickstart -- python3 scenarios/programs/exchange.py",
+    "exec": "sudo ./railbed exec quickstart -- python3 scenarios/library/programs/exchange.py",
     "check": "./railbed check my-scenario.yaml",
     "plan": "./railbed plan quickstart --set fabric.domain_size=8",
     "verify": "sudo ./railbed verify quickstart --proxies process",

@@ -12,7 +12,7 @@ from model.errors import InputError, Problem
 from traffic_gen.workloads.algorithms.plugins import GROUP, enter_file, enter_installed
 
 if TYPE_CHECKING:
-    from scenarios.spec.scenario import Scenario
+    from scenarios.file_formats.scenario.scenario import Scenario
 
 OPTION, VARIABLE = "--plugin", "RAILBED_PLUGIN"
 PAGE = "docs/guides/extending.md"

@@ -1,1 +1,1 @@
-"""A run, its cases and its faults."""
+"""A run, its cases and its faults; a fabric that serves its user; the virtual clock."""

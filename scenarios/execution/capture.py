@@ -7,7 +7,7 @@ from pathlib import Path
 from model.errors import InputError, Problem
 from model.fabric.topology import build_topology
 from scenarios.execution.cases.emulation import Experiment
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.instruments.capture import capturing
 
 

@@ -12,7 +12,7 @@ from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, 
 from scenarios.execution.cases.emulation import Experiment, experiment
 from scenarios.execution.cases.progress import Listener
 from scenarios.execution.machine.neighbours import telling_of_others
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.probes.path_tracer import path_probes

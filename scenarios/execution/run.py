@@ -36,9 +36,9 @@ from scenarios.execution.link_check import calibrate, require_calibrated, undeci
 from scenarios.execution.machine.host_facts import environment
 from scenarios.execution.machine.neighbours import telling_of_others
 from scenarios.execution.path_check import check_fabric
+from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.rail_isolation import crossings
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import datapath_of

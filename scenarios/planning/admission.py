@@ -6,12 +6,12 @@ from dataclasses import replace
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.budget import Need, switch_ports
 from model.prediction.machine import Machine
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
 from scenarios.planning.emulated_fabric import fastest
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.yaml_files.issues import Issue
 
 
 def admission_issues(

@@ -14,8 +14,8 @@ from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wi
 from model.fabric.spec import FabricSpec
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
+from scenarios.file_formats.scenario.scenario import Chosen
 from scenarios.planning.load_estimate import RealTask, estimate, heaviest
-from scenarios.spec.scenario import Chosen
 
 MAX_NIC_BPS = 20e6
 MAX_HB_BPS = 240e6

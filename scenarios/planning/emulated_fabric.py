@@ -6,6 +6,9 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
 from model.fabric.spec import Datapath, FabricKind, FabricSpec, HbNetwork, NicNetwork, Spares
 from model.prediction.machine import Machine
+from scenarios.file_formats.scenario.scenario import Case, Chosen
+from scenarios.file_formats.scenario.schema import DatapathChoice, Fabric, ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import AnyWorkload
 from scenarios.planning.auto_scale import (
     auto_bandwidth_scale,
     auto_bucket_depth,
@@ -14,9 +17,6 @@ from scenarios.planning.auto_scale import (
 )
 from scenarios.planning.load_estimate import real_task
 from scenarios.planning.workloads.cases import alone, unsized_case
-from scenarios.spec.scenario import Case, Chosen
-from scenarios.spec.schema import DatapathChoice, Fabric, ScenarioFile
-from scenarios.spec.workload_entries import AnyWorkload
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricSpec
+from scenarios.file_formats.scenario.fault_entries import DEFAULT_AT_S
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.load_estimate import estimate_of, real_task
 from scenarios.planning.plan import followed
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
-from scenarios.spec.fault_entries import DEFAULT_AT_S
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import FaultEntry, ScenarioFile
-from scenarios.yaml_files.issues import Issue
 
 # Idle paths whose links add no delay have shorter latencies on any machine that emulates at all.
 SLOWEST_PATH_S = 0.01

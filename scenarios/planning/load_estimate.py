@@ -15,9 +15,9 @@ from model.prediction.fluid import lower_bound_s
 from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, networks, pairs_of
-from model.transfers.columns import Transfers
+from model.workload.transfers.columns import Transfers
+from scenarios.file_formats.scenario.scenario import Case
 from scenarios.planning.workloads.schedules import stand_in
-from scenarios.spec.scenario import Case
 from traffic_gen.workloads.jobs import Task
 from traffic_gen.workloads.sized_collective import SizedCollective
 

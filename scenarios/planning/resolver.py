@@ -9,6 +9,12 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MAX_RATE_BPS, MIN_RATE_BPS
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.prediction.machine import Machine
+from scenarios.file_formats.scenario.fault_entries import entry_issues, faults_on, recovery_issues
+from scenarios.file_formats.scenario.repeats import AUTO, Repeats
+from scenarios.file_formats.scenario.scenario import Case, Chosen, Scenario
+from scenarios.file_formats.scenario.schema import Expect, Fabric, ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import AnyWorkload, IterationWorkload
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
     asked_datapath,
@@ -22,12 +28,6 @@ from scenarios.planning.workloads.generators import generator_issues, generator_
 from scenarios.planning.workloads.jobs import job_issues
 from scenarios.planning.workloads.schedules import schedule_issues
 from scenarios.planning.workloads.sizes import given_size_issues, size_issues
-from scenarios.spec.fault_entries import entry_issues, faults_on, recovery_issues
-from scenarios.spec.repeats import AUTO, Repeats
-from scenarios.spec.scenario import Case, Chosen, Scenario
-from scenarios.spec.schema import Expect, Fabric, ScenarioFile
-from scenarios.spec.workload_entries import AnyWorkload, IterationWorkload
-from scenarios.yaml_files.issues import Issue
 
 # OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00

@@ -6,7 +6,7 @@ from math import prod
 
 from model.errors import InputError, Problem
 from model.sweep import Setting
-from scenarios.yaml_files.bounded_text import UNREADABLE, not_yaml, parser, value_of
+from scenarios.file_formats.yaml_files.bounded_text import UNREADABLE, not_yaml, parser, value_of
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000

@@ -20,9 +20,9 @@ from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate_of
-from scenarios.spec.scenario import Scenario
 
 INTERRUPTED = 130
 END_DEADLINE_S = 60

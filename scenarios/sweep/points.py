@@ -11,8 +11,8 @@ from typing import TypeVar
 from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import format_check, load, with_files_in
-from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import axes
 
 NAMED_POINTS = 10

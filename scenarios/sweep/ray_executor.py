@@ -15,9 +15,9 @@ from model.errors import EmulationError, NotReady
 from model.sweep import REAL
 from results.store.runs import stored_runs
 from results.store.sweeps import Outcome
+from scenarios.execution.virtual_clock.machines import fitting, machine_mib
 from scenarios.sweep import ray_worker
 from scenarios.sweep.executor import Ended, Order, at_most_s, cause
-from scenarios.virtual_clock.machines import fitting, machine_mib
 
 # The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
 RAY = program_files.ROOT / ".venv" / "ray"

@@ -10,7 +10,7 @@ from results.store.records import read_json, write_json
 from results.store.runs import adopt
 from results.store.sweeps import Outcome
 from scenarios.execution.cases.progress import Listener
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.sweep.executor import Executor, Order
 
 Results = dict[str, dict[str, Any]]

@@ -13,9 +13,9 @@ from playwright.sync_api import Page
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.live.guard import LOOPBACK_NAMES
-from scenarios.live.picture import picture
-from scenarios.live.server import LiveServer
+from scenarios.execution.live.guard import LOOPBACK_NAMES
+from scenarios.execution.live.picture import picture
+from scenarios.execution.live.server import LiveServer
 from tests.browser.chromium import WIDTHS, opened
 from tests.machine import wait_until
 from tests.unit.fabrics import spec

@@ -15,7 +15,7 @@ from results.verdicts.verdict import Verdict
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import observing
 from scenarios.execution.cases.repeats import Executions, is_disturbed
-from scenarios.spec.repeats import Repeats
+from scenarios.file_formats.scenario.repeats import Repeats
 
 # Undisturbed executions of which the median is taken, after a warm-up.
 REPEATS = 2

@@ -12,8 +12,8 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind

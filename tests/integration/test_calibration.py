@@ -17,7 +17,7 @@ from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.link_check import calibrate, require_calibrated
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.fabric.shaping import reshape
 from testbed.faults.injector import FaultInjector

@@ -11,7 +11,7 @@ from scapy.utils import RawPcapReader
 
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from testbed.instruments.capture import capturing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec

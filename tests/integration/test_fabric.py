@@ -14,8 +14,8 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

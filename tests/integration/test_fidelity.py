@@ -16,7 +16,7 @@ from linux.network.qdisc_stats import read_queues
 from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import Hop
 from model.job.probing import background_interval_s
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Span, link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import summarized

@@ -10,9 +10,9 @@ from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
-from model.transfers.collective import Collective
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.verdict import Reason
 from scenarios.execution.cases.chance import no_chance

@@ -11,7 +11,7 @@ from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.fabric.impairments import missing_netem

@@ -7,7 +7,7 @@ import pytest
 from model.fabric.spec import FabricKind
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
 from model.job.partition import Partition
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.verdicts.job_times import job_times
 from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind

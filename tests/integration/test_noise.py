@@ -9,10 +9,10 @@ import pytest
 from scenarios.benchmarks.common.seen import is_judged_right
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
+from testbed.host.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import noise
 from tests.integration.fabrics import times_slower
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

@@ -12,11 +12,11 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import AGENT, PlacedJob
+from testbed.fabric.plain_mininet.agents import plain_agents
+from testbed.fabric.plain_mininet.network import plain_mininet
 from testbed.host.cleanup import clean
-from testbed.plain_mininet.agents import plain_agents
-from testbed.plain_mininet.network import plain_mininet
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
 from traffic_gen.agents.client import agent_client
@@ -36,7 +36,7 @@ DEADLINE_S = 60
 HOLD_A_FABRIC = """
 import signal
 from linux.processes.run_lock import run_lock
-from testbed.plain_mininet.network import plain_mininet
+from testbed.fabric.plain_mininet.network import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
 with run_lock("test-plain-killed") as lock, plain_mininet(TOPOLOGY, lock, 60):
     print("up", flush=True)

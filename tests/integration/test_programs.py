@@ -14,7 +14,6 @@ from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import wait_for
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, LinkKind
-from scenarios import programs
 from scenarios.execution.program import Program, execute, sentence
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -24,7 +23,7 @@ from tests.integration.fabrics import small_spec
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 ROOT = Path(__file__).parents[2]
-EXCHANGE = str(Path(programs.__file__).with_name("exchange.py"))
+EXCHANGE = str(ROOT / "scenarios" / "library" / "programs" / "exchange.py")
 BYTES = 100_000
 SAID = "3 ranks sent 100000 bytes each"
 SMALL = ("fabric.kinds=rail-optimized", "fabric.domains=2", "fabric.domain_size=2")

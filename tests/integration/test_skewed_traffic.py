@@ -3,7 +3,7 @@
 import pytest
 
 from model.fabric.spec import FabricKind
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt

@@ -4,7 +4,7 @@ import pytest
 
 from model.workload.schedule import Steps
 from scenarios.execution.cases.emulation import Experiment
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -4,7 +4,7 @@ import pytest
 
 from model.fabric.spec import FabricKind
 from model.faults import FaultMode
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

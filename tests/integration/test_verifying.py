@@ -20,7 +20,7 @@ from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.path_check import check_fabric
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.instruments.flow_counters import wait_for_revalidators
 from testbed.nodes.gpu_proxies import ProxyKind

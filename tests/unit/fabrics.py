@@ -10,8 +10,8 @@ from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection
 from model.fabric.topology import Topology, build_topology
-from model.transfers.collective import Collective
-from model.transfers.proof import ScheduleError
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 

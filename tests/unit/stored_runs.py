@@ -12,8 +12,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from results.documents.fault_impact import failure_object
 from results.documents.run import run_object
 from results.store.raw_tables import seal

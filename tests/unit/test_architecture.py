@@ -28,17 +28,15 @@ LIBRARY_ROOMS = {
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
     "linux": "files machine processes network",
-    "model": "arrays errors sweep fabric routing faults transfers workload measurement job "
-    "prediction network_cost training",
-    "testbed": "virtual_machine noise nodes plain_mininet fabric testbed programs faults "
-    "instruments host",
+    "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
+    "training",
+    "testbed": "virtual_machine nodes fabric testbed programs faults instruments host",
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
-    "scenarios": "library programs yaml_files spec networks prices training planning loader "
-    "exports execution interactive live virtual_clock sweep studies benchmarks cli notebook "
-    "__main__",
+    "scenarios": "library file_formats planning loader execution sweep studies benchmarks cli "
+    "notebook __main__",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
@@ -112,6 +110,13 @@ def test_no_two_folders_import_each_other() -> None:
 def test_rooms_stay_small() -> None:
     sizes = Counter(path.parent for path in MODULES if not path.stem.startswith("__"))
     assert {str(room): size for room, size in sizes.items() if size > 13} == {}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_has_at_most_seven_rooms_inside(room: str) -> None:
+    """`scenarios/library/`, what comes with Railbed, is no package."""
+    inside = sorted(path.parent.name for path in (ROOT / room).glob("*/__init__.py"))
+    assert inside[7:] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -22,7 +22,7 @@ from scenarios.benchmarks.comparisons.datapaths import capacity, datapaths
 from scenarios.benchmarks.costs.capacity import ON_RAILS, Ring
 from scenarios.benchmarks.costs.growth import exchange_size
 from scenarios.cli.fabrics.bench import bench
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of

@@ -14,8 +14,8 @@ from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
-from model.transfers.collective import Collective
-from scenarios.library import LIBRARY, library
+from model.workload.transfers.collective import Collective
+from scenarios.file_formats.scenario.library import LIBRARY, library
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
     MAX_LINK_BPS,

@@ -12,7 +12,7 @@ from scapy.utils import RawPcapReader
 from linux.machine.clocks import Timestamps
 from model.errors import InputError
 from scenarios.execution.capture import require_links
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.instruments.capture_program import (
     ETHERNET,

@@ -15,7 +15,7 @@ from results.tables.style import figures_table, table_console
 from scenarios.cli.commands import app, main
 from scenarios.cli.common.completion import configuration_names, run_names
 from scenarios.cli.examples import EXAMPLES, command_name
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
 from tests.unit.machines import TWO_CORES

@@ -15,9 +15,9 @@ from model.fabric.topology import build_topology
 from model.job.communicators import Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
-from model.transfers.proof import ScheduleError
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan

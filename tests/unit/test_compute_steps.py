@@ -15,7 +15,7 @@ from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.load import profile
 from model.prediction.network import healthy_network, networks, pairs_of
 from model.prediction.simulation import Simulation
-from model.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec
 from traffic_gen.agents.agent import Agent
 from traffic_gen.agents.program import programs_of

@@ -12,14 +12,14 @@ from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import build_topology
 from scenarios.cli.commands import verify
 from scenarios.execution.cases.emulation import AGENT
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.kernel_support import (
     require_datapaths,
     require_fabrics,
     require_possible,
 )
-from scenarios.spec.scenario import Scenario
 from testbed.nodes import openvswitch
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import VARIABLE, default_datapath, require

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from model.fabric.platforms import PLATFORMS
-from model.transfers.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
+from model.workload.transfers.collective import Collective
 from traffic_gen.workloads.algorithms.collectives import algorithms_of
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from linux.files.program_files import program_version
 from model.errors import EmulationError, NotReady
-from scenarios.library import LIBRARY
+from scenarios.execution.virtual_clock.machines import machine_mib
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.sweep import executor, ray_executor, ray_worker
 from scenarios.sweep.executor import LocalExecutor, Order
 from scenarios.sweep.ray_executor import ATTEMPTS, RayExecutor
-from scenarios.virtual_clock.machines import machine_mib
 
 
 def orders(folder: Path, count: int) -> Iterator[Order]:

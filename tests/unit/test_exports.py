@@ -20,10 +20,10 @@ from model.workload.step_trace import trace_of
 from model.workload.trace import Trace
 from results.documents.run import run_object
 from results.verdicts.model_comparison import Measured, Thresholds, compare
+from scenarios.cli.exports.nccl_tests import export_nccl_tests
+from scenarios.cli.exports.simulators import export_chakra, export_htsim
 from scenarios.cli.stored_runs.export import export as command
-from scenarios.exports.nccl_tests import export_nccl_tests
-from scenarios.exports.simulators import export_chakra, export_htsim
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
 from tests.unit.run_folders import begun_run

@@ -9,7 +9,7 @@ import pytest
 from model.errors import EmulationError, NotReady
 from results.documents.fault_impact import lost_experiment
 from scenarios.cli.fabrics.failures import failures
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 
 
 def test_rows_are_printed_whatever_becomes_of_the_rest(

@@ -17,7 +17,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from tests.unit.fabrics import spec
 from traffic_gen.agents.client import Aborted

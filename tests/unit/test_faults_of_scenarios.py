@@ -14,13 +14,13 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.recovery import RecoveryStrategy
-from model.transfers.collective import Collective
-from scenarios.library import library
+from model.workload.transfers.collective import Collective
+from scenarios.file_formats.scenario.library import library
+from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.loader import load
 from scenarios.planning.fault_times import estimated_end_s, latest_end_s
 from scenarios.planning.plan import followed
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
-from scenarios.spec.scenario import Case, Scenario
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -24,8 +24,8 @@ from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from results.tables.measured.observations import executions_table, headroom_table
 from results.verdicts.byte_conservation import (
     Carried,

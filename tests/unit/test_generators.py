@@ -22,18 +22,18 @@ from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.measurement.records import CaseExecutions
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfer
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes, packets_of
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer
 from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.generator_agreement import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Verdict
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
-from scenarios.spec.scenario import Scenario
 from tests.unit.fabrics import assume_accepted
 from tests.unit.test_results import LIMITS, modeled, repeat
 from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, Iperf3Flows, iperf3_flows

@@ -20,9 +20,9 @@ from model.prediction.fluid import path_class, predict
 from model.prediction.machine import Machine
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
-from model.transfers.collective import Collective
-from scenarios.library import LIBRARY
-from scenarios.live.picture import picture
+from model.workload.transfers.collective import Collective
+from scenarios.execution.live.picture import picture
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.auto_scale import MAX_LINK_BPS
 from scenarios.planning.load_estimate import estimate_of

@@ -10,7 +10,7 @@ from model.fabric.topology import LinkKind, build_topology
 from scenarios.cli.fabrics.exec import execute
 from scenarios.cli.fabrics.live import live
 from scenarios.cli.fabrics.up import up
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.fabric import impairments

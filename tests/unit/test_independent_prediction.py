@@ -19,8 +19,8 @@ from model.prediction.closed_forms import Grid, Ring, Twice
 from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass
 from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfer, Transfers
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer, Transfers
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 NPUS, SIZE, SPLITS = 8, 2**20, 4

@@ -18,19 +18,19 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.transfers.columns import Rows
-from model.transfers.proof import ScheduleError
 from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Rows
+from model.workload.transfers.proof import ScheduleError
 from results.documents.run import run_object
 from results.report.run_article import _latencies
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.request_latencies import request_result
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.training.configuration import load_configuration
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.training.configuration import load_configuration
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 

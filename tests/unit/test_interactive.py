@@ -15,11 +15,11 @@ from model.job.probing import probed_pairs
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.verdicts.fault_impact import FaultTimes
-from scenarios.interactive.command_line import greeting
-from scenarios.interactive.commands import fault_lines, load_lines, path_lines
-from scenarios.interactive.fault_words import modes, parse_fault, targets
-from scenarios.interactive.link_loads import LinkLoad
-from scenarios.interactive.session import FaultSeen, PathSeen
+from scenarios.execution.interactive.command_line import greeting
+from scenarios.execution.interactive.commands import fault_lines, load_lines, path_lines
+from scenarios.execution.interactive.fault_words import modes, parse_fault, targets
+from scenarios.execution.interactive.link_loads import LinkLoad
+from scenarios.execution.interactive.session import FaultSeen, PathSeen
 from tests.unit.fabrics import spec
 from traffic_gen.probes.blackout import Blackout
 

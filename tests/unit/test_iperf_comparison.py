@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.iperf3 import Flow, bytes_by_pair, parse, rounds
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS

@@ -17,11 +17,11 @@ from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from scenarios.cli.models.check import describe
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Scenario
 from traffic_gen.workloads.training_iteration import Iteration
 
 HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"

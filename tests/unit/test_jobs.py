@@ -18,8 +18,8 @@ from model.job.partition import Partition
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
-from model.transfers.collective import Collective
-from model.transfers.proof import ScheduleError
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
 from results.documents.run import run_object
 from results.report.run_article import answer
 from results.store.judged_tables import judged_rows
@@ -27,12 +27,12 @@ from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
 from scenarios.cli.models.check import describe
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_plan
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Case, Scenario
 from tests.unit.fabrics import accepts, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

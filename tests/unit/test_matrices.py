@@ -15,10 +15,10 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.job.communicators import Shape
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfers
 from model.workload.schedule import Schedule
-from scenarios.library import LIBRARY
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfers
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.network_cost.clos import Equipment, capacity, equipment, folded_clos, tiers
+from model.fabric.network_cost.prices import Prices
 from model.fabric.spec import FabricKind
-from model.network_cost.clos import Equipment, capacity, equipment, folded_clos, tiers
-from model.network_cost.prices import Prices
 from results.documents.network_cost import cost_object
 from scenarios.cli.models.cost import cost
-from scenarios.prices import DEFAULT, load_prices
+from scenarios.file_formats.prices import DEFAULT, load_prices
 from scenarios.studies.paper import published
 
 RADICES = st.integers(2, 256).map(lambda half: 2 * half)

@@ -12,8 +12,8 @@ from model.fabric.topology import Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import _both_s, overlap
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfers
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -10,7 +10,7 @@ import pytest
 
 from linux.processes.lifetime import running
 from model.fabric.spec import FabricKind
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.store.runs import RunFolder
 from results.store.sweeps import SweepFolder, _write
 from scenarios.execution.cases.observer import Observer

@@ -14,11 +14,11 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
 from model.workload.critical_path import longest_chain
+from model.workload.transfers.collective import Collective
 from scenarios.cli.commands import main
 from scenarios.cli.plugins import enter_plugins, plugins_first, require_built_in
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
@@ -155,12 +155,12 @@ def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:
         ("ALGORITHMS = [1]", "ALGORITHMS must be a table, got list"),
         ("ALGORITHMS = {'ring': 1}", "the key 'ring' must be a collective and a name"),
         (
-            "from model.transfers.collective import Collective as C\n"
+            "from model.workload.transfers.collective import Collective as C\n"
             "ALGORITHMS = {(C.BROADCAST, 'mine'): print}",
             "'mine' must be an Algorithm, got builtin_function_or_method",
         ),
         (
-            "from model.transfers.collective import Collective as C\n"
+            "from model.workload.transfers.collective import Collective as C\n"
             "from traffic_gen.workloads.algorithms.collectives import ALGORITHMS as known\n"
             "ALGORITHMS = {(C.ALL_REDUCE, 'ring'): known[C.ALL_GATHER, 'ring']}",
             "all-reduce has an algorithm 'ring' already",

@@ -15,7 +15,7 @@ from model.faults import (
     health_under,
     loses_links,
 )
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.faults.injector import NEEDS

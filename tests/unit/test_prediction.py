@@ -40,10 +40,10 @@ from model.prediction.network import PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.terms import ALL, Terms
 from model.routing.paths import Unreachable
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfers
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfers
 from tests.unit.fabrics import accepts, assume_accepted, fabrics_with_failures, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.point_to_point import streams

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from model.transfers.collective import Collective
 from model.workload.trace import Trace
-from scenarios.networks.imported import read_network
+from model.workload.transfers.collective import Collective
+from scenarios.file_formats.networks.imported import read_network
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.report.article import Article, render
 from results.report.comparison_article import comparison_article
 from results.report.data.analysis import (

@@ -17,8 +17,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import (
     SCHEMA,

@@ -16,7 +16,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.documents.run import run_object
 from results.store.runs import find_run
 from results.tables.measured.run import print_run

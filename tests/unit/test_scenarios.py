@@ -11,9 +11,11 @@ from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
 from model.job.recovery import RecoveryStrategy
-from model.transfers.collective import Collective
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.library import LIBRARY, library
+from model.workload.transfers.collective import Collective
+from scenarios.file_formats.scenario.library import LIBRARY, library
+from scenarios.file_formats.scenario.reference import SECTIONS, reference
+from scenarios.file_formats.scenario.units import RATES, SIZES, parse
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
     MAX_HB_BPS,
@@ -22,8 +24,6 @@ from scenarios.planning.auto_scale import (
     auto_bandwidth_scale,
 )
 from scenarios.planning.load_estimate import real_task
-from scenarios.spec.reference import SECTIONS, reference
-from scenarios.spec.units import RATES, SIZES, parse
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of

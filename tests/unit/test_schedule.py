@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.transfers.collective import ROOT, Collective, demand_of
-from model.transfers.columns import Transfer, Transfers
-from model.transfers.proof import ScheduleError
 from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import ROOT, Collective, demand_of
+from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS

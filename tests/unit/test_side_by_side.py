@@ -10,7 +10,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.side_by_side import (
     Execution,
     Figures,

@@ -34,7 +34,7 @@ from scenarios.execution import run as execution
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.machine.host_facts import environment
 from scenarios.execution.run import ending_recorded
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.playground import SAMPLE

@@ -13,12 +13,12 @@ from ruamel.yaml import YAML
 
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.library import LIBRARY, library
+from scenarios.file_formats.scenario.library import LIBRARY, library
+from scenarios.file_formats.scenario.scenario import Scenario
+from scenarios.file_formats.yaml_files.bounded_text import value_of
 from scenarios.loader import load
-from scenarios.spec.scenario import Scenario
 from scenarios.sweep.axes import MAX_POINTS, axes, axis
 from scenarios.sweep.points import check_again, planned
-from scenarios.yaml_files.bounded_text import value_of
 from tests.unit.test_scenarios import GOOD
 
 # ruamel.yaml writes texts such as `: a` into a list without quotes, and cannot read `[: a]`.

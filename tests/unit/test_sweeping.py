@@ -21,7 +21,7 @@ from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
 from scenarios.cli.fabrics.sweep import sweep
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.sweep.executor import Ended, Order
 from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from scenarios.sweep.request import SweepRequest

@@ -15,10 +15,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.transfers.collective import Collective
-from model.transfers.columns import Rows
-from model.transfers.proof import ScheduleError
 from model.workload.trace import Contradiction, NodeKind, Trace, matched
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Rows
+from model.workload.transfers.proof import ScheduleError
 from tests.unit.traces import peak_below, same, traces
 from traffic_gen.traces import replay
 from traffic_gen.traces.formats import chakra, protobuf

@@ -12,7 +12,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from scenarios.cli.models.check import describe
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.workloads import traces
 from scenarios.planning.workloads.schedules import case_schedule

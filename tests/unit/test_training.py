@@ -21,9 +21,9 @@ from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.cli.models.training import train
+from scenarios.file_formats.training.configuration import SHIPPED, load_configuration, names
+from scenarios.file_formats.training.iteration import evaluated
 from scenarios.studies.paper import published
-from scenarios.training.configuration import SHIPPED, load_configuration, names
-from scenarios.training.iteration import evaluated
 
 SMALL = Transformer(layers=8, hidden=1024, heads=16, sequence=1024, vocabulary=50000)
 MIXTURE = replace(SMALL, experts=Experts(every=2, count=4, top_k=1, capacity=1.0, parallel=4))

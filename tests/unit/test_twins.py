@@ -18,9 +18,9 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from results.store.runs import digest_of
 from results.tables.modeled.paper import print_measured
 from scenarios.execution.cases.progress import Lines
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Scenario
 from scenarios.studies.paper.study import PLATFORM_NAMES
 from scenarios.studies.twins import heat_maps
 from scenarios.studies.twins.comparison import measured_object

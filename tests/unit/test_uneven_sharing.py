@@ -14,8 +14,8 @@ from model.prediction.network import networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
 from model.prediction.uneven_sharing import Shares, under_uneven_sharing, weight_of
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfers
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfers
 from scenarios.benchmarks.accuracy.sharing import contests, is_forwarded
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.point_to_point import streams

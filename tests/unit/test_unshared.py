@@ -15,8 +15,8 @@ from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import Network, PathClass, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.unshared import SharedLink, unshared_arrivals_s
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfer, Transfers
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.library import LIBRARY
+from scenarios.execution.virtual_clock import command
+from scenarios.execution.virtual_clock.command import EndedInside, VirtualCommand
+from scenarios.execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.training.configuration import SHIPPED
+from scenarios.file_formats.yaml_files.bounded_text import parser
 from scenarios.loader import load
-from scenarios.training.configuration import SHIPPED
-from scenarios.virtual_clock import command
-from scenarios.virtual_clock.command import EndedInside, VirtualCommand
-from scenarios.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
-from scenarios.yaml_files.bounded_text import parser
 from testbed.virtual_machine import cache
 from testbed.virtual_machine.program import Program
 

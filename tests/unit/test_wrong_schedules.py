@@ -8,8 +8,8 @@ import pytest
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
-from model.transfers.collective import Collective
-from model.transfers.proof import ScheduleError
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
 from scenarios.cli.commands import main
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate, real_task

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 from hypothesis import strategies as st
 
-from model.transfers.collective import Collective
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import Collective
 from traffic_gen.traces.formats.nodes import Nodes
 
 

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.measurement.records import Repeat, TransferRecord
-from model.transfers.columns import Transfer
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60

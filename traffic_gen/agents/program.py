@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from model.transfers.columns import Transfer
-from model.transfers.demand import EVERYONE, Demand
 from model.workload.schedule import Schedule, Steps
+from model.workload.transfers.columns import Transfer
+from model.workload.transfers.demand import EVERYONE, Demand
 from traffic_gen.workloads.sized_collective import ELEMENT_BYTES
 
 Program = dict[str, Any]

@@ -25,8 +25,8 @@ from linux.network.tcp_counters import packets_out_of_order, retransmitted_segme
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped
 from model.errors import EmulationError
 from model.measurement.records import Repeat
-from model.transfers.columns import Transfer
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.client import Incomplete
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.iperf3 import (

@@ -19,8 +19,8 @@ from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
-from model.transfers.columns import Transfer
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfer
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT

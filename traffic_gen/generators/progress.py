@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.measurement.records import Repeat, TransferRecord
-from model.transfers.columns import Transfer
+from model.workload.transfers.columns import Transfer
 
 
 @dataclass(frozen=True)

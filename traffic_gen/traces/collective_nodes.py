@@ -7,8 +7,8 @@ import numpy as np
 
 from model.arrays import Ints
 from model.job.communicators import Shape
-from model.transfers.collective import Collective
-from model.transfers.columns import Transfer
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 # A trace names no algorithm. These are for any number of ranks.

@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Ints
-from model.transfers.columns import NONE, Rows, Transfer, Transfers
-from model.transfers.proof import ScheduleError
 from model.workload.deliveries import Deliveries
 from model.workload.schedule import fingerprint
 from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
+from model.workload.transfers.proof import ScheduleError
 from traffic_gen.traces.collective_nodes import arranged, expansion
 
 # A step takes about half a kilobyte of memory, each dependency some bytes.

@@ -13,8 +13,8 @@ from math import log, sqrt
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.transfers.columns import Transfer, Transfers
 from model.workload.requests import RequestSteps
+from model.workload.transfers.columns import Transfer, Transfers
 
 
 @dataclass(frozen=True)

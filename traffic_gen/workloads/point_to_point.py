@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import count
 
-from model.transfers.columns import Transfer
+from model.workload.transfers.columns import Transfer
 
 PING_BYTES = 8
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from model.arrays import Ints
 from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators, label
-from model.transfers.collective import Collective, demand_of
-from model.transfers.columns import Transfers
-from model.transfers.demand import Demand
-from model.transfers.proof import ScheduleError
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective, demand_of
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.demand import Demand
+from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, Named
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix

@@ -6,7 +6,7 @@ import numpy as np
 
 from model.arrays import Bools, Ints
 from model.training.steps import COMPUTE
-from model.transfers.columns import NONE, Rows, Transfers, starts_of
+from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
 Pairs = tuple[Ints, Ints]
 

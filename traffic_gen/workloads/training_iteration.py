@@ -17,8 +17,8 @@ from model.training.pipeline import Pass, stage_order
 from model.training.reduction import ReducedIteration
 from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Dimension, RankGrid
-from model.transfers.collective import Collective
-from model.transfers.columns import NONE, Rows, Transfers
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows, Transfers
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.step_columns import StepColumns
 

@@ -7,7 +7,7 @@ from scenarios.benchmarks.common.fabrics import containers
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.machine_profile import known_machine
 

@@ -7,7 +7,7 @@ from scenarios.benchmarks.common.rows import FAILED, Row, part
 from scenarios.benchmarks.common.seen import seen
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.machine_profile import known_machine
 from testbed.nodes.gpu_proxies import ProxyKind

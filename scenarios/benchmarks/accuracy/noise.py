@@ -10,11 +10,11 @@ from scenarios.benchmarks.common.rows import Row, part
 from scenarios.benchmarks.common.seen import judged
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.machine_profile import known_machine
+from testbed.host.noise.noise import Noise, noise
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import Noise, noise
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 

@@ -22,7 +22,7 @@ from scenarios.benchmarks.common.rows import Row, part
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.faults.convergence import wait_until_converged
 from scenarios.execution.faults.fault_timeline import break_component
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
 from testbed.faults.injector import FaultInjector

@@ -10,10 +10,10 @@ from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.terms import ALL, Terms
 from scenarios.benchmarks.common.rows import Row
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Case
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Case
 
 # The quickstart's scale, and slower: NICs of 20, 5 and 1.25 Mbit/s.
 SLOWER = (1, 4, 16)

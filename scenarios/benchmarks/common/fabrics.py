@@ -11,11 +11,11 @@ from scenarios.execution.cases.emulation import Experiment, experiment
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.machine.neighbours import telling_of_others
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from scenarios.planning.machine_profile import is_virtual_machine
+from testbed.host.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import noise
 
 
 def containers() -> ProxyKind:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row
 from scenarios.execution.cases.emulation import Experiment

@@ -12,8 +12,8 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.measurement.records import Repeat
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, resized
 from scenarios.benchmarks.common.side_by_side import (
@@ -28,9 +28,9 @@ from scenarios.benchmarks.common.side_by_side import (
     side_by_side,
 )
 from scenarios.execution.cases.emulation import AGENT, PlacedJob
+from testbed.fabric.plain_mininet.agents import plain_agents
+from testbed.fabric.plain_mininet.network import PlainFabric, plain_mininet
 from testbed.nodes.gpu_proxies import SYSCTLS, ProxyKind
-from testbed.plain_mininet.agents import plain_agents
-from testbed.plain_mininet.network import PlainFabric, plain_mininet
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -16,8 +16,8 @@ from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
 from scenarios.benchmarks.costs.growth import exchange
 from scenarios.execution.cases.emulation import Experiment
 from testbed.fabric.hfsc import shape_by_hfsc
+from testbed.host.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.noise.noise import noise
 
 SHARES = (0.0, 0.2, 0.4)
 WARMUP, REPEATS = 1, 5

@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, build_topology
 from model.prediction.fluid import predict
 from model.prediction.network import PathClass
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.rows import Row, sized
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -18,7 +18,7 @@ from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import Observer
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.run import run
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.instruments.cpu_monitor import CpuMonitor
 from testbed.instruments.pauses import watching_pauses

@@ -7,8 +7,8 @@ from statistics import median
 from linux.machine.cpu_time import busy_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.transfers.collective import Collective
 from model.workload.schedule import Schedule
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
 from scenarios.benchmarks.costs.startup import up_and_down

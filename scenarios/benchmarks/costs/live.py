@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from linux.machine.cpu_time import processes_s
 from linux.network.namespaces import namespace_of
 from model.fabric.spec import FabricSpec
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, sized
 from scenarios.execution.cases.emulation import Experiment
-from scenarios.live.feed import Address, LiveFeed, live_feed
+from scenarios.execution.live.feed import Address, LiveFeed, live_feed
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 TRIALS = 6

@@ -11,7 +11,7 @@ from typing import Any
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode, components
 from model.job.probing import background_interval_s, probed_pairs
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import SIXTEEN, Row

@@ -4,7 +4,7 @@ Files are completed by the shell itself if no name begins with the word.
 """
 
 from results.store.runs import DEFAULT_STORE, stored_runs
-from scenarios.library import library
+from scenarios.file_formats.scenario.library import library
 
 
 def scenario_names(incomplete: str) -> list[str]:
@@ -14,7 +14,7 @@ def scenario_names(incomplete: str) -> list[str]:
 
 def configuration_names(incomplete: str) -> list[str]:
     """Names of the training configurations that come with Railbed."""
-    from scenarios.training.configuration import SHIPPED
+    from scenarios.file_formats.training.configuration import SHIPPED
 
     return _beginning([path.stem for path in SHIPPED.glob("*.yaml")], incomplete)
 

@@ -9,10 +9,10 @@ import typer
 
 from model.errors import InputError, Problem
 from scenarios.cli.common.completion import run_names, scenario_names
-from scenarios.library import LIBRARY, OLD_NAMES, library
+from scenarios.file_formats.scenario.library import LIBRARY, OLD_NAMES, library
 
 if TYPE_CHECKING:
-    from scenarios.spec.scenario import Scenario
+    from scenarios.file_formats.scenario.scenario import Scenario
 
 ScenarioPath = Annotated[
     Path,

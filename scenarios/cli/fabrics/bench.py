@@ -87,7 +87,7 @@ def _require_ready(name: str) -> None:
 
 
 def _bench_virtually(name: str, as_json: bool, store: Path, *, fresh: bool) -> None:
-    from scenarios.virtual_clock.run import bench_virtually
+    from scenarios.execution.virtual_clock.run import bench_virtually
 
     exit_code, result = bench_virtually(name, store, fresh=fresh)
     print_result(result, as_json, _print_rows)

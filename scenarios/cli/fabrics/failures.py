@@ -12,10 +12,10 @@ from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import CONTAINER, AsJson, Proxies, Store
 from scenarios.cli.common.ready import ready
 from scenarios.cli.common.terminal import err, leave, print_result
-from scenarios.library import library
+from scenarios.file_formats.scenario.library import library
 
 if TYPE_CHECKING:
-    from scenarios.spec.scenario import Scenario
+    from scenarios.file_formats.scenario.scenario import Scenario
     from scenarios.sweep.several import Causes, Results
 
 
@@ -66,9 +66,9 @@ def _virtually(
 ) -> list[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; return the rows of all."""
     from scenarios.execution.cases.progress import Lines
+    from scenarios.execution.virtual_clock.machines import machines_at_once
     from scenarios.sweep.executor import LocalExecutor
     from scenarios.sweep.several import run_several
-    from scenarios.virtual_clock.machines import machines_at_once
     from testbed.virtual_machine.program import program
 
     program()

@@ -11,7 +11,7 @@ from scenarios.cli.common.options import Datapath, Overrides, Proxies, ScenarioP
 from scenarios.cli.common.terminal import err
 
 if TYPE_CHECKING:
-    from scenarios.live.feed import LiveFeed
+    from scenarios.execution.live.feed import LiveFeed
 
 Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
 LiveAt = Annotated[
@@ -40,7 +40,7 @@ def page(asked: bool, at: str) -> Iterator["LiveFeed | None"]:
             raise InputError(Problem("--live-at", "needs --live: no page is served without"))
         yield None
         return
-    from scenarios.live.feed import live_feed, parse_address
+    from scenarios.execution.live.feed import live_feed, parse_address
 
     with live_feed(parse_address(at)) as feed:
         err.print(f"Live view: {feed.url}", soft_wrap=True)

@@ -96,7 +96,7 @@ def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
             raise InputError(Problem("--at-once", what, hint))
         ready(folder.sweep.proxies, NEEDS_NO_ROOT)
         return LocalExecutor()
-    from scenarios.virtual_clock.machines import machines_at_once
+    from scenarios.execution.virtual_clock.machines import machines_at_once
     from testbed.virtual_machine.program import program
 
     program()

@@ -31,9 +31,9 @@ def up(
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
     from scenarios.execution.cases.emulation import experiment
+    from scenarios.execution.interactive.command_line import serve
+    from scenarios.execution.live.audience import PageAudience
     from scenarios.execution.machine.neighbours import telling_of_others
-    from scenarios.interactive.command_line import serve
-    from scenarios.live.audience import PageAudience
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from model.fabric.platforms import PLATFORMS
 from results.tables.measured.iteration import reduction_in_words
+from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.plan_table import print_chosen, print_crossings
-from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.training_iteration import Iteration

@@ -26,7 +26,7 @@ def cost(
     """Count switches and transceivers of both fabrics, with their price and power."""
     from results.documents.network_cost import cost_object
     from results.tables.modeled.network_cost import print_cost
-    from scenarios.prices import DEFAULT, load_prices
+    from scenarios.file_formats.prices import DEFAULT, load_prices
 
     _require_sizes(gpus, radix, domain_size)
     result = cost_object(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)

@@ -15,7 +15,7 @@ from scenarios.cli.common.written import draw_figure
 if TYPE_CHECKING:
     from model.training.search import Evaluation
     from model.training.traffic import Traffic
-    from scenarios.training.configuration import Configuration
+    from scenarios.file_formats.training.configuration import Configuration
 
 # A pair takes about 100 bytes while it is counted.
 MOST_PAIRS = 2 * 10**7
@@ -63,8 +63,8 @@ def _evaluated(
     search: bool,
 ) -> "tuple[str, Configuration, Evaluation]":
     """The name of a configuration, the configuration with its changes, and its iteration."""
-    from scenarios.training.configuration import configuration_name, load_configuration
-    from scenarios.training.iteration import evaluated
+    from scenarios.file_formats.training.configuration import configuration_name, load_configuration
+    from scenarios.file_formats.training.iteration import evaluated
 
     changes = _changes(gpus, batch, domain_size, platform)
     configuration = load_configuration(config).model_copy(update=changes)
@@ -79,7 +79,12 @@ def _changes(
     gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
 ) -> dict[str, int | str]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
-    from scenarios.training.configuration import MOST_BATCH, MOST_COUNT, MOST_GPUS, known_platform
+    from scenarios.file_formats.training.configuration import (
+        MOST_BATCH,
+        MOST_COUNT,
+        MOST_GPUS,
+        known_platform,
+    )
 
     sizes = {"gpus": gpus, "batch": batch, "domain_size": domain_size}
     most = {"gpus": MOST_GPUS, "batch": MOST_BATCH, "domain_size": MOST_COUNT}

@@ -7,7 +7,7 @@ from model.errors import InputError, Problem
 from results.documents.run_diff import StoredRun, comparison_object
 from results.store.records import read_json, read_record, reading
 from results.store.runs import clock_of, find_run, read_result
-from scenarios.yaml_files.bounded_text import value_of
+from scenarios.file_formats.yaml_files.bounded_text import value_of
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:

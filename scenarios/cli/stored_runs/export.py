@@ -41,8 +41,8 @@ def _writer(form: str) -> Callable[[Path, Path], list[Path]]:
     if form in OPTIONS:
         return partial(export_tables, form=form)
     # These import schedules, which takes half a second.
-    from scenarios.exports.nccl_tests import export_nccl_tests
-    from scenarios.exports.simulators import export_chakra, export_htsim
+    from scenarios.cli.exports.nccl_tests import export_nccl_tests
+    from scenarios.cli.exports.simulators import export_chakra, export_htsim
 
     others = {"chakra": export_chakra, "htsim": export_htsim, "nccl-tests": export_nccl_tests}
     return others[form]

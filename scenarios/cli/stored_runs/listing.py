@@ -11,8 +11,8 @@ from rich.text import Text
 from model.errors import InputError, Problem
 from results.store.records import reading
 from results.store.runs import DEFAULT_STORE, case_folders, read_result, read_state, stored_runs
-from scenarios.library import library
-from scenarios.yaml_files.bounded_text import value_of
+from scenarios.file_formats.scenario.library import library
+from scenarios.file_formats.yaml_files.bounded_text import value_of
 
 
 def print_list(store: Path, out: Console) -> None:

@@ -28,7 +28,7 @@ from scenarios.execution.cases.generators import Request, executions
 from scenarios.execution.cases.observer import carried, observing
 from scenarios.execution.cases.progress import Listener
 from scenarios.execution.cases.repeats import Executions, is_disturbed
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete
 

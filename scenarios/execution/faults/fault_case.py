@@ -30,8 +30,8 @@ from scenarios.execution.faults.convergence import (
     wait_until_converged,
 )
 from scenarios.execution.faults.fault_timeline import FaultTimeline, break_component, moment_s
+from scenarios.file_formats.scenario.scenario import Case
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.instruments.link_sampler import sampling_links

@@ -4,11 +4,8 @@ from dataclasses import replace
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.workload.generator import Generator
-from scenarios.planning.workloads.inference import inference_case
-from scenarios.planning.workloads.iterations import iteration_case
-from scenarios.planning.workloads.traces import trace_case
-from scenarios.spec.scenario import Case
-from scenarios.spec.workload_entries import (
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.workload_entries import (
     AnyJob,
     AnyWorkload,
     CollectiveJob,
@@ -18,6 +15,9 @@ from scenarios.spec.workload_entries import (
     TraceWork,
     Workload,
 )
+from scenarios.planning.workloads.inference import inference_case
+from scenarios.planning.workloads.iterations import iteration_case
+from scenarios.planning.workloads.traces import trace_case
 from traffic_gen.workloads.jobs import Job, Jobs
 
 

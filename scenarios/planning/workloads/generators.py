@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.transfers.columns import Transfers
 from model.workload.generator import Generator
 from model.workload.rdma_write import packets_of
+from model.workload.transfers.columns import Transfers
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.workloads.schedules import case_transfers
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.yaml_files.issues import Issue
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model.fabric.spec import FabricSpec
-from scenarios.spec.field_types import MOST_PAIR_BYTES, MOST_S, size_in_bytes
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import InferenceWorkload
-from scenarios.training.configuration import configuration_name, load_configuration
-from scenarios.yaml_files.issues import Issue
+from scenarios.file_formats.scenario.field_types import MOST_PAIR_BYTES, MOST_S, size_in_bytes
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import InferenceWorkload
+from scenarios.file_formats.training.configuration import configuration_name, load_configuration
+from scenarios.file_formats.yaml_files.issues import Issue
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Each transfer and each arrival at a GPU is a step, of about half a kilobyte.

@@ -6,13 +6,17 @@ from pathlib import Path
 
 from model.fabric.spec import FabricSpec
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import IterationWork
+from scenarios.file_formats.training.configuration import (
+    Configuration,
+    configuration_name,
+    load_configuration,
+)
+from scenarios.file_formats.training.iteration import evaluated
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.workloads.jobs import works
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import IterationWork
-from scenarios.training.configuration import Configuration, configuration_name, load_configuration
-from scenarios.training.iteration import evaluated
-from scenarios.yaml_files.issues import Issue
 from traffic_gen.workloads.training_iteration import Iteration
 
 

@@ -5,9 +5,9 @@ from itertools import combinations
 from math import prod
 
 from model.job.communicators import Shape
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import AnyJob, AnyWork, JobsWorkload
-from scenarios.yaml_files.issues import Issue, Place
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import AnyJob, AnyWork, JobsWorkload
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 
 # Transfers of several jobs are computed in full: no closed form describes them together.
 MOST_GPUS = 256

@@ -12,17 +12,17 @@ from math import prod
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
-from model.transfers.columns import Transfers
-from model.transfers.proof import ScheduleError
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.proof import ScheduleError
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import CollectiveWork
+from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.workloads.inference import inference_issues
 from scenarios.planning.workloads.iterations import iteration_issues
 from scenarios.planning.workloads.jobs import works
 from scenarios.planning.workloads.traces import trace_issues
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import CollectiveWork
-from scenarios.yaml_files.issues import Issue
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given
 from traffic_gen.workloads.jobs import Task

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import AnyWorkload, CollectiveWork
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from scenarios.planning.workloads.jobs import works
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import AnyWorkload, CollectiveWork
-from scenarios.yaml_files.issues import Issue, Place
 
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1

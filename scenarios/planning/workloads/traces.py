@@ -7,14 +7,14 @@ from pathlib import Path
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.transfers.proof import ScheduleError
 from model.workload.trace import Trace
+from model.workload.transfers.proof import ScheduleError
+from scenarios.file_formats.scenario.field_types import size_in_bytes
+from scenarios.file_formats.scenario.scenario import Case
+from scenarios.file_formats.scenario.schema import ScenarioFile
+from scenarios.file_formats.scenario.workload_entries import TraceJob, TraceWork, TraceWorkload
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from scenarios.planning.workloads.jobs import works
-from scenarios.spec.field_types import size_in_bytes
-from scenarios.spec.scenario import Case
-from scenarios.spec.schema import ScenarioFile
-from scenarios.spec.workload_entries import TraceJob, TraceWork, TraceWorkload
-from scenarios.yaml_files.issues import Issue, Place
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from scenarios.prices import DEFAULT
-from scenarios.training.configuration import known_platform
-from scenarios.yaml_files.checked_file import FileKind, load_as
-from scenarios.yaml_files.strict import Strict
+from scenarios.file_formats.prices import DEFAULT
+from scenarios.file_formats.training.configuration import known_platform
+from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
+from scenarios.file_formats.yaml_files.strict import Strict
 
 KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
 

@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model.errors import InputError, Problem
-from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind
-from model.network_cost.clos import (
+from model.fabric.network_cost.clos import (
     Equipment,
     built_oversubscription,
     equipment,
     rails_on_a_switch,
 )
-from model.network_cost.prices import Prices
+from model.fabric.network_cost.prices import Prices
+from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import FabricKind
 from model.training.iteration import iteration
 from model.training.job import Job, cluster_of
 from model.training.search import Evaluation, best
+from scenarios.file_formats.training.configuration import load_configuration
 from scenarios.studies.decision.cluster_file import ClusterFile, TrainedModel
-from scenarios.training.configuration import load_configuration
 
 HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
 

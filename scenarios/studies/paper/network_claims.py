@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from results.documents.network_cost import cost_object
-from scenarios.prices import load_prices
+from scenarios.file_formats.prices import load_prices
 from scenarios.studies.paper.finding import Finding
 
 DOMAIN_SIZE = 256

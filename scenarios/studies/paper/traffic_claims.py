@@ -9,9 +9,9 @@ from model.fabric.platforms import PLATFORMS
 from model.training.job import cluster_of
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, Traffic, traffic
+from scenarios.file_formats.training.configuration import load_configuration
+from scenarios.file_formats.training.iteration import evaluated
 from scenarios.studies.paper.finding import Finding
-from scenarios.training.configuration import load_configuration
-from scenarios.training.iteration import evaluated
 
 FIG2_MODELS = ("gpt-146b", "gpt-310b", "gpt-530b", "gpt-1t")
 GIGA = 1e9

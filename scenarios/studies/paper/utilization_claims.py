@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from scenarios.file_formats.training.configuration import load_configuration
+from scenarios.file_formats.training.iteration import evaluated
 from scenarios.studies.paper import published
 from scenarios.studies.paper.finding import Finding
-from scenarios.training.configuration import load_configuration
-from scenarios.training.iteration import evaluated
 
 
 def modeled_hfu(model: str) -> float:

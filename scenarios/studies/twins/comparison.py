@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from results.verdicts.verdict import Verdict, worst
-from scenarios.spec.scenario import Case
+from scenarios.file_formats.scenario.scenario import Case
 from scenarios.studies.twins.iterations import gains, relative_times, trends
 from scenarios.studies.twins.losses import lost_at_scale, lost_in_experiments
 from scenarios.studies.twins.networks import all_to_alls, cost_and_performance, trend

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scenarios.execution.cases.progress import Listener
-from scenarios.spec.scenario import Scenario
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.studies.twins.plan import Planned, to_run
 from scenarios.sweep.progress import human_remaining
 

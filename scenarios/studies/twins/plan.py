@@ -13,10 +13,10 @@ from model.sweep import REAL
 from results.store.records import reading
 from results.store.runs import clock_of, digest_of, read_result, stored_runs
 from results.verdicts.verdict import Verdict
-from scenarios.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.plan import followed
-from scenarios.spec.scenario import Scenario
 from scenarios.studies.twins.points import Twin
 
 Result = dict[str, Any]

@@ -11,9 +11,9 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Flows, Traffic
 from results.store.raw_tables import CASE, TRANSFERS, read_table
 from results.store.runs import folder_name
+from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.loader import load
 from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.spec.scenario import Case, Scenario
 from traffic_gen.workloads.training_iteration import Iteration
 
 

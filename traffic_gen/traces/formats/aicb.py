@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from model.transfers.collective import Collective
-from model.transfers.columns import NONE
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE
 from traffic_gen.traces.formats.nodes import (
     MOST_SECONDS,
     Defaults,

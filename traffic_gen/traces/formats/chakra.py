@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.transfers.collective import Collective
-from model.transfers.columns import NONE, Rows
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
 from traffic_gen.traces.formats.nodes import (

@@ -10,7 +10,7 @@ from dataclasses import fields as fields_of
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.transfers.columns import NONE, Rows
+from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats import protobuf
 
 ID, TYPE, CONTROL, DATA, MICROSECONDS, ATTRIBUTE = 1, 3, 4, 5, 7, 10

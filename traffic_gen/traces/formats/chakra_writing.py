@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from model.transfers.collective import Collective
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import Collective
 
 SCHEMA_VERSION = "0.0.4"
 TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.COLLECTIVE: 7}

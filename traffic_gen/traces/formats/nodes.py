@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.transfers.collective import Collective
-from model.transfers.columns import NONE, Rows
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows
 
 # A trace of a million nodes takes a gigabyte; a fabric has at most 4096 GPUs.
 MOST_NODES, MOST_RANKS = 4_000_000, 65_536

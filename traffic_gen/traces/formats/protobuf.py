@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import Bools, Ints
-from model.transfers.columns import Rows, starts_of
+from model.workload.transfers.columns import Rows, starts_of
 
 Bytes = NDArray[np.uint8]
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.transfers.collective import pair_chunk
-from model.transfers.columns import NONE
+from model.workload.transfers.collective import pair_chunk
+from model.workload.transfers.columns import NONE
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
 from traffic_gen.workloads.algorithms.patterns import within_domains
 

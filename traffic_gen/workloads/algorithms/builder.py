@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.transfers.columns import NONE, Rows, Transfers
+from model.workload.transfers.columns import NONE, Rows, Transfers
 from traffic_gen.workloads.algorithms.transfer_columns import TransferColumns
 
 # (sources, destinations) -> the chunks to send, a row for each transfer

@@ -3,7 +3,7 @@
 import numpy as np
 
 from model.arrays import Ints
-from model.transfers.collective import ROOT
+from model.workload.transfers.collective import ROOT
 from traffic_gen.workloads.algorithms.builder import Builder, joined
 from traffic_gen.workloads.algorithms.patterns import all_rails, along, whole_ring, within_domains
 

@@ -6,7 +6,7 @@ from math import prod
 
 from model.job.communicators import Shape
 from model.prediction import closed_forms as closed
-from model.transfers.collective import Collective
+from model.workload.transfers.collective import Collective
 from traffic_gen.workloads.algorithms.all_to_all import (
     direct_all_to_all,
     pairwise_all_to_all,

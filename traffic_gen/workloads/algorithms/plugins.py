@@ -55,7 +55,7 @@ def _enter(table: Any) -> None:
 
 def _require_right(named: Any, algorithm: Any) -> None:
     """Raise `ValueError` unless this is a collective with a name, and an algorithm."""
-    from model.transfers.collective import Collective
+    from model.workload.transfers.collective import Collective
     from traffic_gen.workloads.algorithms.collectives import Algorithm
 
     match named:

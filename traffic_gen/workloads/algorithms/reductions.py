@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.arrays import Ints
-from model.transfers.columns import NONE
-from model.transfers.proof import ScheduleError
 from model.workload.double_tree import Move, rounds
+from model.workload.transfers.columns import NONE
+from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
 from traffic_gen.workloads.algorithms.patterns import all_rails, around, whole_ring, within_domains
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import Bools, Ints
-from model.transfers.columns import Rows, Transfers
+from model.workload.transfers.columns import Rows, Transfers
 
 Number = TypeVar("Number", bound=np.generic)
 

@@ -1,0 +1,103 @@
+"""Order of transfers: which one is done before another begins, by the dependencies alone."""
+
+import numpy as np
+
+from model.arrays import Bools, Ints
+from model.workload.transfers.columns import NONE, Transfers
+
+Pair = tuple[int, int]
+
+
+def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | None:
+    """Return the first pair of a transfer and an earlier one that it does not depend on, if any.
+
+    All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
+    the delivery directly, or one before it on the same chain does; other pairs are searched.
+    """
+    direct = _waits_for(transfers, later, earlier)
+    later, earlier = later[~direct], earlier[~direct]
+    if not len(later):
+        return None
+    known = _follows_on_chain(transfers, later, earlier)
+    return min(_searched(transfers, later[~known], earlier[~known]), default=None)
+
+
+def _waits_for(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
+    """Whether each transfer depends on the delivery directly."""
+    after, count = transfers.after, len(transfers)
+    known = after.row * count + after.values  # sorted, as rows and the values in them are
+    wanted = later * count + earlier
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    waits: Bools = known[places] == wanted if len(known) else np.zeros(len(later), bool)
+    return waits
+
+
+def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
+    """Whether one before each transfer on its chain depends on the delivery directly.
+
+    A chain: transfers of one sender, each of which depends on the one before.
+    """
+    chain, place = _chains(transfers)
+    number = _numbers_at_sender(transfers, chain)
+    after, count = transfers.after, len(transfers)
+    received = transfers.destination[after.values] == transfers.source[after.row]
+    waiting, delivery = after.row[received], after.values[received]
+    if not len(waiting):
+        return np.zeros(len(later), bool)
+    # Of the transfers of a chain that wait for a delivery, the first decides.
+    keys, places = number[waiting] * count + delivery, place[waiting]
+    order = np.lexsort((places, keys))
+    wanted = number[later] * count + earlier
+    first = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+    known: Bools = (keys[first] == wanted) & (places[first] <= place[later])
+    return known
+
+
+def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
+    """The number of each transfer's chain among those of its sender, from 0."""
+    heads = np.unique(chain)
+    heads = heads[np.argsort(transfers.source[heads], kind="stable")]
+    senders = transfers.source[heads]
+    number = np.zeros(len(transfers), np.int64)
+    number[heads] = np.arange(len(heads)) - np.searchsorted(senders, senders)
+    return number[chain]
+
+
+def _chains(transfers: Transfers) -> tuple[Ints, Ints]:
+    """The chain of each transfer, as the number of its first transfer, and its place in it."""
+    after, numbers = transfers.after, np.arange(len(transfers))
+    own = transfers.source[after.values] == transfers.source[after.row]
+    before = np.full(len(transfers), NONE)
+    np.maximum.at(before, after.row[own], after.values[own])
+    next_ = np.full(len(transfers), NONE)
+    next_[before[::-1]] = numbers[::-1]  # of several transfers, the first continues the chain
+    goes_on = (before != NONE) & (next_[before] == numbers)
+    chain, place = np.where(goes_on, before, numbers), goes_on.astype(np.int64)
+    while (chain[chain] != chain).any():
+        place, chain = place + place[chain], chain[chain]
+    return chain, place
+
+
+def _searched(transfers: Transfers, later: Ints, earlier: Ints) -> list[Pair]:
+    """Return the pairs that no path of dependencies joins, by a search from each transfer."""
+    wanted: dict[int, set[int]] = {}
+    for transfer, delivery in zip(later.tolist(), earlier.tolist(), strict=True):
+        wanted.setdefault(transfer, set()).add(delivery)
+    return [
+        (transfer, delivery)
+        for transfer, deliveries in wanted.items()
+        for delivery in deliveries - _ancestors(transfers, transfer, min(deliveries))
+    ]
+
+
+def _ancestors(transfers: Transfers, transfer: int, since: int) -> set[int]:
+    """Return the transfers from number `since` on that a transfer depends on, directly or not."""
+    values, starts = transfers.after.values, transfers.after.starts
+    waiting, seen = [transfer], {transfer}
+    while waiting:
+        number = waiting.pop()
+        after = values[starts[number] : starts[number + 1]].tolist()
+        found = {earlier for earlier in after if earlier >= since} - seen
+        seen |= found
+        waiting.extend(found)
+    return seen

@@ -1,0 +1,1 @@
+"""The files that users write: scenarios, networks, training configurations, prices."""

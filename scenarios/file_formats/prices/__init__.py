@@ -1,0 +1,46 @@
+"""Prices and powers of network equipment, with their sources."""
+
+from datetime import date
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.fabric.network_cost.prices import Prices
+from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
+
+DEFAULT = Path(__file__).parent / "default.yaml"
+PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")
+
+
+class Quote(BaseModel):
+    """A price or power, and where it is from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    value: float = Field(ge=0, le=1e9, strict=True)
+    source: str
+    date: date | str
+
+
+class PriceFile(BaseModel):
+    """A file of prices in USD and powers in watts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    port_usd: Quote
+    transceiver_usd: Quote
+    port_watts: Quote
+    transceiver_watts: Quote
+
+    @property
+    def prices(self) -> Prices:
+        """The values alone."""
+        return Prices(
+            self.port_usd.value,
+            self.transceiver_usd.value,
+            self.port_watts.value,
+            self.transceiver_watts.value,
+        )
+
+
+def load_prices(path: Path = DEFAULT) -> PriceFile:
+    """Read a file of prices; raises `InputError` with all problems."""
+    return load_as(path, PriceFile, PRICES)

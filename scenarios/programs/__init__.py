@@ -1,1 +1,0 @@
-"""Programs to start with `railbed exec`: they know nothing of Railbed."""
