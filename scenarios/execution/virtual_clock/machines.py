@@ -9,7 +9,7 @@ from testbed.virtual_machine.guest import Guest
 # Memory of QEMU beside the guest's: translated code, and the results that are handed back.
 OVERHEAD_MIB = 512
 # The guest's usual memory suffices for so many GPUs; each further one gets as much more.
-USUAL_GPUS, MIB_A_GPU = 256, 8
+USUAL_GPUS, MIB_A_GPU = 256, 12
 
 
 def guest_mib(gpus: int) -> int:
