@@ -33,8 +33,8 @@ ROUND_TRIP_LOG = 31
 # and fewer, larger packets cost the switches less.
 LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
-# A full packet takes 0.12 s at this rate; at lower rates, it takes as long as TCP waits for an
-# acknowledgement at least (TCP_RTO_MIN in linux/tcp.h).
+# A full packet takes 0.12 s at this rate: more would come near to the 0.2 s that TCP waits for an
+# acknowledgement at least (TCP_RTO_MIN in include/net/tcp.h).
 MIN_RATE_BPS = 100_000
 # Above the rate of any platform's link; far beyond it, arithmetic overflows.
 MAX_RATE_BPS = 10_000_000_000_000

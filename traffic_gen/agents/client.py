@@ -17,7 +17,7 @@ from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
-# To open a connection takes this at most, on the virtual machine's one processor.
+# Allowance for each connection: one processor may have to open all of them.
 CONNECTION_S = 0.002
 # Delay of a start, a constant and a part per GPU: by then, all agents have read the start time.
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
