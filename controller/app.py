@@ -28,6 +28,7 @@ from controller.reconciler import Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
 from controller.southbound.switch_session import SwitchSession
+from model.fabric.shaping import least_timeout_s
 from model.fabric.topology import Link, Topology
 
 Handler = Callable[..., None]
@@ -61,7 +62,10 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         for descriptor in self.proxies.values():
             self.deaths.register(descriptor, select.POLLIN)
         self.probes = LinkProbes(topology, process_ids)
-        routes: dict[str, ProxyRoutes] = {n: HostRoutes(pid) for n, pid in process_ids.items()}
+        timeout_s = least_timeout_s(topology.slowest_bps)
+        routes: dict[str, ProxyRoutes] = {
+            name: HostRoutes(process_id, timeout_s) for name, process_id in process_ids.items()
+        }
         clock = Clock(time.monotonic, hub.sleep, hub.Event())
         self.reconciler = Reconciler(topology, self.switches, routes, self.probes, journal, clock)
         self.fabric = self.reconciler.fabric

@@ -18,13 +18,14 @@ from linux.processes.reaper import reaper
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
+from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
 from testbed.fabric.links import Counters, Links, Reading, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
-from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
 from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch, require
 
 DISCARD_PORT = 9  # RFC 863
@@ -84,7 +85,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     require(datapath)
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
-        proxies(kind, names, agent, lock, watch) as hosts,
+        proxies(kind, names, agent, lock, watch, sysctls(topology.slowest_bps)) as hosts,
         private_namespace(),
         ExitStack() as parts,
     ):
@@ -92,7 +93,8 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
             for proxy in hosts.values():
                 watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-            links = parts.enter_context(open_links(hosts))
+            timeout_s = least_timeout_s(topology.slowest_bps)
+            links = parts.enter_context(open_links(hosts, timeout_s))
             controller = parts.enter_context(
                 controller_process.controller(topology, links.process_ids, lock, watch)
             )

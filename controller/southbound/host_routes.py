@@ -7,9 +7,13 @@ from linux.network.namespaces import namespace_of
 
 
 class HostRoutes:
-    """The routes of one proxy, read once at the start: nobody else changes our routes."""
+    """The routes of one proxy, read once at the start: nobody else changes our routes.
 
-    def __init__(self, process_id: int) -> None:
+    `timeout_s` is the least retransmission timeout of TCP on them, in seconds.
+    """
+
+    def __init__(self, process_id: int, timeout_s: float) -> None:
+        self._timeout_ms = round(timeout_s * 1000)
         with namespace_of(process_id):
             self._netlink = Netlink()
         self._index = self._interfaces()
@@ -24,7 +28,7 @@ class HostRoutes:
         # The proxy may have got its links after the interfaces were last read.
         if not {route.interface for route in change.additions} - {""} <= self._index.keys():
             self._index = self._interfaces()
-        self._netlink.change(change.additions, removals, self._index)
+        self._netlink.change(change.additions, removals, self._index, self._timeout_ms)
         self.installed = desired
         return len(change.additions), len(removals)
 

@@ -11,6 +11,8 @@ from linux.network.netlink import (
     NLM_F_DUMP,
     NLMSG_DONE,
     NLMSG_ERROR,
+    RTAX_LOCK,
+    RTAX_RTO_MIN,
     Message,
     NetlinkSocket,
     Request,
@@ -25,7 +27,7 @@ LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_TABLE = 1, 4, 5, 7, 15
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS, RTA_TABLE = 1, 4, 5, 7, 8, 15
 IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
 RTNLGRP_LINK = 1
 RTN_UNICAST, RTN_UNREACHABLE = 1, 7
@@ -54,12 +56,19 @@ class Netlink(NetlinkSocket):
         return frozenset(route for p in payloads if (route := _parse_route(p, names)) is not None)
 
     def change(
-        self, added: Iterable[Route], removed: Iterable[Route], index: dict[str, int]
+        self,
+        added: Iterable[Route],
+        removed: Iterable[Route],
+        index: dict[str, int],
+        timeout_ms: int,
     ) -> None:
-        """Add routes, then remove routes; raises `EmulationError` if the kernel refuses one."""
+        """Add routes, then remove routes; raises `EmulationError` if the kernel refuses one.
+
+        `timeout_ms` is the least retransmission timeout of TCP on these routes.
+        """
         replace = NLM_F_CREATE | NLM_F_REPLACE
-        self.send(_request(RTM_NEWROUTE, replace, route, index) for route in added)
-        self.send(_request(RTM_DELROUTE, 0, route, index) for route in removed)
+        self.send(_request(RTM_NEWROUTE, replace, route, index, timeout_ms) for route in added)
+        self.send(_request(RTM_DELROUTE, 0, route, index, timeout_ms) for route in removed)
 
     def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
         """Yield all replies to a dump request of type `kind`."""
@@ -85,9 +94,11 @@ class GroupReader:
         self._reader.close()
 
 
-def _request(kind: int, flags: int, route: Route, index: dict[str, int]) -> Request:
+def _request(
+    kind: int, flags: int, route: Route, index: dict[str, int], timeout_ms: int
+) -> Request:
     what = f"route to {route.destination}"
-    return what, request(kind, flags | NLM_F_ACK, encode_route(route, index))
+    return what, request(kind, flags | NLM_F_ACK, encode_route(route, index, timeout_ms))
 
 
 def link_of(payload: bytes) -> tuple[str, int, bool]:
@@ -101,8 +112,8 @@ def link_of(payload: bytes) -> tuple[str, int, bool]:
     return name, index, bool(flags & IFF_UP) and found[IFLA_OPERSTATE][0] == IF_OPER_UP
 
 
-def encode_route(route: Route, index: dict[str, int]) -> bytes:
-    """The body of RTM_NEWROUTE and RTM_DELROUTE."""
+def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
+    """The body of RTM_NEWROUTE and RTM_DELROUTE; `timeout_ms` is TCP's least timeout there."""
     network, gateway = route.destination, route.gateway
     cut_off = gateway is None
     kind, flags = (RTN_UNREACHABLE, 0) if cut_off else (RTN_UNICAST, RTNH_F_ONLINK)
@@ -111,9 +122,16 @@ def encode_route(route: Route, index: dict[str, int]) -> bytes:
     if gateway is not None:
         body += attribute(RTA_GATEWAY, gateway.packed)
         body += attribute(RTA_OIF, struct.pack("=I", index[route.interface]))
+        body += attribute(RTA_METRICS, _least_timeout(timeout_ms))
     if route.source is not None:
         body += attribute(RTA_PREFSRC, route.source.packed)
     return body
+
+
+def _least_timeout(timeout_ms: int) -> bytes:
+    """The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked."""
+    locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
+    return locked + attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
 
 
 def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:

@@ -17,6 +17,8 @@ from model.errors import EmulationError
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 1, 4, 0x300
+# Metrics of a route (linux/rtnetlink.h): a bit for each locked one, TCP's least timeout in ms.
+RTAX_LOCK, RTAX_RTO_MIN = 1, 13
 # struct nlmsghdr, struct nlattr (linux/netlink.h).
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")

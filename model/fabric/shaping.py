@@ -33,8 +33,13 @@ ROUND_TRIP_LOG = 31
 # and fewer, larger packets cost the switches less.
 LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 
-# A full packet takes 0.12 s at this rate: more would come near to the 0.2 s that TCP waits for an
-# acknowledgement at least (TCP_RTO_MIN in include/net/tcp.h).
+# TCP takes a segment for lost if no acknowledgement has come after this time, or a longer one
+# (TCP_RTO_MIN in the kernel's include/net/tcp.h).
+USUAL_TIMEOUT_S = 0.2
+# A segment waits in queues for others. At 20 Mbit/s, seven take as long as TCP's usual time.
+TIMEOUT_SEGMENTS = 7
+
+# A full packet takes 0.12 s at this rate.
 MIN_RATE_BPS = 100_000
 # Above the rate of any platform's link; far beyond it, arithmetic overflows.
 MAX_RATE_BPS = 10_000_000_000_000
@@ -88,3 +93,11 @@ def wire_bytes(payload_bytes: int) -> float:
 
 # Payload of a full segment: whole packets.
 SEGMENT_BYTES = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES * PACKET_PAYLOAD_BYTES
+
+
+def least_timeout_s(slowest_bps: int) -> float:
+    """Least retransmission timeout of TCP (RFC 6298) in a fabric whose slowest link has this rate.
+
+    A slow link is a fast one whose time is stretched: TCP's time is stretched with it.
+    """
+    return max(USUAL_TIMEOUT_S, TIMEOUT_SEGMENTS * wire_bytes(SEGMENT_BYTES) * 8 / slowest_bps)

@@ -4,20 +4,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any
 
 from pyroute2.netlink.rtnl import ndmsg
 
 from linux.network.namespaces import namespace_of, set_sysctl
-from linux.network.netlink import NetlinkSocket, Request, split
+from linux.network.netlink import RTAX_RTO_MIN, NetlinkSocket, Request, split
 from linux.network.qdisc_stats import read_queues
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import MTU_BYTES, Impairment
+from model.fabric.shaping import MTU_BYTES, USUAL_TIMEOUT_S, Impairment
 from model.fabric.topology import Gpu, Link, LinkKind, Port
 from testbed.fabric.impairments import impair
 from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, shape_requests
@@ -60,13 +60,15 @@ class Links:
     """Interfaces in the switches' namespace and in each proxy's.
 
     `sockets` are for bulk requests and dumps, one for each namespace; the switches' key is "".
-    Requests are encoded by `compiler` and collected until `flush` sends them.
+    Requests are encoded by `compiler` and collected until `flush` sends them. `timeout_s` is the
+    least retransmission timeout of TCP within an HB domain, in seconds.
     """
 
     switches: RouteSocket
     process_ids: dict[str, int]
     sockets: dict[str, NetlinkSocket]
     compiler: RouteBatch
+    timeout_s: float
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
@@ -166,10 +168,26 @@ class Links:
             netlink.link("set", index=1, state="up")
             _add_address(netlink, hb_index, addressing.hb_address(gpu), addressing.DOMAIN_PREFIX)
             _add_address(netlink, nic_index, addressing.nic_address(gpu), 32)
+            self._set_timeout(netlink, hb_index, addressing.hb_address(gpu))
             _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
             for peer in peers:
                 mac = addressing.hb_mac(peer)
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
+
+    def _set_timeout(self, netlink: RouteBatch, hb_index: int, address: IPv4Address) -> None:
+        """Replace the kernel's own route to an HB domain by the same with TCP's least timeout."""
+        domain = IPv4Interface((address, addressing.DOMAIN_PREFIX)).network
+        timeout_ms = round(self.timeout_s * 1000)
+        metrics = {"lock": 1 << RTAX_RTO_MIN, "rto_min": timeout_ms}
+        netlink.route(
+            "replace",
+            dst=str(domain),
+            oif=hb_index,
+            prefsrc=str(address),
+            scope="link",
+            proto="kernel",
+            metrics=metrics,
+        )
 
     def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:
         """Request a kernel bridge that sends nothing of its own: the crossbar of an HB switch.
@@ -321,8 +339,11 @@ def disable_ipv6() -> None:
 
 
 @contextmanager
-def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
-    """Open the netlink sockets; call this in the switches' namespace."""
+def open_links(proxies: Mapping[str, Proxy], timeout_s: float = USUAL_TIMEOUT_S) -> Iterator[Links]:
+    """Open the netlink sockets; call this in the switches' namespace.
+
+    `timeout_s` is the least retransmission timeout of TCP within an HB domain.
+    """
     with ExitStack() as stack:
         switches = stack.enter_context(RouteSocket())
         switches.link("set", index=1, state="up")
@@ -334,4 +355,4 @@ def open_links(proxies: Mapping[str, Proxy]) -> Iterator[Links]:
                 sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
         compiler = stack.enter_context(RouteBatch())
-        yield Links(switches, process_ids, sockets, compiler)
+        yield Links(switches, process_ids, sockets, compiler, timeout_s)

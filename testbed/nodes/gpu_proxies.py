@@ -9,7 +9,7 @@ import os
 import select
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +30,12 @@ from linux.processes.lifetime import (
 from linux.processes.run_lock import RUN_LABEL, RunLock
 from linux.processes.threads import in_threads
 from model.errors import EmulationError
-from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
+from model.fabric.shaping import (
+    LEAST_SEGMENT_PACKETS,
+    ROUND_TRIP_LOG,
+    USUAL_TIMEOUT_S,
+    least_timeout_s,
+)
 from testbed.nodes.docker_engine import (
     answering,
     docker_client,
@@ -67,6 +72,8 @@ SYSCTLS = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
 }
+# A tail loss probe (RFC 8985) leaves 0.2 s after two round trips, whatever TCP's least timeout is.
+NO_TAIL_LOSS_PROBES = {"net.ipv4.tcp_early_retrans": "0"}
 
 
 class ProxyKind(StrEnum):
@@ -86,13 +93,25 @@ class Proxy:
     log: Path
 
 
+def sysctls(slowest_bps: int) -> Mapping[str, str]:
+    """Kernel settings of a proxy in a fabric whose slowest link has this rate."""
+    stretched = least_timeout_s(slowest_bps) > USUAL_TIMEOUT_S
+    return SYSCTLS | NO_TAIL_LOSS_PROBES if stretched else SYSCTLS
+
+
 @contextmanager
 def proxies(
-    kind: ProxyKind, gpus: Sequence[str], agent: Path, lock: RunLock, watch: Watch
+    kind: ProxyKind,
+    gpus: Sequence[str],
+    agent: Path,
+    lock: RunLock,
+    watch: Watch,
+    settings: Mapping[str, str] = SYSCTLS,
 ) -> Iterator[dict[str, Proxy]]:
     """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name.
 
-    `watch` notices meanwhile if the Docker Engine of containers ends or hangs.
+    `settings` are kernel settings. `watch` notices meanwhile if the Docker Engine of containers
+    ends or hangs.
     """
     folder = lock.folder / "proxies"
     for gpu in gpus:
@@ -105,14 +124,14 @@ def proxies(
         }
         for proxy in started.values():
             wait_for(partial(_listens, proxy), f"{proxy.gpu}: its agent starts", START_DEADLINE_S)
-            _set_up(proxy)
+            _set_up(proxy, settings)
         yield started
 
 
-def _set_up(proxy: Proxy) -> None:
+def _set_up(proxy: Proxy, settings: Mapping[str, str]) -> None:
     try:
         with namespace.namespace_of(proxy.process_id):
-            for name, value in SYSCTLS.items():
+            for name, value in settings.items():
                 with suppress(FileNotFoundError):  # Linux before 5.18 has no tcp_tso_rtt_log
                     namespace.set_sysctl(name, value)
     except (OSError, EmulationError) as error:

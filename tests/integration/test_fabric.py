@@ -1,8 +1,10 @@
 """Real fabrics: real switches, real TCP, real containers."""
 
+import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
+from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
@@ -63,6 +66,19 @@ def test_a_gpu_takes_as_many_open_files_as_are_provided() -> None:
     assert of_nine - of_four == 5 * FILES_OF_A_GPU
     assert of_four - begin <= 4 * FILES_OF_A_GPU + FILES_BESIDE
     assert open_files() == begin
+
+
+def test_tcp_waits_longer_where_links_are_slow() -> None:
+    """On all routes to GPUs, and without tail loss probes, whose time is not stretched."""
+    slow = replace(small_spec(FabricKind.RAIL_ONLY), bandwidth_scale=800_000)
+    with fabric_up(slow, ProxyKind.PROCESS) as fabric:
+        node = fabric.bed.network["d0g0"]
+        routes = json.loads(node.cmd("ip -json route show"))
+        probes = node.cmd("sysctl -n net.ipv4.tcp_early_retrans").strip()
+        timeout_ms = round(least_timeout_s(fabric.topology.slowest_bps) * 1000)
+    assert {route["metrics"][0]["rto_min"] for route in routes} == {timeout_ms}
+    assert timeout_ms > 7000
+    assert probes == "0"
 
 
 def open_files() -> int:

@@ -34,7 +34,7 @@ def inside(process_id: int, *command: str) -> str:
 
 
 def test_links_may_come_after_the_controller(proxy: int) -> None:
-    routes = HostRoutes(proxy)
+    routes = HostRoutes(proxy, 1.25)
     address = nic_address(Gpu(0, 0))
     for words in (
         "link add nic0 type veth peer name switch",
@@ -45,5 +45,7 @@ def test_links_may_come_after_the_controller(proxy: int) -> None:
         inside(proxy, "ip", *words.split())
     desired = frozenset({Route(IPv4Network("10.0.0.0/17"), GATEWAY, "nic0", address)})
     assert routes.reconcile(desired) == (1, 0)
-    assert f"10.0.0.0/17 via {GATEWAY} dev nic0" in inside(proxy, "ip", "route")
+    found = inside(proxy, "ip", "route")
+    assert f"10.0.0.0/17 via {GATEWAY} dev nic0" in found
+    assert "rto_min lock 1.25s" in found
     routes.close()

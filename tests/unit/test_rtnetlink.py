@@ -17,6 +17,7 @@ from linux.network.netlink import HEADER, messages_in
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}
 TYPES = {"unicast": rtnetlink.RTN_UNICAST, "unreachable": rtnetlink.RTN_UNREACHABLE}
+TIMEOUT_MS = 1250
 
 addresses = st.integers(1, 2**32 - 1).map(IPv4Address)
 networks = st.builds(
@@ -67,15 +68,17 @@ def attributes(route: Route) -> list[tuple[str, object]]:
     if route.gateway is not None:
         found += [("RTA_GATEWAY", str(route.gateway)), ("RTA_OIF", INDEX[route.interface])]
         found += [("RTA_PREFSRC", str(route.source))]
+        metrics = [("RTAX_LOCK", 1 << 13), ("RTAX_RTO_MIN", TIMEOUT_MS)]
+        found += [("RTA_METRICS", {"attrs": metrics})]
     return found
 
 
 @given(routes)
 def test_a_route_is_read_by_others_as_it_is_meant(route: Route) -> None:
-    found = decoded(rtnetlink.encode_route(route, INDEX))
+    found = decoded(rtnetlink.encode_route(route, INDEX, TIMEOUT_MS))
     for name, value in ours(route).items():
         assert found[name] == value, name
-    assert sorted(map(tuple, found["attrs"])) == sorted(attributes(route))
+    assert str(sorted(map(tuple, found["attrs"]))) == str(sorted(attributes(route)))
     assert found["flags"] == (rtnetlink.RTNH_F_ONLINK if route.gateway else 0)
 
 
@@ -87,7 +90,7 @@ def test_a_route_that_others_write_is_read_as_it_is_meant(route: Route) -> None:
 
 @given(routes)
 def test_a_route_comes_back_as_it_was_sent(route: Route) -> None:
-    assert rtnetlink._parse_route(rtnetlink.encode_route(route, INDEX), NAMES) == route
+    assert rtnetlink._parse_route(rtnetlink.encode_route(route, INDEX, TIMEOUT_MS), NAMES) == route
 
 
 @given(routes, st.sampled_from(["table", "proto"]))

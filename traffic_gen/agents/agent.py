@@ -209,15 +209,12 @@ class Agent:
     # Connections
 
     def load(self, program: Message) -> Message:
-        """Load a program: connect to its destinations, wait until its sources have connected."""
+        """Load a program, and connect to its destinations."""
         self.program = program
         self.prepare()
         for peer, address in program["peers"].items():
             if int(peer) not in self.outgoing:
                 self.connect(int(peer), address, program["rank"])
-        sources = {entry[1] for entry in program["receives"]}
-        while not sources <= self.incoming.keys() and not self.aborted:
-            self.poll(None)
         return {"loaded": True}
 
     def connect(self, peer: int, address: str, rank: int) -> None:
@@ -252,6 +249,9 @@ class Agent:
 
     def run(self, request: Message) -> Message:
         """Execute the program from `start_ns` on, at most until `end_ns`, of CLOCK_MONOTONIC."""
+        sources = {entry[1] for entry in self.program["receives"]}
+        while not sources <= self.incoming.keys() and not self.aborted:
+            self.poll(0.2)  # all have connected: accept the last ones
         cpu_before_s, before = time.process_time(), self.tcp_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)

@@ -19,6 +19,9 @@ from traffic_gen.agents.program import Program, programs, programs_of
 LOAD_DEADLINE_S = 60
 # Allowance for each connection: one processor may have to open all of them.
 CONNECTION_S = 0.002
+# So many agents connect at once, each to one peer after another. When a thousand did, on one
+# processor, a few connections did not open within two minutes.
+CONNECTING_AT_ONCE = 64
 # Delay of a start, a constant and a part per GPU: by then, all agents have read the start time.
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
@@ -86,11 +89,14 @@ class AgentClient:
         self._load(programs(schedule, addresses, check_data=check_data))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
-        for rank, program in by_rank.items():
-            self._send(rank, program)
         connections = sum(len(program["peers"]) for program in by_rank.values())
         deadline = time.monotonic() + LOAD_DEADLINE_S + CONNECTION_S * connections
-        self._wait(by_rank, {}, deadline, "connect to each other")
+        ranks = list(by_rank)
+        for begin in range(0, len(ranks), CONNECTING_AT_ONCE):
+            connecting = ranks[begin : begin + CONNECTING_AT_ONCE]
+            for rank in connecting:
+                self._send(rank, by_rank[rank])
+            self._wait(connecting, {}, deadline, "connect to their peers")
 
     def run(
         self,
