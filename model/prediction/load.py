@@ -22,6 +22,8 @@ from model.workload.critical_path import begins_s, ends_s, longest_chain
 from model.workload.transfers.columns import Transfers
 
 SLICES = 400
+# In slices: the rounding of its ends counts against a shorter span.
+TINY = 1e-6
 # The least completion time: bursts take no time in the model, but a rate needs some.
 SHORTEST_S = 1e-6
 # Mean packet size in bytes, acknowledgements included, by the rate of the flow in bit/s. From
@@ -165,13 +167,14 @@ def _kind_of(node: str, topology: Topology) -> HopKind:
 def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
     """Spread amounts evenly over spans, which are in slices; return the amount of every slice.
 
-    A span within a slice counts for that slice; a rounding rest after the end counts for the last.
+    A span within a slice, or shorter than `TINY`, counts for the slice in which it begins; a
+    rounding rest after the end counts for the last.
     """
     begin, end = spans.T
     first, last = begin.astype(int), np.minimum(end.astype(int), SLICES)
     # `found` has the edges of spans; `changes` the steps of the amount that whole slices get.
     found, changes = np.zeros((2, SLICES + 1))
-    within = first >= last
+    within = (first >= last) | (end - begin < TINY)
     np.add.at(found, np.minimum(first[within], SLICES - 1), amounts[within])
     begin, end, first, last = (column[~within] for column in (begin, end, first, last))
     density = amounts[~within] / (end - begin)

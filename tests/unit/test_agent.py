@@ -52,6 +52,7 @@ def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
     sends = [SimpleNamespace(missing=missing, released_ns=ns) for missing, ns in SENDS]
     started: list[Any] = []
     agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False)
+    agent.program, agent.incoming = {"receives": []}, {}
     agent.start, agent.tcp_counts = started.append, lambda: [0, 0, 0]
     for send in sends:
         send.offset = send.id = send.started_ns = send.sent_ns = send.confirmed_ns = 0

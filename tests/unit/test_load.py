@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.fabric.health import Epoch
@@ -32,6 +32,12 @@ SHAPE = st.tuples(st.integers(2, 4), st.integers(1, 4))
 
 
 @given(ALGORITHM, KIND, SHAPE, st.booleans())
+@example(
+    algorithm=(Collective.ALL_REDUCE, "double-binary-tree"),
+    kind=FabricKind.RAIL_ONLY,
+    shape=(3, 4),
+    exact=True,
+)
 def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     algorithm: tuple[Collective, str], kind: FabricKind, shape: tuple[int, int], exact: bool
 ) -> None:
