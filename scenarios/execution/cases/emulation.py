@@ -13,6 +13,7 @@ from statistics import median
 from linux.machine.resources import provide_files
 from linux.processes.run_lock import RunLock, run_lock
 from model.fabric.link_probes import longest_detection_s
+from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
@@ -29,7 +30,7 @@ from traffic_gen.workloads.point_to_point import ping_pong
 
 AGENT = Path(agent.__file__)
 # A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more, and after
-# twice the time until a gray failure is found: TCP doubles its waits.
+# twice the time until a gray failure is found and TCP sends again: TCP doubles its waits.
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
@@ -94,8 +95,8 @@ class PlacedJob:
 
 def longest_s(prediction: Prediction, topology: Topology) -> float:
     """Seconds after which an execution is given up."""
-    stalled_s = 2 * longest_detection_s(topology)
-    return PATIENCE * prediction.completion_s + PATIENCE_S + stalled_s
+    stalled_s = longest_detection_s(topology) + least_timeout_s(topology.slowest_bps)
+    return PATIENCE * prediction.completion_s + PATIENCE_S + 2 * stalled_s
 
 
 @dataclass
