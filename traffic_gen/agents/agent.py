@@ -89,9 +89,8 @@ class Incoming:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.transfer: Receive | None = None
-        self.header = b""
-        self.remaining = 0
-        self.payload = bytearray()
+        self.header, self.payload = b"", bytearray()
+        self.remaining, self.batch = 0, 1
 
 
 class Payloads:
@@ -176,8 +175,7 @@ class Agent:
         self.selector = selectors.DefaultSelector()
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
-        self.unread = b""
-        self.aborted = False
+        self.unread, self.aborted = b"", False
         self.selector.register(control, selectors.EVENT_READ, self.on_control)
         self.listener = listener
         self.selector.register(self.listener, selectors.EVENT_READ, self.on_connection)
@@ -377,38 +375,38 @@ class Agent:
                 self.done(reply, now_ns)
 
     def on_data(self, connection: Incoming) -> None:
-        """Read from a peer: a header, or payload of the transfer that the last header announced."""
-        if connection.transfer is None:
-            self.on_header(connection)
+        """Read from a peer: a header, and payload of the transfer that the header announced."""
+        transfer = connection.transfer or self.on_header(connection)
+        if transfer is None:
             return
-        count = self.payloads.receive(connection)
+        try:
+            count = self.payloads.receive(connection)
+        except BlockingIOError:  # the header came alone
+            return set_batch(connection)
         if count == 0:
             raise ConnectionError("a peer closed its connection")
         connection.remaining -= count
-        connection.transfer.received_bytes += count
-        if connection.remaining:
-            set_batch(connection)
-        else:
-            self.on_arrival(connection, connection.transfer)
+        transfer.received_bytes += count
+        if not connection.remaining:
+            self.on_arrival(connection, transfer)
+        set_batch(connection)
 
-    def on_header(self, connection: Incoming) -> None:
-        """Read the header of a transfer, which may arrive in parts."""
-        missing = HEADER.size - len(connection.header)
-        connection.header += received(connection.sock.recv(missing))
+    def on_header(self, connection: Incoming) -> Receive | None:
+        """Read the header of a transfer, which may arrive in parts; return the transfer."""
+        connection.header += received(connection.sock.recv(HEADER.size - len(connection.header)))
         if len(connection.header) < HEADER.size:
-            return
+            return None
         transfer_id, connection.remaining = HEADER.unpack(connection.header)
         connection.transfer, connection.header = self.receives[transfer_id], b""
         if isinstance(self.payloads, CheckedPayloads):
             connection.payload = bytearray(connection.remaining)
-        set_batch(connection)
+        return connection.transfer
 
     def on_arrival(self, connection: Incoming, receive: Receive) -> None:
         """Confirm a complete transfer, report ready-to-receive, and release dependent sends."""
         connection.transfer = None
         receive.arrived_ns = time.monotonic_ns()
         connection.sock.send(REPLY.pack(receive.id))
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         for ready in self.unready.pop(receive.id, ()):
             self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
         self.payloads.arrived(receive, connection.payload)
@@ -451,9 +449,11 @@ def tune(sock: socket.socket) -> None:
 
 
 def set_batch(connection: Incoming) -> None:
-    """Wake the receiver once a batch, or the rest of the transfer, has arrived."""
-    batch = min(connection.remaining, RECEIVE_BATCH_BYTES)
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
+    """Wake the receiver once a batch, the rest of the transfer, or the next header has arrived."""
+    batch = min(connection.remaining, RECEIVE_BATCH_BYTES) or 1
+    if batch != connection.batch:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
+        connection.batch = batch
 
 
 def received(data: bytes) -> bytes:
