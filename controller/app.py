@@ -58,9 +58,9 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.names = topology.openflow_switches
         self.switches: dict[str, SwitchSession] = {}
         self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
-        self.deaths = select.poll()
+        self.deaths = select.epoll()
         for descriptor in self.proxies.values():
-            self.deaths.register(descriptor, select.POLLIN)
+            self.deaths.register(descriptor, select.EPOLLIN)
         self.probes = LinkProbes(topology, process_ids)
         timeout_s = least_timeout_s(topology.slowest_bps)
         routes: dict[str, ProxyRoutes] = {
