@@ -70,11 +70,11 @@ def test_the_death_of_one_is_no_matter_to_the_others() -> None:
 
 
 def test_one_that_dies_before_its_links_are_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_dead(hosts: Mapping[str, Proxy]) -> AbstractContextManager[Links]:
+    def one_dead(hosts: Mapping[str, Proxy], timeout_s: float) -> AbstractContextManager[Links]:
         first = next(iter(hosts.values()))
         kill(first.process_id)
         wait_until(lambda: not is_alive(first.process_id), "it is gone")
-        return open_links(hosts)
+        return open_links(hosts, timeout_s)
 
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
     monkeypatch.setattr(testbed, "open_links", one_dead)
