@@ -83,9 +83,10 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     names = [gpu.name for gpu in topology.gpus]
     datapath = datapath_of(topology.spec)
     require(datapath)
+    timeout_s = least_timeout_s(topology.slowest_bps)
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
-        proxies(kind, names, agent, lock, watch, sysctls(topology.slowest_bps)) as hosts,
+        proxies(kind, names, agent, lock, watch, sysctls(timeout_s)) as hosts,
         private_namespace(),
         ExitStack() as parts,
     ):
@@ -93,7 +94,6 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
             for proxy in hosts.values():
                 watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-            timeout_s = least_timeout_s(topology.slowest_bps)
             links = parts.enter_context(open_links(hosts, timeout_s))
             controller = parts.enter_context(
                 controller_process.controller(topology, links.process_ids, lock, watch)

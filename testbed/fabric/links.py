@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -168,25 +168,22 @@ class Links:
             netlink.link("set", index=1, state="up")
             _add_address(netlink, hb_index, addressing.hb_address(gpu), addressing.DOMAIN_PREFIX)
             _add_address(netlink, nic_index, addressing.nic_address(gpu), 32)
-            self._set_timeout(netlink, hb_index, addressing.hb_address(gpu))
+            self._set_timeout(netlink, hb_index, gpu)
             _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
             for peer in peers:
                 mac = addressing.hb_mac(peer)
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
-    def _set_timeout(self, netlink: RouteBatch, hb_index: int, address: IPv4Address) -> None:
+    def _set_timeout(self, netlink: RouteBatch, hb_index: int, gpu: Gpu) -> None:
         """Replace the kernel's own route to an HB domain by the same with TCP's least timeout."""
-        domain = IPv4Interface((address, addressing.DOMAIN_PREFIX)).network
-        timeout_ms = round(self.timeout_s * 1000)
-        metrics = {"lock": 1 << RTAX_RTO_MIN, "rto_min": timeout_ms}
         netlink.route(
             "replace",
-            dst=str(domain),
+            dst=str(addressing.domain_network(gpu.domain)),
             oif=hb_index,
-            prefsrc=str(address),
+            prefsrc=str(addressing.hb_address(gpu)),
             scope="link",
             proto="kernel",
-            metrics=metrics,
+            metrics={"lock": 1 << RTAX_RTO_MIN, "rto_min": round(self.timeout_s * 1000)},
         )
 
     def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:

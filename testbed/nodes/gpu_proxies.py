@@ -30,12 +30,7 @@ from linux.processes.lifetime import (
 from linux.processes.run_lock import RUN_LABEL, RunLock
 from linux.processes.threads import in_threads
 from model.errors import EmulationError
-from model.fabric.shaping import (
-    LEAST_SEGMENT_PACKETS,
-    ROUND_TRIP_LOG,
-    USUAL_TIMEOUT_S,
-    least_timeout_s,
-)
+from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG, USUAL_TIMEOUT_S
 from testbed.nodes.docker_engine import (
     answering,
     docker_client,
@@ -93,10 +88,9 @@ class Proxy:
     log: Path
 
 
-def sysctls(slowest_bps: int) -> Mapping[str, str]:
-    """Kernel settings of a proxy in a fabric whose slowest link has this rate."""
-    stretched = least_timeout_s(slowest_bps) > USUAL_TIMEOUT_S
-    return SYSCTLS | NO_TAIL_LOSS_PROBES if stretched else SYSCTLS
+def sysctls(timeout_s: float) -> Mapping[str, str]:
+    """Kernel settings of a proxy whose TCP has this least retransmission timeout in seconds."""
+    return SYSCTLS | NO_TAIL_LOSS_PROBES if timeout_s > USUAL_TIMEOUT_S else SYSCTLS
 
 
 @contextmanager

@@ -40,8 +40,7 @@ SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
-# Nobody reads the statistics in the database: write them once a day, not every five seconds. With
-# 1024 GPUs, they took a tenth of the processor of a virtual machine.
+# Nobody reads the statistics in the database: write them once a day, not every five seconds.
 SELDOM_STATISTICS = "other_config:stats-update-interval=86400000"
 # Sets the default datapath where there is no option for it: failures, benchmarks, tests.
 VARIABLE = "RAILBED_DATAPATH"

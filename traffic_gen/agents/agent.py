@@ -19,10 +19,10 @@ with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrentl
 import array
 import collections
 import errno
-import gc
 import heapq
 import itertools
 import json
+import operator
 import os
 import select
 import selectors
@@ -147,7 +147,7 @@ class CheckedPayloads(Payloads):
         for chunk in receive.chunks:
             values = array.array("d", itertools.islice(numbers, self.elements[chunk]))
             if receive.reduce:
-                values = array.array("d", map(sum, zip(self.chunks[chunk], values, strict=True)))
+                values = array.array("d", map(operator.add, self.chunks[chunk], values))
             self.chunks[chunk] = values
 
     def errors(self) -> list[str]:
@@ -247,7 +247,7 @@ class Agent:
         """Execute the program from `start_ns` on, at most until `end_ns`, of CLOCK_MONOTONIC."""
         sources = {entry[1] for entry in self.program["receives"]}
         while not sources <= self.incoming.keys() and not self.aborted:
-            self.poll(0.2)  # all have connected: accept the last ones
+            self.poll(None)  # all have connected: accept the last ones
         cpu_before_s, before = time.process_time(), self.tcp_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
@@ -258,7 +258,7 @@ class Agent:
             self.start(send)
         end_ns = request["end_ns"]
         while self.open and not self.aborted and (left_ns := end_ns - time.monotonic_ns()) > 0:
-            self.poll(self.compute(min(3600.0, left_ns / 1e9)))
+            self.poll(self.compute(min(3600.0, left_ns / 1e9)))  # epoll takes 24 days at most
         self.wait_until_acknowledged()
         now = self.tcp_counts()
         answer = {
@@ -381,7 +381,8 @@ class Agent:
         try:
             count = self.payloads.receive(connection)
         except BlockingIOError:  # the header came alone
-            return set_batch(connection)
+            set_batch(connection)
+            return
         if count == 0:
             raise ConnectionError("a peer closed its connection")
         connection.remaining -= count
@@ -464,7 +465,6 @@ def received(data: bytes) -> bytes:
 
 def serve(path: str) -> None:
     """Wait for the client to connect to the Unix socket at `path`, then serve it."""
-    gc.disable()  # a search for cycles, of which there are none, takes milliseconds
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"{path}.new")
