@@ -28,7 +28,6 @@ from controller.reconciler import Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
 from controller.southbound.switch_session import SwitchSession
-from model.fabric.shaping import least_timeout_s
 from model.fabric.topology import Link, Topology
 
 Handler = Callable[..., None]
@@ -62,7 +61,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         for descriptor in self.proxies.values():
             self.deaths.register(descriptor, select.EPOLLIN)
         self.probes = LinkProbes(topology, process_ids)
-        timeout_s = least_timeout_s(topology.slowest_bps)
+        timeout_s = topology.tcp_timeout_s
         routes: dict[str, ProxyRoutes] = {
             name: HostRoutes(process_id, timeout_s) for name, process_id in process_ids.items()
         }

@@ -18,7 +18,6 @@ from linux.processes.reaper import reaper
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
 from testbed.fabric.links import Counters, Links, Reading, open_links
@@ -83,7 +82,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     names = [gpu.name for gpu in topology.gpus]
     datapath = datapath_of(topology.spec)
     require(datapath)
-    timeout_s = least_timeout_s(topology.slowest_bps)
+    timeout_s = topology.tcp_timeout_s
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
         proxies(kind, names, agent, lock, watch, sysctls(timeout_s)) as hosts,

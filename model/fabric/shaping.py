@@ -36,7 +36,9 @@ LEAST_SEGMENT_PACKETS = MIN_BURST_BYTES // (MTU_BYTES + ETHERNET_HEADER_BYTES)
 # TCP takes a segment for lost if no acknowledgement has come after this time, or a longer one
 # (TCP_RTO_MIN in the kernel's include/net/tcp.h).
 USUAL_TIMEOUT_S = 0.2
-# A segment waits in queues for others. At 20 Mbit/s, seven take 0.19 s: TCP's time stays usual.
+# It waits no longer than this (TCP_RTO_MAX, there).
+LONGEST_TIMEOUT_S = 120.0
+# At 20 Mbit/s, seven segments take 0.19 s: TCP's time stays usual.
 TIMEOUT_SEGMENTS = 7
 
 # A full packet takes 0.12 s at this rate.
@@ -95,9 +97,12 @@ def wire_bytes(payload_bytes: int) -> float:
 SEGMENT_BYTES = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES * PACKET_PAYLOAD_BYTES
 
 
-def least_timeout_s(slowest_bps: int) -> float:
-    """Least retransmission timeout of TCP (RFC 6298) in a fabric whose slowest link has this rate.
+def least_timeout_s(slowest_bps: int, domains: int) -> float:
+    """Least retransmission timeout of TCP (RFC 6298) in a fabric of so many HB domains.
 
-    A slow link is a fast one whose time is stretched: TCP's time is stretched with it.
+    A slow link is a fast one whose time is stretched: TCP's time is stretched with it. On a NIC
+    link, a segment waits for those of the other GPUs of the rail, one in each other domain.
     """
-    return max(USUAL_TIMEOUT_S, TIMEOUT_SEGMENTS * wire_bytes(SEGMENT_BYTES) * 8 / slowest_bps)
+    segments = max(TIMEOUT_SEGMENTS, domains - 1)
+    waiting_s = segments * wire_bytes(SEGMENT_BYTES) * 8 / slowest_bps
+    return min(LONGEST_TIMEOUT_S, max(USUAL_TIMEOUT_S, waiting_s))

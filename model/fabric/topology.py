@@ -10,7 +10,14 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, switch_depth_s
+from model.fabric.shaping import (
+    DEFAULT_DEPTH_S,
+    UNIMPAIRED,
+    Impairment,
+    Shaper,
+    least_timeout_s,
+    switch_depth_s,
+)
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.spec_fields import flat
 
@@ -270,6 +277,11 @@ class Topology:
     def slowest_bps(self) -> int:
         """Nominal rate in bit/s of the slowest link."""
         return min(link.rate_bps for link in self.links)
+
+    @cached_property
+    def tcp_timeout_s(self) -> float:
+        """Least retransmission timeout of TCP between GPUs."""
+        return least_timeout_s(self.slowest_bps, self.spec.domains)
 
     @cached_property
     def link_by_name(self) -> dict[str, Link]:

@@ -13,7 +13,6 @@ import pytest
 from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
-from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
@@ -75,7 +74,7 @@ def test_tcp_waits_longer_where_links_are_slow() -> None:
         node = fabric.bed.network["d0g0"]
         routes = json.loads(node.cmd("ip -json route show"))
         probes = node.cmd("sysctl -n net.ipv4.tcp_early_retrans").strip()
-        timeout_ms = round(least_timeout_s(fabric.topology.slowest_bps) * 1000)
+        timeout_ms = round(fabric.topology.tcp_timeout_s * 1000)
     assert {route["metrics"][0]["rto_min"] for route in routes} == {timeout_ms}
     assert timeout_ms > 7000
     assert probes == "0"

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from model.fabric.link_probes import longest_detection_s
-from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from scenarios.execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
@@ -57,7 +56,7 @@ def test_the_controller_has_time_to_become_ready(
 @BOTH_FABRICS
 def test_an_execution_has_time_to_wait_for_new_paths(topology: Topology) -> None:
     prediction = cast(Any, SimpleNamespace(completion_s=2.0))
-    stalled_s = longest_detection_s(topology) + least_timeout_s(topology.slowest_bps)
+    stalled_s = longest_detection_s(topology) + topology.tcp_timeout_s
     beside_s = longest_s(prediction, topology) - 2 * stalled_s
     assert beside_s == pytest.approx(PATIENCE * 2.0 + PATIENCE_S)
 

@@ -13,7 +13,6 @@ from statistics import median
 from linux.machine.resources import provide_files
 from linux.processes.run_lock import RunLock, run_lock
 from model.fabric.link_probes import longest_detection_s
-from model.fabric.shaping import least_timeout_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
@@ -95,7 +94,7 @@ class PlacedJob:
 
 def longest_s(prediction: Prediction, topology: Topology) -> float:
     """Seconds after which an execution is given up."""
-    stalled_s = longest_detection_s(topology) + least_timeout_s(topology.slowest_bps)
+    stalled_s = longest_detection_s(topology) + topology.tcp_timeout_s
     return PATIENCE * prediction.completion_s + PATIENCE_S + 2 * stalled_s
 
 
