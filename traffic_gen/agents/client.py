@@ -17,8 +17,9 @@ from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.program import Program, programs, programs_of
 
 LOAD_DEADLINE_S = 60
-# Allowance for each connection: one processor may have to open all of them.
-CONNECTION_S = 0.002
+# Allowances for each connection and for each end of a transfer: one processor may have to open all
+# connections, and to read all programs.
+CONNECTION_S, TRANSFER_S = 0.002, 0.0001
 # So many agents connect at once, each to one peer after another. When a thousand did, on one
 # processor, a few connections did not open within two minutes.
 CONNECTING_AT_ONCE = 64
@@ -89,8 +90,7 @@ class AgentClient:
         self._load(programs(schedule, addresses, check_data=check_data))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
-        connections = sum(len(program["peers"]) for program in by_rank.values())
-        deadline = time.monotonic() + LOAD_DEADLINE_S + CONNECTION_S * connections
+        deadline = time.monotonic() + load_deadline_s(by_rank.values())
         ranks = list(by_rank)
         for begin in range(0, len(ranks), CONNECTING_AT_ONCE):
             connecting = ranks[begin : begin + CONNECTING_AT_ONCE]
@@ -238,6 +238,15 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
+
+
+def load_deadline_s(all_programs: Iterable[Program]) -> float:
+    """Seconds within which all agents must have read their programs, and connected."""
+    deadline_s = float(LOAD_DEADLINE_S)
+    for program in all_programs:
+        ends = len(program["sends"]) + len(program["receives"])
+        deadline_s += CONNECTION_S * len(program["peers"]) + TRANSFER_S * ends
+    return deadline_s
 
 
 @contextmanager
