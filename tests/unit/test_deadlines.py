@@ -1,4 +1,4 @@
-"""Deadlines of waits for a gray failure: they grow with the time until it is found."""
+"""Deadlines of waits: they grow with the time that the work takes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
@@ -16,6 +18,7 @@ from scenarios.execution.faults.convergence import DEADLINE_S, wait_until_conver
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec
+from traffic_gen.agents.client import LOAD_DEADLINE_S, load_deadline_s
 
 FAST = spec(FabricKind.RAIL_ONLY, 2, 2)
 SLOWEST = replace(FAST, bandwidth_scale=FAST.nic.rate_bps / 500_000)
@@ -65,3 +68,14 @@ def test_a_gray_failure_of_the_slowest_links_takes_four_seconds_to_be_found() ->
     fast_s, slow_s = map(longest_detection_s, FABRICS)
     assert fast_s == pytest.approx(0.1056)
     assert slow_s == pytest.approx(4.224)
+
+
+@given(st.integers(1, 2000), st.integers(1, 200), st.integers(0, 5000))
+def test_agents_have_time_to_read_their_programs_and_to_connect(
+    ranks: int, peers: int, transfers: int
+) -> None:
+    """A processor of a billion instructions a second reads an end of a transfer in 0.024 ms."""
+    entries: list[int] = [0] * transfers
+    program = {"peers": dict.fromkeys(range(peers)), "sends": entries, "receives": entries}
+    needed_s = ranks * (0.001 * peers + 0.000024 * 2 * transfers)
+    assert load_deadline_s([program] * ranks) > max(LOAD_DEADLINE_S, needed_s)
