@@ -40,8 +40,15 @@ SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
-# Nobody reads the statistics in the database: write them once a day, not every five seconds.
-SELDOM_STATISTICS = "other_config:stats-update-interval=86400000"
+SETTINGS = (
+    # Nobody reads the statistics in the database: write them once a day, not every five seconds.
+    "other_config:stats-update-interval=86400000",
+    # Keep the flows of connections that are idle for more than ten seconds: where all GPUs begin at
+    # once without them, more packets go to the daemon than its sockets take, and some are lost.
+    "other_config:max-idle=86400000",
+)
+# A round of the revalidators looks at every flow. Many ports have many flows: fewer rounds.
+REVALIDATION_MS, REVALIDATION_MS_A_PORT = 500, 16
 # Sets the default datapath where there is no option for it: failures, benchmarks, tests.
 VARIABLE = "RAILBED_DATAPATH"
 TUN = Path("/dev/net/tun")
@@ -65,6 +72,7 @@ class OpenVSwitch:
     datapath: Datapath
     environment: Mapping[str, str]
     watch: Watch
+    revalidation_ms: int = field(default=REVALIDATION_MS, init=False)
     _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -114,7 +122,11 @@ class OpenVSwitch:
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""
+        ports = sum(len(bridge.ports) for bridge in bridges)
+        self.revalidation_ms = max(REVALIDATION_MS, REVALIDATION_MS_A_PORT * ports)
         words = [word for bridge in bridges for word in self._bridge_words(bridge)]
+        words += ["--", "set", "Open_vSwitch", "."]
+        words += [f"other_config:max-revalidator={self.revalidation_ms}"]
         self.command(*words[1:])
 
     def remove_bridge(self, name: str) -> None:
@@ -192,7 +204,7 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
             "Open_vSwitch",
             ".",
             "external_ids:system-id=railbed",
-            SELDOM_STATISTICS,
+            *SETTINGS,
             *settings,
             check=watch.check,
         )
