@@ -123,7 +123,7 @@ class OpenVSwitch:
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""
         ports = sum(len(bridge.ports) for bridge in bridges)
-        self.revalidation_ms = max(REVALIDATION_MS, REVALIDATION_MS_A_PORT * ports)
+        self.revalidation_ms = max(self.revalidation_ms, REVALIDATION_MS_A_PORT * ports)
         words = [word for bridge in bridges for word in self._bridge_words(bridge)]
         words += ["--", "set", "Open_vSwitch", "."]
         words += [f"other_config:max-revalidator={self.revalidation_ms}"]
