@@ -1,7 +1,9 @@
 """Placement of a job: the state of the fabric, and the GPU of every rank."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 from model.fabric.addressing import address_of
 from model.fabric.health import HEALTHY, Epoch, Health
@@ -16,6 +18,26 @@ from model.fabric.topology import (
 )
 
 Pair = tuple[Gpu, Gpu]
+
+
+class Addresses(Mapping[tuple[int, int], str]):
+    """Addresses by (source rank, destination rank), each made when it is asked for.
+
+    A thousand GPUs are a million pairs, of which few schedules use all.
+    """
+
+    def __init__(self, gpus: RankGpus) -> None:
+        self._gpus = gpus
+
+    def __getitem__(self, pair: tuple[int, int]) -> str:
+        source, destination = pair
+        return str(address_of(self._gpus[destination], self._gpus[source]))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return permutations(range(len(self._gpus)), 2)
+
+    def __len__(self) -> int:
+        return len(self._gpus) * (len(self._gpus) - 1)
 
 
 @dataclass(frozen=True)
@@ -37,10 +59,9 @@ class Placement:
         """The fabric's state, as predictions use it."""
         return Epoch(self.topology, self.health)
 
-    def addresses(self) -> dict[tuple[int, int], str]:
+    def addresses(self) -> Addresses:
         """Addresses by (source rank, destination rank)."""
-        gpus = list(enumerate(self.gpus))
-        return {(a, b): str(address_of(to, of)) for a, of in gpus for b, to in gpus if a != b}
+        return Addresses(self.gpus)
 
     def gpu_numbers(self) -> list[int]:
         """Index of every rank's GPU among all GPUs, in rank order."""

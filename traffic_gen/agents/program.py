@@ -59,7 +59,9 @@ def programs_of(
         )
         if transfer.is_compute:
             continue
-        built[source]["peers"][destination] = addresses[source, destination]
+        peers = built[source]["peers"]
+        if destination not in peers:
+            peers[destination] = addresses[source, destination]
         built[destination]["receives"].append(
             (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
