@@ -80,6 +80,16 @@ def test_tcp_waits_longer_where_links_are_slow() -> None:
     assert probes == "0"
 
 
+def test_switches_keep_the_flows_of_idle_connections() -> None:
+    """A flow that is gone when all GPUs begin costs packets, or time."""
+    with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED, 2, 2), ProxyKind.PROCESS) as fabric:
+        switch = fabric.bed.open_vswitch
+        kept_ms = switch.command("get", "Open_vSwitch", ".", "other_config:max-idle")
+        round_ms = switch.command("get", "Open_vSwitch", ".", "other_config:max-revalidator")
+    assert int(kept_ms.strip('"\n')) > 3_600_000
+    assert int(round_ms.strip('"\n')) == switch.revalidation_ms == 500
+
+
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
