@@ -17,9 +17,8 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
-from model.prediction.fluid import Prediction, path_class, predict
+from model.prediction.fluid import Prediction, path_class, paths_of_pairs, predict
 from model.prediction.network import PathClass
-from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from scenarios.execution.cases.chance import BeforeExecution, no_chance
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -51,12 +50,11 @@ class PlacedJob:
     def path_latencies_s(self, schedule: Steps) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        transfers, epoch, gpus = schedule.transfers, self.placement.epoch, self.placement.gpus
-        routing = Routing(epoch.topology, epoch.health)
+        transfers, placement = schedule.transfers, self.placement
         pairs = zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)
-        for source, destination in dict.fromkeys(pairs):
-            if hops := routing.path_if_any(gpus[source], gpus[destination]):
-                representative.setdefault(path_class(hops), (source, destination))
+        for pair, hops in paths_of_pairs(pairs, placement.epoch, placement.gpus).items():
+            if hops:
+                representative.setdefault(path_class(hops), pair)
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
     def _latency_s(self, source: int, destination: int) -> float:
