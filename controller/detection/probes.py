@@ -12,7 +12,7 @@ import math
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Protocol
 
 from linux.network.ethertype_socket import ethertype_socket
@@ -23,7 +23,7 @@ from model.fabric.link_probes import (
     PROBE_BYTES,
     probe_interval_s,
 )
-from model.fabric.topology import Link, Topology
+from model.fabric.topology import Link, Port, Topology
 
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 OUR_ADDRESS = bytes.fromhex("020300000001")
@@ -36,6 +36,8 @@ LINKS_AT_ONCE = 8
 # After a pause, probes arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
+# An end of a link: the GPU in whose namespace it is, or "" for the switches', and the interface.
+End = tuple[str, str]
 
 
 class Heard(Protocol):
@@ -46,26 +48,16 @@ class Heard(Protocol):
 
 
 class LinkProbes:
-    """Probe sockets: one in the current namespace, the switches', and one in each proxy's."""
+    """Probe sockets: one at each end of each link, in the switches' namespace or in a proxy's."""
 
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
-        self._switches = _open_socket()
-        self._proxies = {name: _open_in(pid) for name, pid in process_ids.items()}
+        self._sockets = dict(_open_sockets(topology, process_ids))
         self._rounds = 0
         self.watch(topology)
 
     def watch(self, topology: Topology) -> None:
-        """Probe the links of this topology from now on."""
+        """Probe the links of this topology from now on. Its interfaces are those of the first."""
         self._topology = topology
-        # Node and link by namespace (a GPU's name, or "" for all switches) and interface.
-        self._ends = {
-            (port.node if port.node in topology.gpu_by_name else "", port.interface): (
-                port.node,
-                link.name,
-            )
-            for link in topology.links
-            for port in (link.lower, link.upper)
-        }
         self._next_link = 0
         self._are_sent = False
         # The latest probe that has arrived, by receiving node and link: the number of its round.
@@ -85,7 +77,8 @@ class LinkProbes:
 
     def close(self, gpu: str) -> None:
         """Release the namespace of a proxy that has died."""
-        self._proxies.pop(gpu).close()
+        for end in [end for end in self._sockets if end[0] == gpu]:
+            self._sockets.pop(end).close()
 
     def probe(self, heard: Heard) -> bool:
         """Report whether the last probes of the next links have arrived, and send their next ones.
@@ -117,46 +110,56 @@ class LinkProbes:
         frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._rounds)
         for link in links:
             for port in (link.lower, link.upper):
-                sock = self._socket(port.node)
-                if sock is not None:
+                if sock := self._sockets.get(_end(self._topology, port)):
                     with suppress(OSError):  # an interface that is down: the probe is lost
-                        sock.sendto(frame, (port.interface, ETHERTYPE))
-
-    def _socket(self, node: str) -> socket.socket | None:
-        if node in self._topology.gpu_by_name:
-            return self._proxies.get(node)
-        return self._switches
+                        sock.send(frame)
 
     def _receive(self, links: Sequence[Link]) -> None:
-        """Note the probes that have arrived at the ends of links, and at all switches."""
-        gpus = [link.lower.node for link in links if link.lower.node in self._proxies]
-        for namespace in (*gpus, ""):
-            for interface, number in _drain(self._proxies.get(namespace, self._switches)):
-                end = self._ends.get((namespace, interface))
-                if end is not None:
-                    self._arrived[end] = max(number, self._arrived.get(end, 0))
+        """Note the latest probes that have arrived at both ends of links."""
+        for link in links:
+            for port in (link.lower, link.upper):
+                if sock := self._sockets.get(_end(self._topology, port)):
+                    for number in _drain(sock):
+                        self._arrived[port.node, link.name] = number
 
 
-def _drain(sock: socket.socket) -> Iterator[tuple[str, int]]:
-    """Yield the interface and the number of each probe that has arrived."""
+def _drain(sock: socket.socket) -> Iterator[int]:
+    """Yield the number of each probe that has arrived."""
     while True:
         try:
-            frame, address = sock.recvfrom(FRAME.size)
+            frame = sock.recv(FRAME.size)
         except BlockingIOError:
             return
-        except OSError:  # an interface went down: reported once by the kernel
+        except OSError:  # the interface went down: reported once by the kernel
             continue
         if len(frame) == FRAME.size:
-            yield address[0], FRAME.unpack(frame)[3]
+            yield FRAME.unpack(frame)[3]
 
 
-def _open_socket() -> socket.socket:
-    sock = ethertype_socket(ETHERTYPE)
+def _end(topology: Topology, port: Port) -> End:
+    return port.node if port.node in topology.gpu_by_name else "", port.interface
+
+
+def _open_sockets(
+    topology: Topology, process_ids: Mapping[str, int]
+) -> Iterator[tuple[End, socket.socket]]:
+    """Yield the socket of each end of each link, except where it is gone with a dead proxy."""
+    for link in topology.links:
+        for port in (link.lower, link.upper):
+            gpu, interface = end = _end(topology, port)
+            with namespace_of(process_ids[gpu]) if gpu in process_ids else nullcontext():
+                sock = _open_socket(interface)
+            if sock:
+                yield end, sock
+
+
+def _open_socket(interface: str) -> socket.socket | None:
+    """Open the socket of an interface in the current namespace; `None` if it is gone."""
+    try:
+        socket.if_nametoindex(interface)
+    except OSError:
+        return None
+    sock = ethertype_socket(ETHERTYPE, interface)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PRIORITY_CLASS)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
     return sock
-
-
-def _open_in(process_id: int) -> socket.socket:
-    with namespace_of(process_id):
-        return _open_socket()

@@ -171,7 +171,7 @@ def test_it_listens_on_the_loopback_alone(bench: Bench) -> None:
 
 
 def test_many_proxies_fit_whatever_the_soft_limit_of_open_files(bench: Bench) -> None:
-    """Each takes 3 descriptors: 12 proxies and a limit of 32 stand for 400 and the usual 1024."""
+    """Each takes 2 descriptors without links: 12 and 32 stand for 400 and the usual 1024."""
     fabric = spec(FabricKind.RAIL_ONLY, 12, 2)
     bench.controller("first", fabric, 12, "--nofile=32:4096").wait_for("listening")
 

@@ -55,7 +55,7 @@ def frame(ethertype: int, text: bytes) -> bytes:
 
 
 def test_only_the_frames_of_the_ethertype_are_heard(sender: socket.socket) -> None:
-    with ethertype_socket(PROBE) as receiver:
+    with ethertype_socket(PROBE, "port") as receiver:
         for number in range(3):
             sender.send(frame(OTHER, b"other %d" % number))
             sender.send(frame(PROBE, b"probe %d" % number))

@@ -1,5 +1,7 @@
 """Link probes without a fabric: a late probe is not lost, one that never comes is; their share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -55,30 +57,37 @@ class Ether:
 
 
 class Socket:
-    """A packet socket in a namespace."""
+    """A packet socket at an end of a link."""
 
-    def __init__(self, ether: Ether, namespace: str) -> None:
-        self.ether, self.namespace = ether, namespace
+    def __init__(self, ether: Ether, namespace: str, interface: str) -> None:
+        self.ether, self.end = ether, (namespace, interface)
 
-    def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
-        is_cut = (self.namespace, address[0]) in self.ether.cut
-        if self.ether.now < self.ether.cut_at or not is_cut:
-            to = OTHER_END[self.namespace, address[0]]
-            self.ether.frames.append((self.ether.now + self.ether.late, frame, to))
+    def send(self, frame: bytes) -> None:
+        if self.ether.now < self.ether.cut_at or self.end not in self.ether.cut:
+            due = self.ether.now + self.ether.late
+            self.ether.frames.append((due, frame, OTHER_END[self.end]))
 
-    def recvfrom(self, _size: int) -> tuple[bytes, tuple[str, int]]:
+    def recv(self, _size: int) -> bytes:
         for due in self.ether.frames:
-            moment, frame, (namespace, interface) = due
-            if namespace == self.namespace and moment < self.ether.now:
+            moment, frame, end = due
+            if end == self.end and moment < self.ether.now:
                 self.ether.frames.remove(due)
-                return frame, (interface, probes.ETHERTYPE)
+                return frame
         raise BlockingIOError
 
 
 def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[set[str]]:
     """The directions of links that were not heard, by round."""
-    monkeypatch.setattr(probes, "_open_socket", lambda: Socket(ether, ""))
-    monkeypatch.setattr(probes, "_open_in", lambda number: Socket(ether, GPUS[number]))
+    inside = [""]
+
+    @contextmanager
+    def namespace_of(number: int) -> Iterator[None]:
+        inside.append(GPUS[number])
+        yield
+        inside.pop()
+
+    monkeypatch.setattr(probes, "namespace_of", namespace_of)
+    monkeypatch.setattr(probes, "_open_socket", lambda name: Socket(ether, inside[-1], name))
     watched = LinkProbes(TOPOLOGY, {name: number for number, name in enumerate(GPUS)})
     found: list[set[str]] = []
 
@@ -124,8 +133,8 @@ def test_a_failure_right_after_a_round_is_found_within_the_detection_time(
 @given(topologies())
 def test_a_round_probes_each_link_once_and_few_at_a_time(topology: Topology) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        deaf = Mock(recvfrom=Mock(side_effect=BlockingIOError))
-        patch.setattr(probes, "_open_socket", lambda: deaf)
+        deaf = Mock(recv=Mock(side_effect=BlockingIOError))
+        patch.setattr(probes, "_open_socket", lambda _name: deaf)
         watched = LinkProbes(topology, {})
     calls: list[list[tuple[str, str]]] = []
     is_end_of_round = [False]
