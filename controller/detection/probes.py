@@ -36,8 +36,6 @@ LINKS_AT_ONCE = 8
 # After a pause, probes arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-# An end of a link: the GPU in whose namespace it is, or "" for the switches', and the interface.
-End = tuple[str, str]
 
 
 class Heard(Protocol):
@@ -48,15 +46,20 @@ class Heard(Protocol):
 
 
 class LinkProbes:
-    """Probe sockets: one at each end of each link, in the switches' namespace or in a proxy's."""
+    """Probe sockets: one at each end of each link, opened when its interface is there.
+
+    The current namespace is the switches'; each GPU proxy has its own.
+    """
 
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
-        self._sockets = dict(_open_sockets(topology, process_ids))
+        self._process_ids = dict(process_ids)
+        # By namespace (a GPU's name, or "" for all switches) and interface.
+        self._sockets: dict[tuple[str, str], socket.socket] = {}
         self._rounds = 0
         self.watch(topology)
 
     def watch(self, topology: Topology) -> None:
-        """Probe the links of this topology from now on. Its interfaces are those of the first."""
+        """Probe the links of this topology from now on."""
         self._topology = topology
         self._next_link = 0
         self._are_sent = False
@@ -77,6 +80,7 @@ class LinkProbes:
 
     def close(self, gpu: str) -> None:
         """Release the namespace of a proxy that has died."""
+        del self._process_ids[gpu]
         for end in [end for end in self._sockets if end[0] == gpu]:
             self._sockets.pop(end).close()
 
@@ -110,7 +114,7 @@ class LinkProbes:
         frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._rounds)
         for link in links:
             for port in (link.lower, link.upper):
-                if sock := self._sockets.get(_end(self._topology, port)):
+                if sock := self._socket(port):
                     with suppress(OSError):  # an interface that is down: the probe is lost
                         sock.send(frame)
 
@@ -118,9 +122,19 @@ class LinkProbes:
         """Note the latest probes that have arrived at both ends of links."""
         for link in links:
             for port in (link.lower, link.upper):
-                if sock := self._sockets.get(_end(self._topology, port)):
+                if sock := self._socket(port):
                     for number in _drain(sock):
                         self._arrived[port.node, link.name] = number
+
+    def _socket(self, port: Port) -> socket.socket | None:
+        """Return the socket of a port; `None` if its interface is not there, or not yet."""
+        gpu = port.node if port.node in self._topology.gpu_by_name else ""
+        end = gpu, port.interface
+        if end not in self._sockets and (not gpu or gpu in self._process_ids):
+            with namespace_of(self._process_ids[gpu]) if gpu else nullcontext():
+                if opened := _open_socket(port.interface):
+                    self._sockets[end] = opened
+        return self._sockets.get(end)
 
 
 def _drain(sock: socket.socket) -> Iterator[int]:
@@ -136,25 +150,8 @@ def _drain(sock: socket.socket) -> Iterator[int]:
             yield FRAME.unpack(frame)[3]
 
 
-def _end(topology: Topology, port: Port) -> End:
-    return port.node if port.node in topology.gpu_by_name else "", port.interface
-
-
-def _open_sockets(
-    topology: Topology, process_ids: Mapping[str, int]
-) -> Iterator[tuple[End, socket.socket]]:
-    """Yield the socket of each end of each link, except where it is gone with a dead proxy."""
-    for link in topology.links:
-        for port in (link.lower, link.upper):
-            gpu, interface = end = _end(topology, port)
-            with namespace_of(process_ids[gpu]) if gpu in process_ids else nullcontext():
-                sock = _open_socket(interface)
-            if sock:
-                yield end, sock
-
-
 def _open_socket(interface: str) -> socket.socket | None:
-    """Open the socket of an interface in the current namespace; `None` if it is gone."""
+    """Open the socket of an interface in the current namespace; `None` if it is not there."""
     try:
         socket.if_nametoindex(interface)
     except OSError:
