@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from linux.machine.resources import provide_more_files
+from model.errors import NotReady
+
 SYS_PIDFD_GETFD = 438
 CLOSED_TOGETHER = 32
 
@@ -19,7 +22,9 @@ def closing_together(process_id: int) -> Iterator[None]:
     The process itself would close them one after the other, and wait each time.
     """
     borrowed: list[int] = []
-    with suppress(ProcessLookupError):  # it may have ended before
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may have ended before
+        with suppress(NotReady):  # the process itself closes those that do not fit
+            provide_more_files(len(os.listdir(f"/proc/{process_id}/fd")))
         borrowed += borrowed_sockets(process_id)
     try:
         yield
