@@ -47,7 +47,7 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
 
 
 def allow_open_files() -> None:
-    """Raise the limit: 400 proxies with six descriptors each need more than the usual 1024."""
+    """Raise the limit: 400 proxies with four descriptors each need more than the usual 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -12,7 +12,7 @@ import math
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from linux.network.ethertype_socket import ethertype_socket
@@ -46,21 +46,29 @@ class Heard(Protocol):
 
 
 class LinkProbes:
-    """Probe sockets: one at each end of each link, opened when its interface is there.
+    """Probe sockets: one for all switches, in the current namespace, and one at each GPU's end.
 
-    The current namespace is the switches'; each GPU proxy has its own.
+    Those of GPU proxies are opened when their interfaces are there.
     """
 
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
         self._process_ids = dict(process_ids)
-        # By namespace (a GPU's name, or "" for all switches) and interface.
-        self._sockets: dict[tuple[str, str], socket.socket] = {}
+        self._switches = _open_socket()
+        # By a GPU's name and its interface.
+        self._proxies: dict[tuple[str, str], socket.socket] = {}
         self._rounds = 0
         self.watch(topology)
 
     def watch(self, topology: Topology) -> None:
         """Probe the links of this topology from now on."""
         self._topology = topology
+        # Node and link by the interface at a switch.
+        self._ends = {
+            port.interface: (port.node, link.name)
+            for link in topology.links
+            for port in (link.lower, link.upper)
+            if port.node not in topology.gpu_by_name
+        }
         self._next_link = 0
         self._are_sent = False
         # The latest probe that has arrived, by receiving node and link: the number of its round.
@@ -81,8 +89,8 @@ class LinkProbes:
     def close(self, gpu: str) -> None:
         """Release the namespace of a proxy that has died."""
         del self._process_ids[gpu]
-        for end in [end for end in self._sockets if end[0] == gpu]:
-            self._sockets.pop(end).close()
+        for end in [end for end in self._proxies if end[0] == gpu]:
+            self._proxies.pop(end).close()
 
     def probe(self, heard: Heard) -> bool:
         """Report whether the last probes of the next links have arrived, and send their next ones.
@@ -114,48 +122,45 @@ class LinkProbes:
         frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._rounds)
         for link in links:
             for port in (link.lower, link.upper):
-                if sock := self._socket(port):
+                is_switch = port.node not in self._topology.gpu_by_name
+                if sock := self._switches if is_switch else self._proxy_socket(port):
                     with suppress(OSError):  # an interface that is down: the probe is lost
-                        sock.send(frame)
+                        sock.sendto(frame, (port.interface, ETHERTYPE))
 
     def _receive(self, links: Sequence[Link]) -> None:
-        """Note the latest probes that have arrived at both ends of links."""
+        """Note the latest probes that have arrived at the GPUs of links, and at all switches."""
+        for interface, number in _drain(self._switches):
+            if interface in self._ends:
+                self._arrived[self._ends[interface]] = number
         for link in links:
-            for port in (link.lower, link.upper):
-                if sock := self._socket(port):
-                    for number in _drain(sock):
-                        self._arrived[port.node, link.name] = number
+            if sock := self._proxy_socket(link.lower):
+                for _, number in _drain(sock):
+                    self._arrived[link.lower.node, link.name] = number
 
-    def _socket(self, port: Port) -> socket.socket | None:
-        """Return the socket of a port; `None` if its interface is not there, or not yet."""
-        gpu = port.node if port.node in self._topology.gpu_by_name else ""
-        end = gpu, port.interface
-        if end not in self._sockets and (not gpu or gpu in self._process_ids):
-            with namespace_of(self._process_ids[gpu]) if gpu else nullcontext():
-                if opened := _open_socket(port.interface):
-                    self._sockets[end] = opened
-        return self._sockets.get(end)
+    def _proxy_socket(self, port: Port) -> socket.socket | None:
+        """Return the socket of a GPU's port; `None` if its interface is not there yet, or gone."""
+        end = port.node, port.interface
+        if end not in self._proxies and port.node in self._process_ids:
+            with namespace_of(self._process_ids[port.node]):
+                if port.interface in dict(socket.if_nameindex()).values():
+                    self._proxies[end] = _open_socket(port.interface)
+        return self._proxies.get(end)
 
 
-def _drain(sock: socket.socket) -> Iterator[int]:
-    """Yield the number of each probe that has arrived."""
+def _drain(sock: socket.socket) -> Iterator[tuple[str, int]]:
+    """Yield the interface and the number of each probe that has arrived."""
     while True:
         try:
-            frame = sock.recv(FRAME.size)
+            frame, address = sock.recvfrom(FRAME.size)
         except BlockingIOError:
             return
-        except OSError:  # the interface went down: reported once by the kernel
+        except OSError:  # an interface went down: reported once by the kernel
             continue
         if len(frame) == FRAME.size:
-            yield FRAME.unpack(frame)[3]
+            yield address[0], FRAME.unpack(frame)[3]
 
 
-def _open_socket(interface: str) -> socket.socket | None:
-    """Open the socket of an interface in the current namespace; `None` if it is not there."""
-    try:
-        socket.if_nametoindex(interface)
-    except OSError:
-        return None
+def _open_socket(interface: str | None = None) -> socket.socket:
     sock = ethertype_socket(ETHERTYPE, interface)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PRIORITY_CLASS)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)

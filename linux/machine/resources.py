@@ -13,24 +13,24 @@ from model.errors import NotReady
 # Errors of files that are the machine's (errno(3)): full, over quota, broken, read-only.
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 LEAST_FREE_BYTES = 64 * 1024
-# Open files of a run's process: for each GPU, and for all else.
-FILES_OF_A_GPU, FILES_BESIDE = 3, 100
+# Open files of a run's process and of its controller: for each GPU, and for all else.
+FILES_OF_A_GPU, CONTROLLER_FILES_OF_A_GPU, FILES_BESIDE = 3, 4, 100
 
 
 def provide_files(gpus: int) -> None:
     """Raise the soft limit of open files to the need of `gpus` GPUs; children inherit it.
 
     It stays below the hard one, as `mnexec` of Mininet closes every number up to it. Raises
-    `NotReady` if the hard limit is too low.
+    `NotReady` if the hard limit is too low for this process, or for the controller.
     """
-    needed, hard = gpus * FILES_OF_A_GPU + FILES_BESIDE, _hard_limit()
+    needed, hard = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE, _hard_limit()
     if needed > hard:
         raise NotReady(
             f"open files: {gpus} GPUs need {needed}, and the hard limit of a process is {hard}; "
             f"raise it with `ulimit -Hn {needed}`, or use at most "
-            f"{max(0, hard - FILES_BESIDE) // FILES_OF_A_GPU} GPUs"
+            f"{max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU} GPUs"
         )
-    _raise_limit(needed)
+    _raise_limit(gpus * FILES_OF_A_GPU + FILES_BESIDE)
 
 
 def provide_more_files(count: int) -> None:

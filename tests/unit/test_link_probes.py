@@ -1,5 +1,6 @@
 """Link probes without a fabric: a late probe is not lost, one that never comes is; their share."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -57,22 +58,24 @@ class Ether:
 
 
 class Socket:
-    """A packet socket at an end of a link."""
+    """A packet socket: a proxy's at one interface, or the switches' at all of theirs."""
 
-    def __init__(self, ether: Ether, namespace: str, interface: str) -> None:
-        self.ether, self.end = ether, (namespace, interface)
+    def __init__(self, ether: Ether, namespace: str, interface: str | None) -> None:
+        self.ether, self.namespace, self.interface = ether, namespace, interface
 
-    def send(self, frame: bytes) -> None:
-        if self.ether.now < self.ether.cut_at or self.end not in self.ether.cut:
-            due = self.ether.now + self.ether.late
-            self.ether.frames.append((due, frame, OTHER_END[self.end]))
+    def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
+        is_cut = (self.namespace, address[0]) in self.ether.cut
+        if self.ether.now < self.ether.cut_at or not is_cut:
+            to = OTHER_END[self.namespace, address[0]]
+            self.ether.frames.append((self.ether.now + self.ether.late, frame, to))
 
-    def recv(self, _size: int) -> bytes:
+    def recvfrom(self, _size: int) -> tuple[bytes, tuple[str, int]]:
         for due in self.ether.frames:
-            moment, frame, end = due
-            if end == self.end and moment < self.ether.now:
+            moment, frame, (namespace, interface) = due
+            is_here = namespace == self.namespace and self.interface in (None, interface)
+            if is_here and moment < self.ether.now:
                 self.ether.frames.remove(due)
-                return frame
+                return frame, (interface, probes.ETHERTYPE)
         raise BlockingIOError
 
 
@@ -87,7 +90,8 @@ def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[s
         inside.pop()
 
     monkeypatch.setattr(probes, "namespace_of", namespace_of)
-    monkeypatch.setattr(probes, "_open_socket", lambda name: Socket(ether, inside[-1], name))
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "hb0"), (2, "nic0")])
+    monkeypatch.setattr(probes, "_open_socket", lambda name=None: Socket(ether, inside[-1], name))
     watched = LinkProbes(TOPOLOGY, {name: number for number, name in enumerate(GPUS)})
     found: list[set[str]] = []
 
@@ -133,8 +137,8 @@ def test_a_failure_right_after_a_round_is_found_within_the_detection_time(
 @given(topologies())
 def test_a_round_probes_each_link_once_and_few_at_a_time(topology: Topology) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        deaf = Mock(recv=Mock(side_effect=BlockingIOError))
-        patch.setattr(probes, "_open_socket", lambda _name: deaf)
+        deaf = Mock(recvfrom=Mock(side_effect=BlockingIOError))
+        patch.setattr(probes, "_open_socket", lambda: deaf)
         watched = LinkProbes(topology, {})
     calls: list[list[tuple[str, str]]] = []
     is_end_of_round = [False]
