@@ -31,10 +31,9 @@ def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list
 
 def wait_for_revalidators(switch: OpenVSwitch) -> None:
     """Wait until a round of the revalidators has ended; it may have begun before."""
-    control = f"{switch.folder}/ovs-vswitchd.{switch.process_id}.ctl"
     # Open vSwitch waits for two rounds.
     timeout_s = TIMEOUT_S + 2 * switch.revalidation_ms / 1000
-    output_of("ovs-appctl", "-t", control, "revalidator/wait", timeout_s=timeout_s)
+    switch.control("revalidator/wait", timeout_s=timeout_s)
 
 
 def dump_rules(switch: OpenVSwitch, bridge: str) -> str:

@@ -30,7 +30,7 @@ from model.errors import EmulationError, InputError, NotReady, Problem
 from model.fabric.spec import Datapath, FabricSpec
 
 NAME, DATABASE = "Open vSwitch", "Open vSwitch's database"
-DATABASE_DEADLINE_S = 10
+DATABASE_DEADLINE_S = CONTROL_TIMEOUT_S = 10
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER = "tcp:127.0.0.1:6653"
 # Longest wait of a bridge between attempts to reconnect to its controller: least 1 s, default 8 s.
@@ -40,12 +40,16 @@ SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
+# At first, Open vSwitch holds 10000 flows; slow rounds of its revalidators lower that. Of more, it
+# removes some that are in use. A fabric has at most one for each pair of GPUs and switch.
+MOST_FLOWS = 1_000_000_000
 SETTINGS = (
     # Nobody reads the statistics in the database: write them once a day, not every five seconds.
     "other_config:stats-update-interval=86400000",
     # Keep the flows of connections that are idle for more than ten seconds: where all GPUs begin at
     # once without them, more packets go to the daemon than its sockets take, and some are lost.
     "other_config:max-idle=86400000",
+    f"other_config:flow-limit={MOST_FLOWS}",
 )
 # A round of the revalidators looks at every flow. Many ports have many flows: fewer rounds.
 REVALIDATION_MS, REVALIDATION_MS_A_PORT = 500, 16
@@ -104,6 +108,7 @@ class OpenVSwitch:
     def wait_until_configured(self) -> None:
         """Wait until the daemon has applied the whole database."""
         self.command("set", "Open_vSwitch", ".", f"external_ids:configured={self.process_id}")
+        self._hold_all_flows()
 
     @property
     def log(self) -> Path:
@@ -120,6 +125,11 @@ class OpenVSwitch:
         database = f"--db=unix:{self.folder}/db.sock"
         return output_of("ovs-vsctl", database, *arguments, check=self.watch.check)
 
+    def control(self, *arguments: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
+        """Run `ovs-appctl` on the daemon and return its output."""
+        target = f"{self.folder}/ovs-vswitchd.{self.process_id}.ctl"
+        return output_of("ovs-appctl", "-t", target, *arguments, timeout_s=timeout_s)
+
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""
         ports = sum(len(bridge.ports) for bridge in bridges)
@@ -128,6 +138,11 @@ class OpenVSwitch:
         words += ["--", "set", "Open_vSwitch", "."]
         words += [f"other_config:max-revalidator={self.revalidation_ms}"]
         self.command(*words[1:])
+        self._hold_all_flows()
+
+    def _hold_all_flows(self) -> None:
+        """Raise the present limit of flows, which a datapath has from its first bridge on."""
+        self.control("upcall/set-flow-limit", str(MOST_FLOWS))
 
     def remove_bridge(self, name: str) -> None:
         """Delete a bridge with its rules and its connection; its ports' interfaces stay."""

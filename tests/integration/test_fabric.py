@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from dataclasses import replace
@@ -19,8 +20,10 @@ from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import Experiment
+from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import MOST_FLOWS, OpenVSwitch
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until
 from tests.unit.fabrics import accepts
@@ -65,6 +68,18 @@ def test_a_gpu_takes_as_many_open_files_as_are_provided() -> None:
     assert of_nine - of_four == 5 * FILES_OF_A_GPU
     assert of_four - begin <= 4 * FILES_OF_A_GPU + FILES_BESIDE
     assert open_files() == begin
+
+
+def test_open_vswitch_may_hold_all_flows_also_after_a_restart() -> None:
+    with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        switch = fabric.bed.open_vswitch
+        assert flow_limit(switch) == MOST_FLOWS
+        FaultInjector(fabric.bed).kill_open_vswitch()()
+        assert flow_limit(switch) == MOST_FLOWS
+
+
+def flow_limit(switch: OpenVSwitch) -> int:
+    return int(re.findall(r"\(limit (\d+)\)", switch.control("upcall/show"))[0])
 
 
 def test_tcp_waits_longer_where_links_are_slow() -> None:
