@@ -299,10 +299,10 @@ def _records(
     transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
 ) -> Iterator[TransferRecord]:
     """Yield every transfer's times at both ends, in ns since the common start; 0 if not reached."""
-    sends = {s[0]: s[1:] for answer in answers.values() for s in answer["sends"]}
+    sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
     for transfer in transfers:
-        started_ns, sent_ns, confirmed_ns = sends.get(transfer.id, (0, 0, 0))
+        _, started_ns, sent_ns, confirmed_ns = sends.get(transfer.id, (0, 0, 0, 0))
         arrived_ns = sent_ns if transfer.is_compute else arrivals.get(transfer.id, 0)
         yield TransferRecord.of(
             transfer,
