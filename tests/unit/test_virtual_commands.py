@@ -75,7 +75,7 @@ def test_a_run_is_computed_once_and_kept_twice(machine: FakeMachine, tmp_path: P
     assert json.loads((kept / "result.json").read_text()) == results[1]
 
 
-@pytest.mark.parametrize(("domains", "memory_mib"), [(4, 4096), (32, 4096), (128, 13312)])
+@pytest.mark.parametrize(("domains", "memory_mib"), [(4, 4096), (32, 4096), (128, 19456)])
 def test_a_large_fabric_gets_more_memory(
     monkeypatch: pytest.MonkeyPatch,
     machine: FakeMachine,
