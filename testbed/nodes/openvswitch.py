@@ -128,7 +128,8 @@ class OpenVSwitch:
     def control(self, *arguments: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """Run `ovs-appctl` on the daemon and return its output."""
         target = f"{self.folder}/ovs-vswitchd.{self.process_id}.ctl"
-        return output_of("ovs-appctl", "-t", target, *arguments, timeout_s=timeout_s)
+        command = ("ovs-appctl", "-t", target, *arguments)
+        return output_of(*command, timeout_s=timeout_s, check=self.watch.check)
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Create bridges with their ports in one transaction and connect them to the controller."""

@@ -54,8 +54,12 @@ def frame(ethertype: int, text: bytes) -> bytes:
     return ADDRESSES + ethertype.to_bytes(2, "big") + text.ljust(46, b".")
 
 
-def test_only_the_frames_of_the_ethertype_are_heard(sender: socket.socket) -> None:
-    with ethertype_socket(PROBE, "port") as receiver:
+@pytest.mark.parametrize("interface", ["port", None])
+def test_only_the_frames_of_the_ethertype_are_heard(
+    sender: socket.socket, interface: str | None
+) -> None:
+    with ethertype_socket(PROBE, interface) as receiver:
+        assert receiver.getsockname()[0] == (interface or "")
         for number in range(3):
             sender.send(frame(OTHER, b"other %d" % number))
             sender.send(frame(PROBE, b"probe %d" % number))
