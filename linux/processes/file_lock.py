@@ -1,9 +1,10 @@
-"""A lock between processes, in a file (flock(2))."""
+"""Locks between processes, in files (flock(2))."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,19 @@ def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
             what = f"{place} is held by another Railbed: the end of it"
             wait_for(lambda: _take(lock), what, deadline_s)
         yield
+
+
+def hold(place: Path) -> None:
+    """Share the lock with others until this process ends, however it ends."""
+    flock(os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), LOCK_SH)
+
+
+def is_held(place: Path) -> bool:
+    """Whether a process holds the lock, alone or with others."""
+    if not place.exists():
+        return False
+    with place.open("r+") as lock:
+        return not _take(lock)
 
 
 def _take(lock: IO[str]) -> bool:

@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from linux.files.user_files import give, make_folder, sync
-from linux.processes.file_lock import locked
-from testbed.virtual_machine.work_folder import work_folder
+from linux.processes.file_lock import hold, is_held, locked
+from testbed.virtual_machine.work_folder import is_in_work, work_folder
 
 FOLDER = Path("/var/cache/railbed")
 # Names another cache folder: for tests, and for users without room in /var.
 VARIABLE = "RAILBED_CACHE"
 PARTS = ("system", "proxies", "program")
 RESULTS = "results"
+LOCK = "lock"
 # Versions of a part that stay, such as those of several branches.
 VERSIONS = 3
+# Parts that this process uses.
+_held: set[Path] = set()
 
 
 def cache_folder() -> Path:
@@ -39,14 +42,15 @@ def hand_over(part: Path) -> None:
 
 
 def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder of a part, made if missing; the versions used last stay beside it.
+    """Return the folder of a part, made if missing; it stays until this process ends.
 
-    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing.
+    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing. Of
+    other versions, those stay that were used last, and those of processes that run.
     """
     cache = cache_folder()
     make_cache(cache)
     target = cache / f"{part}-{version}"
-    with locked(cache / "lock"):
+    with locked(cache / LOCK):
         if not target.exists():
             with work_folder(cache) as unfinished:
                 make(unfinished)
@@ -55,9 +59,18 @@ def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
                 hand_over(target)
                 unfinished.mkdir()
         used(target)
+        _hold(target)
         for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:
-            shutil.rmtree(earlier)
+            if not is_held(earlier / LOCK):
+                shutil.rmtree(earlier)
     return target
+
+
+def _hold(target: Path) -> None:
+    """Keep a part from removal until this process ends; once is enough."""
+    if target not in _held:
+        _held.add(target)
+        hold(target / LOCK)
 
 
 def used(place: Path) -> None:
@@ -71,9 +84,11 @@ def by_last_use(places: Iterable[Path]) -> list[Path]:
 
 
 def clear() -> int:
-    """Remove all images and results; return their bytes. A machine that runs keeps its files."""
+    """Remove all results and images that no process uses or makes; return their bytes."""
     cache = cache_folder()
-    found = [cache / RESULTS, *(place for part in PARTS for place in cache.glob(f"{part}-*"))]
+    images = (place for part in PARTS for place in cache.glob(f"{part}-*"))
+    results = (place for place in (cache / RESULTS).glob("*") if not is_in_work(place))
+    found = [*results, *(place for place in images if not is_held(place / LOCK))]
     size = sum(map(size_of, found))
     for place in found:
         shutil.rmtree(place, ignore_errors=True)

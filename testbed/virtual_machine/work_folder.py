@@ -18,11 +18,13 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
     """
     above = parent or Path(gettempdir())
     for left in above.glob(f"{PREFIX}*"):
-        if not _process_of(left).exists():
+        if not is_in_work(left):
             shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(dir=above, prefix=f"{PREFIX}{os.getpid()}-") as folder:
         yield Path(folder)
 
 
-def _process_of(folder: Path) -> Path:
-    return Path("/proc", folder.name.removeprefix(PREFIX).partition("-")[0])
+def is_in_work(folder: Path) -> bool:
+    """Whether this is the work folder of a process that has not ended."""
+    process = folder.name.removeprefix(PREFIX).partition("-")[0]
+    return folder.name.startswith(PREFIX) and Path("/proc", process).exists()

@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from linux.files.program_files import ROOT
 from model.errors import NotReady
 from testbed.virtual_machine import cache, image
 from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
@@ -176,23 +178,58 @@ def versions(folder: Path) -> list[str]:
     return sorted(place.name for place in folder.glob("program-*"))
 
 
+def make_versions(folder: Path, *names: int) -> None:
+    """Make versions of the program that no process uses, the last one used last."""
+    for name in names:
+        (folder / f"program-{name}").mkdir()
+        os.utime(folder / f"program-{name}", (name, name))
+
+
 def test_the_versions_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    made = []
-    for number in range(cache.VERSIONS):
-        made.append(cache.kept("program", str(number), lambda folder: None))
-        os.utime(made[-1], (number, number))
-    assert cache.kept("program", "0", lambda folder: pytest.fail("it is there")) == made[0]
+    make_versions(tmp_path, *range(cache.VERSIONS))
+    kept = cache.kept("program", "0", lambda folder: pytest.fail("it is there"))
+    assert kept == tmp_path / "program-0"
     cache.kept("program", "new", lambda folder: None)
     assert versions(tmp_path) == ["program-0", "program-2", "program-new"]
+
+
+HOLDER = """
+import sys
+from testbed.virtual_machine import cache
+print(cache.kept("program", "held", lambda folder: None).name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_version_stays_while_a_process_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    command, pipe = [sys.executable, "-P", "-c", HOLDER], subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "program-held\n"
+        os.utime(tmp_path / "program-held", (0, 0))
+        make_versions(tmp_path, *range(1, cache.VERSIONS + 1))
+        cache.kept("program", "new", lambda folder: None)
+        assert cache.clear() == 0
+        assert versions(tmp_path) == ["program-held", "program-new"]
+        holder.kill()
+    make_versions(tmp_path, 1)
+    cache.clear()
+    assert versions(tmp_path) == ["program-new"]
 
 
 def test_a_cleared_cache_has_no_images_and_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    for name in ("system-1", "program-2", "results/key", "vagrant-box"):
+    in_work = f"results/{PREFIX}{os.getpid()}-x"
+    for name in ("system-1", "program-2", "results/key", "vagrant-box", in_work):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text("12345")
     assert cache.clear() == 15
-    assert [place.name for place in tmp_path.iterdir()] == ["vagrant-box"]
+    left = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("file")]
+    assert sorted(left) == [f"{in_work}/file", "vagrant-box/file"]
