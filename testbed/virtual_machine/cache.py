@@ -56,10 +56,10 @@ def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
                 make(unfinished)
                 sync(unfinished)
                 unfinished.rename(target)
-                hand_over(target)
                 unfinished.mkdir()
         used(target)
         _hold(target)
+        hand_over(target)  # with its lock
         for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:
             if not is_held(earlier / LOCK):
                 shutil.rmtree(earlier)
