@@ -8,6 +8,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import IO
 
+from linux.files.user_files import unfollowed
 from linux.processes.lifetime import wait_for
 
 # A process holds a lock for minutes at most; several may wait before this one.
@@ -20,7 +21,7 @@ def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
 
     Prints a message while another process holds it; raises `EmulationError` at the deadline.
     """
-    with place.open("w") as lock:
+    with open(place, "a", opener=unfollowed) as lock:
         if not _take(lock):
             print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
             what = f"{place} is held by another Railbed: the end of it"
@@ -30,7 +31,7 @@ def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
 
 def hold(place: Path) -> None:
     """Share the lock with others until this process ends, however it ends."""
-    flock(os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), LOCK_SH)
+    flock(unfollowed(str(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), LOCK_SH)
 
 
 def is_held(place: Path) -> bool:

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from linux.files.user_files import give, make_folder, sync
@@ -41,6 +42,14 @@ def hand_over(part: Path) -> None:
         give(part)
 
 
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of the cache; the lock belongs to the user, as the folder does."""
+    with locked(folder / LOCK):
+        hand_over(folder / LOCK)
+        yield
+
+
 def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
     """Return the folder of a part, made if missing; it stays until this process ends.
 
@@ -50,7 +59,7 @@ def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
     cache = cache_folder()
     make_cache(cache)
     target = cache / f"{part}-{version}"
-    with locked(cache / LOCK):
+    with locked_folder(cache):
         if not target.exists():
             with work_folder(cache) as unfinished:
                 make(unfinished)

@@ -34,3 +34,11 @@ def test_a_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
         locked(place, deadline_s=0.0).__enter__()
     with locked(place, deadline_s=0.0):
         pass
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "lock").symlink_to("other")
+    with pytest.raises(OSError, match="symbolic links"):
+        locked(tmp_path / "lock").__enter__()
+    assert (tmp_path / "other").read_text() == "kept"

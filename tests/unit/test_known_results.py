@@ -45,6 +45,17 @@ def test_a_result_is_found_again(tmp_path: Path) -> None:
     assert [run.name for run in found.runs] == ["20260101-000043-golden-run-ab12"]
 
 
+def test_locks_in_a_users_cache_belong_to_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_to_user: set[Path] = set()
+    monkeypatch.setattr(cache, "give", given_to_user.add)
+    cache.kept("program", "new", lambda folder: None)
+    known("abc", tmp_path)
+    folder = cache.cache_folder()
+    assert {place / cache.LOCK for place in (folder, results_folder())} <= given_to_user
+
+
 def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> None:
     add("abc", computed(tmp_path / "one", "first"))
     first = known("abc", tmp_path)

@@ -11,12 +11,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.processes.file_lock import locked
 from testbed.virtual_machine.cache import (
     RESULTS,
     by_last_use,
     cache_folder,
     hand_over,
+    locked_folder,
     make_cache,
     size_of,
     used,
@@ -67,7 +67,7 @@ def find(key: str, target: Path) -> KnownResult | None:
     It is a copy, as another process may replace the stored result later.
     """
     results = results_folder()
-    with locked(results / "lock"):
+    with locked_folder(results):
         known = results / key
         if not (known / "exit-code").is_file():
             return None
@@ -78,7 +78,7 @@ def find(key: str, target: Path) -> KnownResult | None:
 def add(key: str, computed: KnownResult) -> None:
     """Copy a computed result to its place, where it replaces an earlier one."""
     results = results_folder()
-    with locked(results / "lock"):
+    with locked_folder(results):
         known = results / key
         shutil.rmtree(known, ignore_errors=True)
         shutil.copytree(computed.folder, known)
