@@ -18,6 +18,8 @@ from model.errors import EmulationError
 LAST_WORDS_LINES = 12
 # Niceness: real switches and controllers have their own processors, so proxies must not delay them.
 BEFORE_PROXIES = -10
+# A process of a session of its own also needs its session's niceness (sched(7), autogroup).
+NICE = 'echo "$0" 2>/dev/null >/proc/self/autogroup; exec nice -n "$0" "$@"'
 CHECK_EVERY_S = 0.2
 END_DEADLINE_S = 10
 ANSWER_S = 10
@@ -35,7 +37,7 @@ def start(
     """
     with open(log, "ab", opener=unfollowed) as output:
         return subprocess.Popen(
-            dies_with_us(["nice", "-n", str(niceness), *command]),
+            dies_with_us(["sh", "-c", NICE, str(niceness), *command]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -43,7 +43,7 @@ SEND_BUFFER_BYTES = 128 * 1024
 # Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet.
 RECEIVE_BATCH_BYTES = 128 * 1024
 SLICE_BYTES = 1024 * 1024
-ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), bytearray(SLICE_BYTES)
+ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTES))
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
@@ -61,8 +61,7 @@ class Send:
         self.chunks, self.compute_ns = more
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
-        self.offset = self.released_ns = 0
-        self.started_ns = self.sent_ns = self.confirmed_ns = 0
+        self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
 class Receive:
@@ -101,8 +100,7 @@ class Payloads:
 
     def receive(self, incoming: Incoming) -> int:
         """Receive and return a byte count; the kernel drops the bytes (tcp(7), MSG_TRUNC)."""
-        count = min(incoming.remaining, SLICE_BYTES)
-        return incoming.sock.recv_into(SCRATCH, count, socket.MSG_TRUNC)
+        return incoming.sock.recv_into(SCRATCH[: incoming.remaining], 0, socket.MSG_TRUNC)
 
     def arrived(self, receive: Receive, payload: bytearray) -> None:
         """Process a complete transfer; synthetic bytes need nothing."""
@@ -354,7 +352,10 @@ class Agent:
                 connection.sock.send(HEADER.pack(send.id, send.size_bytes), socket.MSG_MORE)
                 send.started_ns = now_ns
             while send.offset < send.size_bytes:
-                send.offset += connection.sock.send(self.payloads.outgoing(send))
+                count = connection.sock.send(payload := self.payloads.outgoing(send))
+                send.offset += count
+                if count < len(payload):  # the buffer is full
+                    return False
         except BlockingIOError:
             return False
         send.payload = None
@@ -427,8 +428,7 @@ class Agent:
 
     def sockets(self) -> list[socket.socket]:
         """Return the sockets of all connections."""
-        outgoing = [connection.sock for connection in self.outgoing.values()]
-        return outgoing + [connection.sock for connection in self.incoming.values()]
+        return [o.sock for o in self.outgoing.values()] + [i.sock for i in self.incoming.values()]
 
     def tcp_counts(self) -> list[int]:
         """Return this rank's segments in flight, retransmitted, and arrived out of order."""
