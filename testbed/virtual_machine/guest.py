@@ -27,7 +27,7 @@ CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
 # The processor's own random numbers would come from the host. Without ERMS, copies take an
 # instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S).
 PROCESSOR = "max,-rdrand,-rdseed,-erms"
-# Debian's kernel clears memory that it allocates (init_on_alloc): a third of the cost of sending.
+# Debian's kernel clears memory that it allocates (init_on_alloc): a quarter of the cost of sending.
 KERNEL_OPTIONS = (
     "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable clocksource=tsc nokaslr norandmaps"
     " init_on_alloc=0"
