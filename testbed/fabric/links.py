@@ -195,7 +195,10 @@ class Links:
         bridge = self._next_index()
         with self._asking("", name) as netlink:
             # A bridge that snoops on multicast reports its own membership: RFC 4286's all-snoopers.
-            silent = {"br_stp_state": 0, "br_mcast_snooping": 0}
+            # One with a forward delay reports all its ports 15 s later, also without a spanning
+            # tree (br_make_forwarding in net/bridge/br_stp.c), and Open vSwitch, which listens,
+            # then asks the kernel about every port: 20 ms of a slow processor.
+            silent = {"br_stp_state": 0, "br_mcast_snooping": 0, "br_forward_delay": 0}
             netlink.link("add", index=bridge, ifname=name, kind="bridge", **silent)
             netlink.link("set", index=bridge, state="up")
             for port, addresses in ports.items():

@@ -2,7 +2,7 @@
 
 With traffic both ways, acknowledgements wait behind data in the queue and completion times grow
 by half. A class of higher priority for packets too short to carry data keeps completion time
-within 1 % of the model. Both classes may borrow up to the link's rate.
+within 1 % of the model. Both classes may borrow up to the link's rate, and data borrows all of it.
 """
 
 import struct
@@ -21,6 +21,7 @@ from model.fabric.shaping import (
     ACKNOWLEDGEMENT_BELOW_BYTES,
     ACKNOWLEDGEMENT_SHARE,
     DEFAULT_DEPTH_S,
+    MTU_BYTES,
     Shaper,
 )
 
@@ -31,6 +32,11 @@ ACKNOWLEDGEMENT_CLASS = ROOT | 3
 LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 
 QUANTUM_BYTES = 16 * 1024
+# HTB does not ask the link's bucket for what a class sends at its own rate (htb_class_mode and
+# htb_lookup_leaf in the kernel's net/sched/sch_htb.c), so acknowledgements would come on top of the
+# link's rate. A class must have a rate: this one, in bytes/s, is the least for which tc-htb's table
+# of transmission times, of packets up to 2 kB in ticks of 64 ns, has numbers of 32 bits.
+DATA_CLASS_RATE, DATA_CLASS_BURST_BYTES = 8, MTU_BYTES
 # Length of each leaf's queue: the interface's (ip-link(8), txqueuelen).
 QUEUE_PACKETS = 1000
 ETHERTYPE_IPV4 = 0x0800
@@ -90,7 +96,6 @@ def reshape(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
 def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
     """HTB options of each class, by handle; rates in bytes/s."""
     rate = shaper.rate_bps // 8
-    acknowledgements = round(rate * ACKNOWLEDGEMENT_SHARE)
     common = {
         "ceil": rate,
         "burst": shaper.burst_bytes,
@@ -98,13 +103,19 @@ def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
         "quantum": QUANTUM_BYTES,
     }
     return {
-        LINK_CLASS: {"parent": ROOT, "rate": rate, **common},
-        DATA_CLASS: {"parent": LINK_CLASS, "rate": rate - acknowledgements, "prio": 1, **common},
-        ACKNOWLEDGEMENT_CLASS: {
-            "parent": LINK_CLASS,
-            "rate": acknowledgements,
-            "prio": 0,
+        LINK_CLASS: {**common, "parent": ROOT, "rate": rate},
+        DATA_CLASS: {
             **common,
+            "parent": LINK_CLASS,
+            "rate": DATA_CLASS_RATE,
+            "burst": DATA_CLASS_BURST_BYTES,
+            "prio": 1,
+        },
+        ACKNOWLEDGEMENT_CLASS: {
+            **common,
+            "parent": LINK_CLASS,
+            "rate": round(rate * ACKNOWLEDGEMENT_SHARE),
+            "prio": 0,
         },
     }
 
