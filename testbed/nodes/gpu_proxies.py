@@ -7,7 +7,6 @@ socket on which the agent listens; a log. A proxy ends when the run's end of its
 import json
 import os
 import select
-import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from zipfile import ZipFile
 
 import docker
 
@@ -45,8 +45,9 @@ LAUNCHER = "the launcher of the agents"
 SYSTEM_PYTHON = "/usr/bin/python3"
 # Files in the folder that each GPU has for itself.
 SOCKET, LOG = "agent.sock", "agent.log"
-# Paths of the agent and of its socket's folder inside a container.
-INSIDE_AGENT, INSIDE_FOLDER = "/opt/railbed/agent.py", "/run/railbed"
+# The agent as one file, and its path and that of its socket's folder inside a container.
+ARCHIVE = "agent.pyz"
+INSIDE_AGENT, INSIDE_FOLDER = f"/opt/railbed/{ARCHIVE}", "/run/railbed"
 # Limits of a container: the user and group `nobody`; far more memory and processes than an agent
 # needs.
 NOBODY = 65534
@@ -187,9 +188,8 @@ def _containers(
     gpus: Sequence[str], agent: Path, lock: RunLock, folder: Path, watch: Watch
 ) -> Iterator[dict[str, int]]:
     """Run containers without network, capabilities or a writable root; yield process ids."""
-    program = folder / "agent.py"  # a copy that every user may read
-    shutil.copyfile(agent, program)
-    program.chmod(0o644)
+    program = folder / ARCHIVE
+    _pack(agent, program)
     for gpu in gpus:
         os.chown(folder / gpu, NOBODY, NOBODY)
     with closing(docker_client()) as client, engine_watched(watch) as engine:
@@ -206,6 +206,16 @@ def _containers(
             raise
         else:
             remove_containers(client, lock, engine.check)
+
+
+def _pack(agent: Path, archive: Path) -> None:
+    """Pack the agent into one file that Python executes (zipapp), and that every user may read."""
+    packages = (folder / "__init__.py" for folder in (agent.parents[1], agent.parent))
+    with ZipFile(archive, "w") as packed:
+        packed.write(agent, "__main__.py")
+        for module in (*packages, agent.with_name("transfers.py")):
+            packed.write(module, module.relative_to(agent.parents[2]))
+    archive.chmod(0o644)
 
 
 def _dismiss(sockets: Iterable[Path]) -> None:

@@ -121,7 +121,7 @@ def test_a_container_is_bounded_and_sees_its_own_folder_alone() -> None:
             assert (asked["Memory"], asked["PidsLimit"]) == (512 * 2**20, 32)
             assert "size=1m" in asked["Tmpfs"]["/tmp"]
             places = {bind.partition(":")[0] for bind in asked["Binds"]}
-            assert places == {str(proxy.socket.parent), str(lock.folder / "proxies/agent.py")}
+            assert places == {str(proxy.socket.parent), str(lock.folder / "proxies/agent.pyz")}
             status = Path(f"/proc/{proxy.process_id}/status").read_text().splitlines()
             assert "Uid:\t65534\t65534\t65534\t65534" in status
 

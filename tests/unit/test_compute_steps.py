@@ -72,10 +72,12 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
         agent = get_context("fork").Process(target=Agent(control, listener).serve, daemon=True)
         agent.start()
         program = programs_of([0], steps, {})[0]
-        for request in (program, {"do": "run", "start_ns": 5, "end_ns": 2**62}):
+        run = {"do": "run", "start_ns": 5, "end_ns": 2**62}
+        for request in (program, run, {"do": "report"}):
             client.sendall(json.dumps(request).encode() + b"\n")
         answers = client.makefile()
         assert json.loads(answers.readline()) == {"loaded": True}
+        assert json.loads(answers.readline()) == {"complete": True}
         answer = json.loads(answers.readline())
     begin, end = 5, 5 + 3 * MS
     assert answer["complete"]

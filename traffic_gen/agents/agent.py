@@ -4,9 +4,13 @@ It runs inside the proxy and needs only Python's standard library. The agent cli
 over a Unix socket: one JSON object a line, one answer for each request:
 
     {"do": "load", ...program...}      connect to the peers       -> {"loaded": true}
-    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "sends", ...}
-    {"do": "abort"}                    stop the execution; its answer holds the records so far
+    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete"}
+    {"do": "abort"}                    stop the execution; the answer to its request follows
+    {"do": "report"}                   return the records          -> {"complete", "sends", ...}
     {"do": "reset"}                    close all connections       -> {"reset": true}
+
+Reports are work for the processor. They are asked for once all agents have ended, as they would
+delay the last arrivals.
 
 The agent exits when the client's end of the socket closes, so nothing outlives a killed run.
 
@@ -16,13 +20,10 @@ first reports ready-to-receive: the number with its highest bit set. One thread 
 with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrently.
 """
 
-import array
 import collections
 import errno
 import heapq
-import itertools
 import json
-import operator
 import os
 import select
 import selectors
@@ -31,6 +32,16 @@ import struct
 import sys
 import time
 from typing import Any
+
+from traffic_gen.agents.transfers import (
+    SLICE_BYTES,
+    CheckedPayloads,
+    Incoming,
+    Outgoing,
+    Payloads,
+    Receive,
+    Send,
+)
 
 PORT = 5100
 HEADER = struct.Struct("!II")
@@ -42,8 +53,6 @@ Message = dict[str, Any]
 SEND_BUFFER_BYTES = 128 * 1024
 # Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet.
 RECEIVE_BATCH_BYTES = 128 * 1024
-SLICE_BYTES = 1024 * 1024
-ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTES))
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
@@ -51,117 +60,6 @@ TCP_COUNTS = struct.Struct("=24xI72xI120xI")
 TCP_INFO = socket.IPPROTO_TCP, socket.TCP_INFO, TCP_COUNTS.size
 ACKNOWLEDGED_WITHIN_NS = 1_000_000_000
 CONNECTED_WITHIN_S = 120  # a hundred thousand connections may open on one processor
-
-
-class Send:
-    """A transfer, or a step of compute: to itself; times in ns of CLOCK_MONOTONIC, 0 if not yet."""
-
-    def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
-        self.chunks, self.compute_ns = more
-        self.missing = len(self.after) + needs_ready
-        self.payload: memoryview | None = None
-        self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
-
-
-class Receive:
-    """A transfer that this rank receives."""
-
-    def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
-        self.arrived_ns = self.received_bytes = 0
-
-
-class Outgoing:
-    """The connection to one peer: transfers still to be written, and reply bytes not yet parsed."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.queue: collections.deque[Send] = collections.deque()
-        self.unread = b""
-
-
-class Incoming:
-    """The connection from one peer, and the transfer that is arriving on it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.transfer: Receive | None = None
-        self.header, self.payload = b"", bytearray()
-        self.remaining, self.batch = 0, 1
-
-
-class Payloads:
-    """Synthetic payloads: send zeros, discard received bytes."""
-
-    def outgoing(self, send: Send) -> memoryview:
-        """Return the next bytes to send of a transfer."""
-        return ZEROS[: send.size_bytes - send.offset]
-
-    def receive(self, incoming: Incoming) -> int:
-        """Receive and return a byte count; the kernel drops the bytes (tcp(7), MSG_TRUNC)."""
-        return incoming.sock.recv_into(SCRATCH[: incoming.remaining], 0, socket.MSG_TRUNC)
-
-    def arrived(self, receive: Receive, payload: bytearray) -> None:
-        """Process a complete transfer; synthetic bytes need nothing."""
-
-    def errors(self) -> list[str]:
-        """Return the errors in the result; synthetic bytes have none."""
-        return []
-
-
-def initial_value(rank: int, chunk: int, element: int) -> float:
-    """Return a number whose sums over thousands of ranks are exact in a double."""
-    return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
-
-
-class CheckedPayloads(Payloads):
-    """Real numbers: the chunks that a rank holds, and the result that it must hold in the end."""
-
-    def __init__(self, rank: int, check: dict[str, Any]) -> None:
-        self.elements = check["elements"]
-        self.expected = check["expected"]
-        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in check["initial"]}
-
-    def contribution(self, rank: int, chunk: int) -> "array.array[float]":
-        """Return the values that a rank contributes to a chunk."""
-        values = (initial_value(rank, chunk, element) for element in range(self.elements[chunk]))
-        return array.array("d", values)
-
-    def outgoing(self, send: Send) -> memoryview:
-        """Return the next bytes to send of a transfer."""
-        if send.payload is None:
-            send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
-        return send.payload[send.offset :]
-
-    def receive(self, incoming: Incoming) -> int:
-        """Receive into the payload buffer; return the number of bytes."""
-        done = len(incoming.payload) - incoming.remaining
-        return incoming.sock.recv_into(memoryview(incoming.payload)[done:])
-
-    def arrived(self, receive: Receive, payload: bytearray) -> None:
-        """Store the chunks of a complete transfer, or add them to those held (reduction)."""
-        numbers = iter(array.array("d", payload))
-        for chunk in receive.chunks:
-            values = array.array("d", itertools.islice(numbers, self.elements[chunk]))
-            if receive.reduce:
-                values = array.array("d", map(operator.add, self.chunks[chunk], values))
-            self.chunks[chunk] = values
-
-    def errors(self) -> list[str]:
-        """Return a sentence for each chunk that is missing or has a wrong element."""
-        return [error for chunk, ranks in self.expected for error in self.check(chunk, ranks)]
-
-    def check(self, chunk: int, ranks: list[int]) -> list[str]:
-        """Compare a chunk with the sum of the contributions of `ranks`; return the first error."""
-        held = self.chunks.get(chunk)
-        if held is None:
-            return [f"chunk {chunk} never arrived"]
-        parts = (self.contribution(rank, chunk) for rank in ranks)
-        for element, values in enumerate(zip(*parts, strict=True)):
-            if held[element] != sum(values):
-                return [f"chunk {chunk}, element {element}: {held[element]}, not {sum(values)}"]
-        return []
 
 
 class Agent:
@@ -180,7 +78,7 @@ class Agent:
 
     def serve(self) -> None:
         """Answer requests until the client closes the control socket."""
-        answers = {"load": self.load, "run": self.run, "reset": self.reset}
+        answers = {"load": self.load, "run": self.run, "report": self.report, "reset": self.reset}
         while request := self.next_request():
             if request["do"] in answers:
                 answer = answers[request["do"]](request)
@@ -246,7 +144,7 @@ class Agent:
         sources = {entry[1] for entry in self.program["receives"]}
         while not sources <= self.incoming.keys() and not self.aborted:
             self.poll(None)  # all have connected: accept the last ones
-        cpu_before_s, before = time.process_time(), self.tcp_counts()
+        cpu_before_s, self.counts_before = time.process_time(), self.tcp_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
@@ -257,19 +155,24 @@ class Agent:
         end_ns = request["end_ns"]
         while self.open and not self.aborted and (left_ns := end_ns - time.monotonic_ns()) > 0:
             self.poll(self.compute(min(3600.0, left_ns / 1e9)))  # epoll takes 24 days at most
+        self.complete, self.cpu_s = not self.open, time.process_time() - cpu_before_s
+        return {"complete": self.complete}
+
+    def report(self, _request: Message) -> Message:
+        """Return the records of the execution, and reset the state for the next one."""
         self.wait_until_acknowledged()
-        now = self.tcp_counts()
+        before, now = self.counts_before, self.tcp_counts()
         answer = {
-            "complete": not self.open,
+            "complete": self.complete,
             "begun_ns": self.begun_ns,
-            "cpu_s": time.process_time() - cpu_before_s,
+            "cpu_s": self.cpu_s,
             "retransmits": now[1] - before[1],
             "out_of_order": now[2] - before[2],
             "sent_bytes": sum(send.offset for send in self.sends.values()),
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
             "receives": [[r.id, r.arrived_ns] for r in self.receives.values()],
-            "errors": [] if self.open else self.payloads.errors(),
+            "errors": self.payloads.errors() if self.complete else [],
         }
         self.prepare()
         return answer

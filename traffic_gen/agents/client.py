@@ -27,7 +27,7 @@ CONNECTING_AT_ONCE = 64
 START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
-ANSWER_S = 5
+ANSWER_S, REPORT_DEADLINE_S = 5, 60
 # An agent that is stopped does not read; a program may be larger than the socket's buffer.
 SEND_DEADLINE_S = 5
 
@@ -112,17 +112,21 @@ class AgentClient:
         The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
-        start_ns, answers = self._start(ranks, at_most_s, not_before_ns), Answers()
+        start_ns = self._start(ranks, at_most_s, not_before_ns)
+        ended, reports, asked = Answers(), Answers(), False
         try:
-            self._collect(ranks, answers, start_ns, at_most_s, on_tick)
+            self._collect(ranks, ended, start_ns, at_most_s, on_tick)
+            asked = True
+            self._report(ended, reports, transfers)
         except Aborted:
-            answers = self._abort(ranks, answers)
+            self._abort(ranks, ended, reports)
         except EmulationError as error:
             # The cause of the failure is known: do not check the testbed any more.
             self._check, self._patience_s = (lambda: None), 0.0
-            repeat = _repeat(transfers, ranks, number, start_ns, self._abort(ranks, answers))
-            raise Incomplete(error, repeat) from error
-        return _repeat(transfers, ranks, number, start_ns, answers)
+            if not asked:
+                self._abort(ranks, ended, reports)
+            raise Incomplete(error, _repeat(transfers, ranks, number, start_ns, reports)) from error
+        return _repeat(transfers, ranks, number, start_ns, reports)
 
     def execute(
         self,
@@ -133,9 +137,10 @@ class AgentClient:
         """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
         self._load(programs_of(ranks, transfers, addresses))
-        start_ns, answers = self._start(ranks, at_most_s), Answers()
-        self._collect(ranks, answers, start_ns, at_most_s, no_ticks)
-        repeat = _repeat(transfers, ranks, 0, start_ns, answers)
+        start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
+        self._collect(ranks, ended, start_ns, at_most_s, no_ticks)
+        self._report(ended, reports, transfers)
+        repeat = _repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
             raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
         return repeat
@@ -148,18 +153,33 @@ class AgentClient:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
         return start_ns
 
-    def _abort(self, ranks: Iterable[int], answers: Answers) -> Answers:
-        """Stop the agents that still answer, and add their answers; dead agents have no records."""
-        alive = [rank for rank in ranks if self._gpus[rank] not in self._dead]
-        missing = [rank for rank in alive if rank not in answers]
-        deadline = time.monotonic() + ABORT_DEADLINE_S
-        for rank in missing:
+    def _report(
+        self, ended: Iterable[int], reports: Answers, transfers: Sequence[Transfer]
+    ) -> None:
+        """Fill `reports` with the records of ranks that have ended; dead agents have none."""
+        ranks = self._alive(ended)
+        deadline = time.monotonic() + REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
+        for rank in ranks:
+            self._send(rank, {"do": "report"})
+        self._wait(ranks, reports, deadline, "report a repeat")
+
+    def _abort(self, ranks: Iterable[int], ended: Answers, reports: Answers) -> None:
+        """Stop the agents that still answer, and fill `reports`; dead agents have none."""
+        alive, deadline = self._alive(ranks), time.monotonic() + ABORT_DEADLINE_S
+        self._ask([rank for rank in alive if rank not in ended], "abort", ended, deadline)
+        self._ask([rank for rank in alive if rank in ended], "report", reports, deadline)
+
+    def _ask(self, ranks: Sequence[int], what: str, answers: Answers, deadline: float) -> None:
+        """Send a request to agents; fill `answers` with the answers of those that answer."""
+        for rank in ranks:
             with suppress(EmulationError):
-                self._send(rank, {"do": "abort"})
-        for rank in missing:
+                self._send(rank, {"do": what})
+        for rank in ranks:
             with suppress(EmulationError):
-                self._wait([rank], answers, deadline, "stop")
-        return answers
+                self._wait([rank], answers, deadline, what)
+
+    def _alive(self, ranks: Iterable[int]) -> list[int]:
+        return [rank for rank in ranks if self._gpus[rank] not in self._dead]
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
         try:

@@ -149,7 +149,7 @@ KINDS = {
     "traffic_gen.probes.prober": "prober",
     "testbed.host.cleanup": "reaper",
     "launcher.py": "launcher",
-    "agent.py": "agent",
+    "agent.pyz": "agent",
     "pause_watcher.py": "pause watcher",
     "noise_maker.py": "noise maker",
 }

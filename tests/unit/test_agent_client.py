@@ -1,0 +1,96 @@
+"""The client of the agents: it asks for reports when all executions have ended, and not before."""
+
+import json
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from model.errors import EmulationError
+from model.workload.transfers.columns import Transfer, Transfers
+from traffic_gen.agents.client import AgentClient, Incomplete
+
+RANKS = 3
+STEPS = cast(
+    Any, SimpleNamespace(gpus=RANKS, transfers=Transfers.of([Transfer(0, 0, 1, 8, (), ())]))
+)
+REPORT: dict[str, Any] = {
+    "complete": True,
+    "begun_ns": 0,
+    "cpu_s": 0.0,
+    "retransmits": 0,
+    "out_of_order": 0,
+}
+REPORT |= {"sent_bytes": 8, "received_bytes": 8, "sends": [], "receives": [], "errors": []}
+
+
+class Agents:
+    """The far ends of the agents' sockets. One more agent ends at each check of the testbed."""
+
+    def __init__(self, reporting: int = RANKS) -> None:
+        pairs = [socket.socketpair() for _ in range(RANKS)]
+        self.near, self.far = zip(*pairs, strict=True)
+        self.reporting, self.ended = reporting, 0
+        self.seen: list[tuple[str, int]] = []
+        for sock in self.far:
+            sock.setblocking(False)
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for sock in (*self.near, *self.far):
+            sock.close()
+
+    def check(self) -> None:
+        """Note the requests, and answer; a part of the testbed dies once some have reported."""
+        all_asked = ("report", RANKS - 1) in self.seen
+        for rank, sock in enumerate(self.far):
+            try:
+                asked = [json.loads(line)["do"] for line in sock.recv(1 << 16).splitlines()]
+            except BlockingIOError:
+                continue
+            self.seen += [(what, rank) for what in asked]
+            if "report" in asked and rank < self.reporting:
+                self.answer(rank, REPORT)
+        if self.ended < RANKS:
+            self.answer(self.ended, {"complete": True})
+            self.seen.append(("ended", self.ended))
+            self.ended += 1
+        elif self.reporting < RANKS and all_asked:
+            raise EmulationError("a switch died")
+
+    def answer(self, rank: int, answer: dict[str, Any]) -> None:
+        """Send an agent's answer."""
+        self.far[rank].sendall(json.dumps(answer).encode() + b"\n")
+
+
+@pytest.fixture
+def agents(request: pytest.FixtureRequest) -> Iterator[Agents]:
+    """Agents, of which so many report as a parameter says."""
+    made = Agents(getattr(request, "param", RANKS))
+    yield made
+    made.close()
+
+
+def expected(what: str) -> list[tuple[str, int]]:
+    """One event of each rank."""
+    return [(what, rank) for rank in range(RANKS)]
+
+
+def test_agents_report_when_all_have_ended(agents: Agents) -> None:
+    repeat = AgentClient(agents.near, agents.check).run(STEPS, 1, 60)
+    assert agents.seen == [*expected("run"), *expected("ended"), *expected("report")]
+    assert repeat.complete
+    assert repeat.sent_bytes == (8,) * RANKS
+
+
+@pytest.mark.parametrize("agents", [0, 1], indirect=True)
+def test_an_error_among_reports_keeps_those_that_came(agents: Agents) -> None:
+    """No agent is asked twice, or told to abort what has ended."""
+    with pytest.raises(Incomplete, match="a switch died") as caught:
+        AgentClient(agents.near, agents.check).run(STEPS, 1, 60)
+    assert agents.seen == [*expected("run"), *expected("ended"), *expected("report")]
+    assert not caught.value.repeat.complete
+    reported = agents.reporting
+    assert caught.value.repeat.sent_bytes == (8,) * reported + (0,) * (RANKS - reported)

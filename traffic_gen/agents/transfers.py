@@ -1,0 +1,125 @@
+"""The transfers of one rank, its connections, and the payloads that transfers carry.
+
+A part of the agent: it needs only Python's standard library.
+"""
+
+import array
+import collections
+import itertools
+import operator
+import socket
+from typing import Any
+
+SLICE_BYTES = 1024 * 1024
+ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTES))
+
+
+class Send:
+    """A transfer, or a step of compute: to itself; times in ns of CLOCK_MONOTONIC, 0 if not yet."""
+
+    def __init__(self, entry: list[Any]) -> None:
+        self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
+        self.chunks, self.compute_ns = more
+        self.missing = len(self.after) + needs_ready
+        self.payload: memoryview | None = None
+        self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
+
+
+class Receive:
+    """A transfer that this rank receives."""
+
+    def __init__(self, entry: list[Any]) -> None:
+        self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
+        self.arrived_ns = self.received_bytes = 0
+
+
+class Outgoing:
+    """The connection to one peer: transfers still to be written, and reply bytes not yet parsed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.queue: collections.deque[Send] = collections.deque()
+        self.unread = b""
+
+
+class Incoming:
+    """The connection from one peer, and the transfer that is arriving on it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.transfer: Receive | None = None
+        self.header, self.payload = b"", bytearray()
+        self.remaining, self.batch = 0, 1
+
+
+class Payloads:
+    """Synthetic payloads: send zeros, discard received bytes."""
+
+    def outgoing(self, send: Send) -> memoryview:
+        """Return the next bytes to send of a transfer."""
+        return ZEROS[: send.size_bytes - send.offset]
+
+    def receive(self, incoming: Incoming) -> int:
+        """Receive and return a byte count; the kernel drops the bytes (tcp(7), MSG_TRUNC)."""
+        return incoming.sock.recv_into(SCRATCH[: incoming.remaining], 0, socket.MSG_TRUNC)
+
+    def arrived(self, receive: Receive, payload: bytearray) -> None:
+        """Process a complete transfer; synthetic bytes need nothing."""
+
+    def errors(self) -> list[str]:
+        """Return the errors in the result; synthetic bytes have none."""
+        return []
+
+
+def initial_value(rank: int, chunk: int, element: int) -> float:
+    """Return a number whose sums over thousands of ranks are exact in a double."""
+    return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
+
+
+class CheckedPayloads(Payloads):
+    """Real numbers: the chunks that a rank holds, and the result that it must hold in the end."""
+
+    def __init__(self, rank: int, check: dict[str, Any]) -> None:
+        self.elements = check["elements"]
+        self.expected = check["expected"]
+        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in check["initial"]}
+
+    def contribution(self, rank: int, chunk: int) -> "array.array[float]":
+        """Return the values that a rank contributes to a chunk."""
+        values = (initial_value(rank, chunk, element) for element in range(self.elements[chunk]))
+        return array.array("d", values)
+
+    def outgoing(self, send: Send) -> memoryview:
+        """Return the next bytes to send of a transfer."""
+        if send.payload is None:
+            send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
+        return send.payload[send.offset :]
+
+    def receive(self, incoming: Incoming) -> int:
+        """Receive into the payload buffer; return the number of bytes."""
+        done = len(incoming.payload) - incoming.remaining
+        return incoming.sock.recv_into(memoryview(incoming.payload)[done:])
+
+    def arrived(self, receive: Receive, payload: bytearray) -> None:
+        """Store the chunks of a complete transfer, or add them to those held (reduction)."""
+        numbers = iter(array.array("d", payload))
+        for chunk in receive.chunks:
+            values = array.array("d", itertools.islice(numbers, self.elements[chunk]))
+            if receive.reduce:
+                values = array.array("d", map(operator.add, self.chunks[chunk], values))
+            self.chunks[chunk] = values
+
+    def errors(self) -> list[str]:
+        """Return a sentence for each chunk that is missing or has a wrong element."""
+        return [error for chunk, ranks in self.expected for error in self.check(chunk, ranks)]
+
+    def check(self, chunk: int, ranks: list[int]) -> list[str]:
+        """Compare a chunk with the sum of the contributions of `ranks`; return the first error."""
+        held = self.chunks.get(chunk)
+        if held is None:
+            return [f"chunk {chunk} never arrived"]
+        parts = (self.contribution(rank, chunk) for rank in ranks)
+        for element, values in enumerate(zip(*parts, strict=True)):
+            if held[element] != sum(values):
+                return [f"chunk {chunk}, element {element}: {held[element]}, not {sum(values)}"]
+        return []
