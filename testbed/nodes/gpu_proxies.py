@@ -189,7 +189,7 @@ def _containers(
 ) -> Iterator[dict[str, int]]:
     """Run containers without network, capabilities or a writable root; yield process ids."""
     program = folder / ARCHIVE
-    _pack(agent, program)
+    pack_agent(agent, program)
     for gpu in gpus:
         os.chown(folder / gpu, NOBODY, NOBODY)
     with closing(docker_client()) as client, engine_watched(watch) as engine:
@@ -208,7 +208,7 @@ def _containers(
             remove_containers(client, lock, engine.check)
 
 
-def _pack(agent: Path, archive: Path) -> None:
+def pack_agent(agent: Path, archive: Path) -> None:
     """Pack the agent into one file that Python executes (zipapp), and that every user may read."""
     packages = (folder / "__init__.py" for folder in (agent.parents[1], agent.parent))
     with ZipFile(archive, "w") as packed:
