@@ -33,7 +33,7 @@ LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 
 QUANTUM_BYTES = 16 * 1024
 # HTB does not ask the link's bucket for what a class sends at its own rate (htb_class_mode and
-# htb_lookup_leaf in the kernel's net/sched/sch_htb.c), so acknowledgements would come on top of the
+# htb_activate_prios in the kernel's net/sched/sch_htb.c): acknowledgements would come on top of the
 # link's rate. A class must have a rate: this one, in bytes/s, is the least for which tc-htb's table
 # of transmission times, of packets up to 2 kB in ticks of 64 ns, has numbers of 32 bits.
 DATA_CLASS_RATE, DATA_CLASS_BURST_BYTES = 8, MTU_BYTES

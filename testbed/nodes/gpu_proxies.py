@@ -209,11 +209,13 @@ def _containers(
 
 
 def pack_agent(agent: Path, archive: Path) -> None:
-    """Pack the agent into one file that Python executes (zipapp), and that every user may read."""
-    packages = (folder / "__init__.py" for folder in (agent.parents[1], agent.parent))
+    """Pack the agent and the modules beside it into one file: Python executes it (zipapp).
+
+    Every user may read it.
+    """
     with ZipFile(archive, "w") as packed:
         packed.write(agent, "__main__.py")
-        for module in (*packages, agent.with_name("transfers.py")):
+        for module in (agent.parents[1] / "__init__.py", *sorted(agent.parent.glob("*.py"))):
             packed.write(module, module.relative_to(agent.parents[2]))
     archive.chmod(0o644)
 
