@@ -39,10 +39,10 @@ RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 
 
 class Heard(Protocol):
-    """Callback for each direction of each link: whether its last probe arrived."""
+    """Callback for directions of links: whether the last probe arrived."""
 
     def __call__(self, link: Link, sender: str, arrived: bool) -> None:
-        """Report one direction of one link."""
+        """Report one direction of one link: its probe was lost, or is the first that arrives."""
 
 
 class LinkProbes:
@@ -73,6 +73,8 @@ class LinkProbes:
         self._are_sent = False
         # The latest probe that has arrived, by receiving node and link: the number of its round.
         self._arrived: dict[tuple[str, str], int] = {}
+        # The receiving node and link of directions that carried probes when last reported.
+        self._carrying: set[tuple[str, str]] = set()
 
     @property
     def converged(self) -> bool:
@@ -93,12 +95,13 @@ class LinkProbes:
             self._proxies.pop(end).close()
 
     def probe(self, heard: Heard) -> bool:
-        """Report whether the last probes of the next links have arrived, and send their next ones.
+        """Report what has become of the last probes of the next links, and send their next ones.
 
-        Return whether that was the end of a round. A probe that is late is not lost: where the
-        machine pauses, all may be a round late.
+        A direction is reported when its last probe is lost, and when probes arrive again. Return
+        whether that was the end of a round. A probe that is late is not lost: where the machine
+        pauses, all may be a round late.
         """
-        links = self._topology.links[self._next_link :][:LINKS_AT_ONCE]
+        links = self._topology.links[self._next_link : self._next_link + LINKS_AT_ONCE]
         self._receive(links)
         if self._are_sent:
             self._report(links, heard)
@@ -110,13 +113,18 @@ class LinkProbes:
         return True
 
     def _report(self, links: Sequence[Link], heard: Heard) -> None:
-        """Report both directions of links. A probe older than a failure has not arrived."""
-        last = self._rounds - 1
+        """Report directions that lose probes or do no longer. An older probe has not arrived."""
+        oldest = self._rounds - LOST_PROBES
         for link in links:
-            for port in (link.lower, link.upper):
-                received = link.other_end(port.node), link.name
-                number = self._arrived.pop(received, -math.inf)
-                heard(link, port.node, number > last - LOST_PROBES)
+            for sender, receiver in ((link.lower, link.upper), (link.upper, link.lower)):
+                end = receiver.node, link.name
+                arrived = self._arrived.pop(end, -math.inf) >= oldest
+                if not arrived or end not in self._carrying:
+                    heard(link, sender.node, arrived)
+                if arrived:
+                    self._carrying.add(end)
+                else:
+                    self._carrying.discard(end)
 
     def _send(self, links: Sequence[Link]) -> None:
         frame = FRAME.pack(NEAREST_BRIDGE, OUR_ADDRESS, ETHERTYPE, self._rounds)
@@ -136,6 +144,8 @@ class LinkProbes:
             if sock := self._proxy_socket(link.lower):
                 for _, number in _drain(sock):
                     self._arrived[link.lower.node, link.name] = number
+                    if number == self._rounds - 1:  # the last that was sent
+                        break
 
     def _proxy_socket(self, port: Port) -> socket.socket | None:
         """Return the socket of a GPU's port; `None` if its interface is not there yet, or gone."""

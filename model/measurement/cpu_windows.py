@@ -28,8 +28,7 @@ class Reading:
 
     `idle_s` and `steal_s` are sums over all cores. `stalled_s` is pressure-stall's "some"
     (Documentation/accounting/psi.rst), `None` where the kernel does not count it. `switches` are
-    the main threads of the switch daemons, by process id. `backlog_bytes` is the longest queue of
-    any switch, `None` if this reading did not measure the queues.
+    the main threads of the switch daemons, by process id.
     """
 
     ns: int
@@ -38,7 +37,6 @@ class Reading:
     steal_s: float
     stalled_s: float | None
     switches: Mapping[int, ThreadTime]
-    backlog_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,6 @@ class Window:
     switch_busy: float
     switch_delay: float
     stalled: float | None
-    backlog_bytes: int | None
     beside_switch: float = 0.0
     switch_behind_s: float = 0.0
 
@@ -81,7 +78,6 @@ def window(before: Reading, after: Reading) -> Window:
         switch_busy=_share(busiest.busy_ns / NS_PER_S, length_s),
         switch_delay=_share(busiest.delay_ns / NS_PER_S, length_s),
         stalled=_share(stalled_s, length_s) if known else None,
-        backlog_bytes=after.backlog_bytes,
         beside_switch=max(0.0, beside_s / length_s),
         switch_behind_s=(busiest.busy_ns + busiest.delay_ns) / NS_PER_S / max(1, busiest.rests),
     )

@@ -127,9 +127,8 @@ class Agents:
 
 @dataclass(frozen=True)
 class Packets:
-    """Packets lost or late. The longest queue is `None` if it was never sampled."""
+    """Packets lost or late, and bytes that a queue held after the end."""
 
-    backlog_max_bytes: int | None
     backlog_left_bytes: int
     dropped_packets: int
     retransmits: int
@@ -236,9 +235,7 @@ def _agents(seen: Sequence[Observation]) -> Agents:
 def _packets(
     seen: Sequence[Observation], windows: Sequence[Window], dropped_packets: int
 ) -> Packets:
-    backlogs = [w.backlog_bytes for w in windows if w.backlog_bytes is not None]
     return Packets(
-        backlog_max_bytes=max(backlogs, default=None),
         backlog_left_bytes=max(one.backlog_left_bytes for one in seen),
         dropped_packets=dropped_packets,
         retransmits=sum(one.retransmits for one in seen),

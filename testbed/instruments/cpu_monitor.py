@@ -1,7 +1,6 @@
 """Takes CPU samples every tenth of a second while a schedule is executed.
 
-Runs as a thread of the run, which otherwise only waits. It costs less than 1 % of a core: reading
-all queues is expensive, so the longer it takes, the less often it is done.
+Runs as a thread of the run, which otherwise only waits.
 """
 
 import os
@@ -12,17 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from linux.machine.cpu_time import idle_and_steal_s, stalled_s, thread_time
-from linux.network.netlink import NetlinkSocket
-from linux.network.qdisc_stats import read_queues
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
 from testbed.nodes.openvswitch import OpenVSwitch
 
 WINDOW_S = 0.1
-QUEUES_EVERY_S = 0.5
-# The pause after reading the queues, as a multiple of the processor time that reading took.
-QUEUES_PAUSE = 300
 PRESSURE = Path("/proc/pressure/cpu")
 
 
@@ -31,8 +25,6 @@ class CpuMonitor:
 
     def __init__(self, switch: OpenVSwitch) -> None:
         self._switch = switch
-        self._netlink = NetlinkSocket()
-        self._queues_due_s = 0.0
         self._readings: list[Reading] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cpu-monitor", daemon=True)
@@ -44,7 +36,6 @@ class CpuMonitor:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-        self._netlink.close()
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -69,18 +60,7 @@ class CpuMonitor:
             steal_s=steal_s,
             stalled_s=read_stalled_s(),
             switches=thread_times(switch_process_ids(self._switch)),
-            backlog_bytes=self._longest_queue_bytes(),
         )
-
-    def _longest_queue_bytes(self) -> int | None:
-        """Bytes in the switches' longest queue; None if the queues are not due to be read."""
-        begun_s = time.thread_time()
-        if time.monotonic() < self._queues_due_s:
-            return None
-        longest = max((queue.backlog_bytes for queue in read_queues(self._netlink)), default=0)
-        pause_s = max(QUEUES_EVERY_S, QUEUES_PAUSE * (time.thread_time() - begun_s))
-        self._queues_due_s = time.monotonic() + pause_s
-        return longest
 
 
 def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:

@@ -3,25 +3,35 @@
 import errno
 import os
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from traffic_gen.agents.agent import Agent
+from traffic_gen.agents.agent import HEADER, RECEIVE_BATCH_BYTES, Agent
+from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
+
+PEER, CONTROL = 7, 8  # file descriptors
 
 
-def polled(error: OSError, control: str = "control") -> tuple[bool, list[str]]:
+def polled(error: OSError, descriptor: int = PEER) -> tuple[bool, list[int]]:
     """Serve one socket that raises an error; return whether that aborts, and what is let go."""
-    gone: list[str] = []
+    gone: list[int] = []
 
     def raises(_events: int) -> None:
         raise error
 
-    key = SimpleNamespace(data=raises, fileobj="socket")
-    selector = SimpleNamespace(select=lambda _timeout_s: [(key, 1)], unregister=gone.append)
-    agent = SimpleNamespace(selector=selector, aborted=False, control=control)
+    agent = SimpleNamespace(
+        poller=SimpleNamespace(poll=lambda _timeout_s: [(descriptor, 1)]),
+        handlers={descriptor: raises},
+        unwatch=gone.append,
+        aborted=False,
+        control=SimpleNamespace(fileno=lambda: CONTROL),
+    )
     Agent.poll(cast(Any, agent), 0)
     return agent.aborted, gone
 
@@ -29,7 +39,7 @@ def polled(error: OSError, control: str = "control") -> tuple[bool, list[str]]:
 @pytest.mark.parametrize("number", [errno.ECONNRESET, errno.EHOSTUNREACH, errno.ETIMEDOUT])
 def test_a_lost_peer_ends_the_execution_and_not_the_agent(number: int) -> None:
     """When the controller withdraws the routes to a dead GPU, its peers see EHOSTUNREACH."""
-    assert polled(OSError(number, os.strerror(number))) == (True, ["socket"])
+    assert polled(OSError(number, os.strerror(number))) == (True, [PEER])
 
 
 def test_a_run_that_died_with_an_answer_unread_ends_the_agent(
@@ -38,7 +48,7 @@ def test_a_run_that_died_with_an_answer_unread_ends_the_agent(
     """Its socket is reset then, not closed (unix(7))."""
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
-        polled(ConnectionResetError(errno.ECONNRESET, "reset"), control="socket")
+        polled(ConnectionResetError(errno.ECONNRESET, "reset"), CONTROL)
     assert ended.value.code == 0
 
 
@@ -61,3 +71,43 @@ def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
 
 
 SENDS = [(0, 0), (0, 5), (1, 0)]
+
+
+class FullSocket:
+    """A socket whose buffer has room for a few bytes at a time, or for none."""
+
+    def __init__(self, rooms: list[int]) -> None:
+        self.rooms, self.written = iter(rooms), b""
+
+    def send(self, data: memoryview) -> int:
+        return self.sendmsg([data])
+
+    def sendmsg(self, parts: list[bytes | memoryview]) -> int:
+        if not (room := next(self.rooms, 1000)):
+            raise BlockingIOError
+        accepted = b"".join(parts)[:room]
+        self.written += accepted
+        return len(accepted)
+
+
+@given(st.integers(1, 50), st.lists(st.integers(0, 12)))
+def test_a_transfer_is_written_whole_through_a_full_buffer(size: int, rooms: list[int]) -> None:
+    sock = FullSocket(rooms)
+    connection, send = Outgoing(cast(Any, sock)), Send([3, 1, size, [], 0, [], 0])
+    agent = cast(Any, SimpleNamespace(payloads=Payloads()))
+    while not Agent.write_one(agent, connection, send):
+        assert bool(send.started_ns) == bool(sock.written)
+    assert sock.written == HEADER.pack(3, size) + bytes(size)
+    assert send.offset == size
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1))
+def test_a_receiver_is_woken_by_the_shortest_transfer_and_not_by_a_header(sizes: list[int]) -> None:
+    receives: list[tuple[Any, ...]] = [
+        (number, 1, size, None, [], False) for number, size in enumerate(sizes)
+    ]
+    connection = Incoming(Mock())
+    agent = Mock(program={"rank": 0, "sends": [], "receives": receives}, incoming={1: connection})
+    agent.expect = partial(Agent.expect, agent)
+    Agent.prepare(agent)
+    assert connection.batch == min(HEADER.size + min(sizes), RECEIVE_BATCH_BYTES)

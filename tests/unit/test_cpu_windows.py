@@ -77,7 +77,7 @@ def test_shares_are_never_more_than_all(idle: int, busy: int, length_ns: int, co
 
 
 def of_span(begin_ns: int, end_ns: int) -> Window:
-    return Window(begin_ns, end_ns, 1, 0, 0, 0, None, None)
+    return Window(begin_ns, end_ns, 1, 0, 0, 0, None)
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000))

@@ -48,7 +48,7 @@ from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, None, 0.5, 0.001)
+QUIET = Window(0, 10**8, 0.8, 0.0, 0.2, 0.02, 0.05, 0.5, 0.001)
 NEVER_DONE = replace(QUIET, switch_busy=1.0, switch_delay=0.06, switch_behind_s=0.1)
 DEPTH_S = 0.01
 

@@ -1,5 +1,6 @@
 """Link probes without a fabric: a late probe is not lost, one that never comes is; their share."""
 
+import math
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ def end(port: Port) -> tuple[str, str]:
     return port.node if port.node in GPUS else "", port.interface
 
 
+EVERY_DIRECTION = [
+    (link.name, port.node) for link in TOPOLOGY.links for port in (link.lower, link.upper)
+]
 OTHER_END = {
     end(one): end(other)
     for link in TOPOLOGY.links
@@ -48,11 +52,11 @@ OTHER_END = {
 class Ether:
     """Carries frames to the other end of their link, some rounds late.
 
-    Frames from `cut` ends are lost from round `cut_at` on.
+    Frames from `cut` ends are lost from round `cut_at` on, until round `mended_at`.
     """
 
-    def __init__(self, late: int, cut_at: int = 0) -> None:
-        self.now, self.late, self.cut_at = 0, late, cut_at
+    def __init__(self, late: int, cut_at: int = 0, mended_at: float = math.inf) -> None:
+        self.now, self.late, self.cut_at, self.mended_at = 0, late, cut_at, mended_at
         self.cut: set[tuple[str, str]] = set()
         self.frames: list[tuple[int, bytes, tuple[str, str]]] = []
 
@@ -65,7 +69,7 @@ class Socket:
 
     def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
         is_cut = (self.namespace, address[0]) in self.ether.cut
-        if self.ether.now < self.ether.cut_at or not is_cut:
+        if not (is_cut and self.ether.cut_at <= self.ether.now < self.ether.mended_at):
             to = OTHER_END[self.namespace, address[0]]
             self.ether.frames.append((self.ether.now + self.ether.late, frame, to))
 
@@ -79,8 +83,10 @@ class Socket:
         raise BlockingIOError
 
 
-def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[set[str]]:
-    """The directions of links that were not heard, by round."""
+def reports(
+    monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int
+) -> list[dict[tuple[str, str], bool]]:
+    """Whether the last probe arrived, by round, for the links and senders that were reported."""
     inside = [""]
 
     @contextmanager
@@ -93,18 +99,25 @@ def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[s
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "hb0"), (2, "nic0")])
     monkeypatch.setattr(probes, "_open_socket", lambda name=None: Socket(ether, inside[-1], name))
     watched = LinkProbes(TOPOLOGY, {name: number for number, name in enumerate(GPUS)})
-    found: list[set[str]] = []
+    found: list[dict[tuple[str, str], bool]] = []
 
     def heard(link: Link, sender: str, arrived: bool) -> None:
-        if not arrived:
-            found[-1].add(f"{link.name} from {sender}")
+        found[-1][link.name, sender] = arrived
 
     for _ in range(rounds):
-        found.append(set())
+        found.append({})
         while not watched.probe(heard):
             pass
         ether.now += 1
     return found
+
+
+def missed(monkeypatch: pytest.MonkeyPatch, ether: Ether, rounds: int) -> list[set[str]]:
+    """The directions of links that were not heard, by round."""
+    return [
+        {f"{link} from {sender}" for (link, sender), arrived in found.items() if not arrived}
+        for found in reports(monkeypatch, ether, rounds)
+    ]
 
 
 @pytest.mark.parametrize("late", range(LOST_PROBES))
@@ -117,6 +130,18 @@ def test_a_direction_that_carries_nothing_is_missed(monkeypatch: pytest.MonkeyPa
     ether = Ether(0)
     ether.cut.add(end(LINK.lower))
     assert missed(monkeypatch, ether, 5)[1:] == [{f"{LINK.name} from {LINK.lower.node}"}] * 4
+
+
+def test_a_direction_is_reported_first_while_it_loses_probes_and_once_when_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ether = Ether(0, cut_at=5, mended_at=7)
+    ether.cut.add(end(LINK.lower))
+    direction = LINK.name, LINK.lower.node
+    found = reports(monkeypatch, ether, 12)
+    assert set(found[1]) == set(EVERY_DIRECTION)
+    later = {number: heard for number, heard in enumerate(found[2:], 2) if heard}
+    assert later == {6: {direction: False}, 7: {direction: False}, 8: {direction: True}}
 
 
 def test_a_probe_older_than_a_failure_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:

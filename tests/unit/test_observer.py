@@ -34,7 +34,7 @@ class Machine:
     def windows(self) -> tuple[Window, ...]:
         edges_ns = range(0, self.ns, NS // 10)
         return tuple(
-            Window(begin_ns, begin_ns + NS // 10, 0.8, 0.0, 0.2, 0.02, 0.05, None)
+            Window(begin_ns, begin_ns + NS // 10, 0.8, 0.0, 0.2, 0.02, 0.05)
             for begin_ns in edges_ns
         )
 

@@ -22,15 +22,16 @@ with `epoll`, so transfers on a GPU's HB link and on its NIC proceed concurrentl
 
 import collections
 import errno
+import gc
 import heapq
 import json
 import os
 import select
-import selectors
 import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from traffic_gen.agents.transfers import (
@@ -51,7 +52,7 @@ Message = dict[str, Any]
 
 # A small send buffer keeps queues short, and so the time until the last byte is confirmed.
 SEND_BUFFER_BYTES = 128 * 1024
-# Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet.
+# Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet, nor for a header.
 RECEIVE_BATCH_BYTES = 128 * 1024
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
@@ -67,12 +68,15 @@ class Agent:
 
     def __init__(self, control: socket.socket, listener: socket.socket) -> None:
         self.control, self.listener = control, listener
-        self.selector = selectors.DefaultSelector()
+        self.poller = select.epoll()
+        self.handlers: dict[int, Callable[[int], None]] = {}
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
+        # The shortest transfer of each peer. Peers may connect before our program is loaded.
+        self.least_bytes: dict[int, int] = {}
         self.unread, self.aborted = b"", False
-        self.selector.register(control, selectors.EVENT_READ, self.on_control)
-        self.selector.register(self.listener, selectors.EVENT_READ, self.on_connection)
+        self.watch(control, self.on_control)
+        self.watch(listener, self.on_connection)
 
     # Requests
 
@@ -116,7 +120,7 @@ class Agent:
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
         connection = self.outgoing[peer] = Outgoing(sock)
-        self.selector.register(sock, selectors.EVENT_READ, lambda e: self.on_ready(connection, e))
+        self.watch(sock, lambda events: self.on_ready(connection, events))
 
     def on_connection(self, _events: int) -> None:
         """Accept a connection from a peer, which sends its rank first."""
@@ -126,13 +130,24 @@ class Agent:
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
         connection = self.incoming[rank] = Incoming(sock)
-        self.selector.register(sock, selectors.EVENT_READ, lambda _: self.on_data(connection))
+        self.expect(rank, connection)
+        self.watch(sock, lambda _: self.on_data(connection))
+
+    def watch(self, sock: socket.socket, handler: Callable[[int], None]) -> None:
+        """Poll a socket for reading from now on; `handler` gets its events (epoll_ctl(2))."""
+        self.poller.register(sock, select.EPOLLIN)
+        self.handlers[sock.fileno()] = handler
+
+    def unwatch(self, descriptor: int) -> None:
+        """Poll a socket no more."""
+        self.poller.unregister(descriptor)
+        del self.handlers[descriptor]
 
     def reset(self, _request: Message) -> Message:
         """Close all connections: ranks move to other GPUs, or a transfer was left unfinished."""
         for sock in self.sockets():
-            if sock.fileno() in self.selector.get_map():
-                self.selector.unregister(sock)
+            if sock.fileno() in self.handlers:
+                self.unwatch(sock.fileno())
             sock.close()
         self.outgoing, self.incoming = {}, {}
         return {"reset": True}
@@ -191,8 +206,19 @@ class Agent:
             self.unready[receive.ready].append(receive)
         self.open = len(self.sends) + len(self.receives)
         self.computing: list[tuple[int, int]] = []  # when a step ends, its number
+        self.least_bytes = {}
+        for receive in self.receives.values():
+            least_bytes = self.least_bytes.get(receive.peer, receive.size_bytes)
+            self.least_bytes[receive.peer] = min(least_bytes, receive.size_bytes)
+        for rank, connection in self.incoming.items():
+            self.expect(rank, connection)
         check = program.get("check")
         self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
+
+    def expect(self, rank: int, connection: Incoming) -> None:
+        """Wake up for the next transfer of a peer once any of them may have arrived whole."""
+        connection.least_bytes = HEADER.size + self.least_bytes.get(rank, 0)
+        set_batch(connection)
 
     def start(self, send: Send) -> None:
         """Queue a transfer on its connection, or begin its compute; its dependencies are done."""
@@ -215,7 +241,7 @@ class Agent:
             return most_s if self.open else 0
         left_s = max(0, self.computing[0][0] - time.monotonic_ns()) / 1e9
         # epoll_wait(2) rounds to milliseconds, select(2) does not.
-        select.select([self.selector], [], [], min(most_s, left_s))
+        select.select([self.poller], [], [], min(most_s, left_s))
         return 0
 
     def done(self, transfer_id: int, moment_ns: int) -> None:
@@ -233,29 +259,30 @@ class Agent:
 
     def on_ready(self, connection: Outgoing, events: int) -> None:
         """Handle events of the connection to a peer."""
-        if events & selectors.EVENT_READ:
+        if events & ~select.EPOLLOUT:  # also errors, which reading raises
             self.on_reply(connection)
-        if events & selectors.EVENT_WRITE:
+        if events & select.EPOLLOUT:
             self.write(connection)
 
     def write(self, connection: Outgoing) -> None:
         """Write as much as the socket takes; poll it for writing while transfers are queued."""
         while connection.queue and self.write_one(connection, connection.queue[0]):
             connection.queue.popleft()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.queue else 0)
-        key = self.selector.get_map().get(connection.sock)  # none once the peer is lost
-        if key and key.events != events:
-            self.selector.modify(connection.sock, events, key.data)
+        is_full = bool(connection.queue)
+        if is_full != connection.is_full and connection.sock.fileno() in self.handlers:
+            events = select.EPOLLIN | (select.EPOLLOUT if is_full else 0)
+            self.poller.modify(connection.sock, events)
+            connection.is_full = is_full
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
         """Write a transfer; return whether all of it is in the socket's buffer."""
         try:
             if not send.started_ns:
-                now_ns = time.monotonic_ns()
-                connection.sock.send(HEADER.pack(send.id, send.size_bytes), socket.MSG_MORE)
-                send.started_ns = now_ns
+                connection.header = HEADER.pack(send.id, send.size_bytes)
             while send.offset < send.size_bytes:
-                count = connection.sock.send(payload := self.payloads.outgoing(send))
+                payload, now_ns = self.payloads.outgoing(send), time.monotonic_ns()
+                count = connection.send(payload)
+                send.started_ns = send.started_ns or now_ns
                 send.offset += count
                 if count < len(payload):  # the buffer is full
                     return False
@@ -310,23 +337,23 @@ class Agent:
         """Confirm a complete transfer, report ready-to-receive, and release dependent sends."""
         connection.transfer = None
         receive.arrived_ns = time.monotonic_ns()
-        connection.sock.send(REPLY.pack(receive.id))
         for ready in self.unready.pop(receive.id, ()):
             self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
         self.payloads.arrived(receive, connection.payload)
         self.done(receive.id, receive.arrived_ns)
+        connection.sock.send(REPLY.pack(receive.id))
 
     def poll(self, timeout_s: float | None) -> None:
         """Serve the sockets that are ready. A lost peer ends the execution, whose records stay."""
-        for key, events in self.selector.select(timeout_s):
+        for descriptor, events in self.poller.poll(timeout_s):
             try:
-                key.data(events)
+                self.handlers[descriptor](events)
             except OSError as error:
-                if key.fileobj is self.control:  # the run died, with an answer unread
+                if descriptor == self.control.fileno():  # the run died, with an answer unread
                     os._exit(0)
                 if not isinstance(error, ConnectionError) and error.errno not in UNREACHABLE:
                     raise
-                self.selector.unregister(key.fileobj)
+                self.unwatch(descriptor)
                 self.aborted = True
 
     def sockets(self) -> list[socket.socket]:
@@ -352,8 +379,8 @@ def tune(sock: socket.socket) -> None:
 
 
 def set_batch(connection: Incoming) -> None:
-    """Wake the receiver once a batch, the rest of the transfer, or the next header has arrived."""
-    batch = min(connection.remaining, RECEIVE_BATCH_BYTES) or 1
+    """Wake the receiver once a batch, or the rest of the transfer, has arrived."""
+    batch = min(connection.remaining or connection.least_bytes, RECEIVE_BATCH_BYTES)
     if batch != connection.batch:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
         connection.batch = batch
@@ -376,6 +403,7 @@ def serve(path: str) -> None:
     server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
+    gc.disable()  # a collection takes milliseconds, and there are no reference cycles to collect
     Agent(control, listener).serve()
 
 

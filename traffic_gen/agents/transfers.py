@@ -34,12 +34,25 @@ class Receive:
 
 
 class Outgoing:
-    """The connection to one peer: transfers still to be written, and reply bytes not yet parsed."""
+    """The connection to one peer: transfers still to be written, and reply bytes not yet parsed.
+
+    `is_full` while the socket is polled for writing, as its buffer had no room.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.queue: collections.deque[Send] = collections.deque()
-        self.unread = b""
+        self.header = self.unread = b""
+        self.is_full = False
+
+    def send(self, payload: memoryview) -> int:
+        """Write what is left of the header, and payload; return how much of the payload."""
+        if not self.header:
+            return self.sock.send(payload)
+        count = self.sock.sendmsg([self.header, payload])
+        written = max(0, count - len(self.header))
+        self.header = self.header[count:]
+        return written
 
 
 class Incoming:
@@ -49,7 +62,7 @@ class Incoming:
         self.sock = sock
         self.transfer: Receive | None = None
         self.header, self.payload = b"", bytearray()
-        self.remaining, self.batch = 0, 1
+        self.remaining, self.least_bytes, self.batch = 0, 1, 1
 
 
 class Payloads:
