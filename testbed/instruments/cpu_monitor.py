@@ -1,6 +1,7 @@
 """Takes CPU samples every tenth of a second while a schedule is executed.
 
-Runs as a thread of the run, which otherwise only waits.
+Runs as a thread of the run, which otherwise only waits. Queues are not read: that takes
+milliseconds, in which proxies wait.
 """
 
 import os

@@ -28,7 +28,7 @@ CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
 # instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S).
 PROCESSOR = "max,-rdrand,-rdseed,-erms"
 # Debian's kernel clears memory that it allocates (init_on_alloc): a quarter of the cost of sending.
-# Every 10 s, khugepaged collapses pages for up to 10 ms, which nothing can preempt.
+# With huge pages, khugepaged collapses pages every 10 s, for up to 10 ms, and proxies wait.
 KERNEL_OPTIONS = (
     "console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable clocksource=tsc nokaslr norandmaps"
     " init_on_alloc=0 transparent_hugepage=never"

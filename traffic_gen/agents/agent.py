@@ -42,6 +42,7 @@ from traffic_gen.agents.transfers import (
     Payloads,
     Receive,
     Send,
+    shortest,
 )
 
 PORT = 5100
@@ -72,8 +73,8 @@ class Agent:
         self.handlers: dict[int, Callable[[int], None]] = {}
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
-        # The shortest transfer of each peer. Peers may connect before our program is loaded.
-        self.least_bytes: dict[int, int] = {}
+        # The shortest transfer from each peer. Peers may connect before our program is loaded.
+        self.shortest_bytes: dict[int, int] = {}
         self.unread, self.aborted = b"", False
         self.watch(control, self.on_control)
         self.watch(listener, self.on_connection)
@@ -206,10 +207,7 @@ class Agent:
             self.unready[receive.ready].append(receive)
         self.open = len(self.sends) + len(self.receives)
         self.computing: list[tuple[int, int]] = []  # when a step ends, its number
-        self.least_bytes = {}
-        for receive in self.receives.values():
-            least_bytes = self.least_bytes.get(receive.peer, receive.size_bytes)
-            self.least_bytes[receive.peer] = min(least_bytes, receive.size_bytes)
+        self.shortest_bytes = shortest(self.receives.values())
         for rank, connection in self.incoming.items():
             self.expect(rank, connection)
         check = program.get("check")
@@ -217,7 +215,7 @@ class Agent:
 
     def expect(self, rank: int, connection: Incoming) -> None:
         """Wake up for the next transfer of a peer once any of them may have arrived whole."""
-        connection.least_bytes = HEADER.size + self.least_bytes.get(rank, 0)
+        connection.least_bytes = HEADER.size + self.shortest_bytes.get(rank, 0)
         set_batch(connection)
 
     def start(self, send: Send) -> None:
