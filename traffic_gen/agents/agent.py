@@ -401,7 +401,7 @@ def serve(path: str) -> None:
     server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
-    gc.disable()  # a collection takes milliseconds, and there are no reference cycles to collect
+    gc.disable()  # a full collection takes 0.6 ms; the agent makes no reference cycles
     Agent(control, listener).serve()
 
 
