@@ -11,7 +11,6 @@ from model.prediction.fluid import Prediction
 from model.training.exposure import begins_s, exposure_s
 from model.training.reduction import ReducedIteration
 from model.training.steps import IterationSteps
-from model.workload.schedule import Steps
 from results.verdicts.summary import Both
 
 
@@ -34,14 +33,12 @@ class IterationResult:
 
 
 def iteration_result(
-    steps: Steps, executions: Iterable[Repeat], prediction: Prediction
-) -> IterationResult | None:
-    """Divide measured and modeled time into parts; `None` for steps of anything but an iteration.
+    steps: IterationSteps, executions: Iterable[Repeat], prediction: Prediction
+) -> IterationResult:
+    """Divide measured and modeled time into parts.
 
     Only whole executions count; without any, there are no parts.
     """
-    if not isinstance(steps, IterationSteps):
-        return None
     end_s = np.array(prediction.arrival_s)
     modeled = exposure_s(steps, begins_s(steps, end_s), end_s)
     measured = [_measured(steps, repeat) for repeat in executions if repeat.complete]

@@ -8,7 +8,6 @@ from model.job.concurrent_jobs import ConcurrentJobs
 from model.job.partition import written
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
-from model.workload.schedule import Steps
 from results.verdicts.summary import Summary, summarize
 
 
@@ -47,14 +46,14 @@ class JobTime:
 
 
 def job_times(
-    steps: Steps, executions: Iterable[Repeat], prediction: Prediction
+    steps: ConcurrentJobs, executions: Iterable[Repeat], prediction: Prediction
 ) -> tuple[JobTime, ...]:
-    """Return the time of each job; none if the steps are not of several jobs.
+    """Return the time of each job.
 
     Only whole executions count; without any, there are no times.
     """
     whole = [repeat for repeat in executions if repeat.complete]
-    if not isinstance(steps, ConcurrentJobs) or not whole:
+    if not whole:
         return ()
     measured = [steps.ends([record.arrived_ns for record in repeat.records]) for repeat in whole]
     modeled_s = steps.ends(prediction.arrival_s)

@@ -9,11 +9,14 @@ import numpy as np
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import RankGpus, Topology
+from model.job.concurrent_jobs import ConcurrentJobs
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import overlap
+from model.training.steps import IterationSteps
 from model.workload.generator import FRAMINGS, Generator
+from model.workload.requests import RequestSteps
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
@@ -138,9 +141,9 @@ class Breakdown:
     jobs.
     """
 
-    iteration: IterationResult | None
-    inference: RequestResult | None
-    jobs: tuple[JobTime, ...]
+    iteration: IterationResult | None = None
+    inference: RequestResult | None = None
+    jobs: tuple[JobTime, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,13 +271,16 @@ def _times(executions: CaseExecutions) -> CompletionTimes:
 
 
 def _breakdown(measured: Measured, prediction: Prediction) -> Breakdown:
-    topology, schedule = measured.topology, measured.schedule
     repeats = measured.executions.repeats
-    return Breakdown(
-        iteration=iteration_result(schedule, repeats, prediction),
-        inference=request_result(schedule, topology, repeats, prediction),
-        jobs=job_times(schedule, repeats, prediction),
-    )
+    match measured.schedule:
+        case IterationSteps() as steps:
+            return Breakdown(iteration=iteration_result(steps, repeats, prediction))
+        case RequestSteps() as steps:
+            found = request_result(steps, measured.topology, repeats, prediction)
+            return Breakdown(inference=found)
+        case ConcurrentJobs() as steps:
+            return Breakdown(jobs=job_times(steps, repeats, prediction))
+    return Breakdown()
 
 
 def _modeled(measured: Measured, prediction: Prediction) -> Modeled:

@@ -12,7 +12,6 @@ from model.fabric.topology import Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.requests import RequestSteps
-from model.workload.schedule import Steps
 from results.verdicts.summary import Both
 
 PERCENTILES = (50, 90, 99)
@@ -40,14 +39,12 @@ class RequestResult:
 
 
 def request_result(
-    steps: Steps, topology: Topology, executions: Iterable[Repeat], prediction: Prediction
-) -> RequestResult | None:
-    """Return the latencies of a request load; `None` for other steps.
+    steps: RequestSteps, topology: Topology, executions: Iterable[Repeat], prediction: Prediction
+) -> RequestResult:
+    """Return the latencies of a request load.
 
     Only whole executions count; without any, there are no percentiles.
     """
-    if not isinstance(steps, RequestSteps):
-        return None
     measured = [_measured(steps, repeat) for repeat in executions if repeat.complete]
     modeled = _percentiles(steps.latencies_s(np.array(prediction.arrival_s)))
     found = _percentiles(np.concatenate(measured)) if measured else {}

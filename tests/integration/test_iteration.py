@@ -46,7 +46,6 @@ def test_an_iteration_takes_as_long_as_modeled_and_so_does_each_part() -> None:
             found = agreeing_attempt(fabric, steps, prediction, AGREES_WITHIN)
             assert found.agrees(AGREES_WITHIN), (steps.algorithm, found.ratio)
             result = iteration_result(steps, found.executions, prediction)
-            assert result is not None
             for name, part in result.parts.items():
                 away_s = abs(part.measured - part.modeled)
                 assert away_s <= found.limit(PARTS_WITHIN) * prediction.completion_s, (name, part)

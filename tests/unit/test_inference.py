@@ -274,6 +274,6 @@ def test_the_load_of_the_library_takes_half_of_the_nics_rate() -> None:
     case, fabric = scenario.cases[0], scenario.fabrics[0]
     topology = build_topology(fabric)
     steps = case_schedule(case, fabric)
+    assert isinstance(steps, RequestSteps)
     found = request_result(steps, topology, (), predicted(steps, topology))
-    assert found is not None
     assert found.offered_load == pytest.approx(0.5, abs=0.1)

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model.fabric.spec import FabricSpec
+from model.job.communicators import Shape
 from scenarios.file_formats.scenario.field_types import MOST_PAIR_BYTES, MOST_S, size_in_bytes
 from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import InferenceWorkload
 from scenarios.file_formats.training.configuration import configuration_name, load_configuration
-from scenarios.file_formats.yaml_files.issues import Issue
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Each transfer and each arrival at a GPU is a step, of about half a kilobyte.
@@ -49,21 +50,21 @@ def _load(workload: InferenceWorkload, domains: int, domain_size: int) -> Reques
     )
 
 
-def inference_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of request loads that do not fit the domains, are too large, or have no result."""
-    for number, workload in enumerate(file.workloads):
-        if not isinstance(workload, InferenceWorkload):
-            continue
-        if file.check_data:
-            what = "is not possible with inference, which has no result to check"
-            yield Issue(("check_data",), what, "leave it out")
-        if file.fabric.domains < LEAST_DOMAINS:
-            what = f"must be at least {LEAST_DOMAINS} for inference, got {file.fabric.domains}"
-            yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
-            continue
-        load = _load(workload, file.fabric.domains, file.fabric.domain_size)
-        for key, what, hint in _problems(load, workload.time_dilation):
-            yield Issue(("workloads", number, key), what, hint)
+def inference_issues(
+    place: Place, workload: InferenceWorkload, shape: Shape, file: ScenarioFile
+) -> Iterator[Issue]:
+    """Issues of a request load that does not fit the domains, is too large, or has no result."""
+    if file.check_data:
+        what = "is not possible with inference, which has no result to check"
+        yield Issue(("check_data",), what, "leave it out")
+    domains, domain_size = shape
+    if domains < LEAST_DOMAINS:
+        what = f"must be at least {LEAST_DOMAINS} for inference, got {domains}"
+        yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
+        return
+    load = _load(workload, domains, domain_size)
+    for key, what, hint in _problems(load, workload.time_dilation):
+        yield Issue((*place, key), what, hint)
 
 
 def _problems(load: RequestLoad, time_dilation: float) -> Iterator[tuple[str, str, str]]:

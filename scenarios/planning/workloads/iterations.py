@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from model.fabric.spec import FabricSpec
+from model.job.communicators import Shape
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
 from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
@@ -15,8 +16,7 @@ from scenarios.file_formats.training.configuration import (
     load_configuration,
 )
 from scenarios.file_formats.training.iteration import evaluated
-from scenarios.file_formats.yaml_files.issues import Issue
-from scenarios.planning.workloads.jobs import works
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.workloads.training_iteration import Iteration
 
 
@@ -33,19 +33,18 @@ def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
     )
 
 
-def iteration_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of iterations that cannot be reduced to the fabric."""
-    for place, work, shape in works(file):
-        if not isinstance(work, IterationWork):
-            continue
-        if file.check_data:
-            what = "is not possible with an iteration, which has no result to check"
-            yield Issue(("check_data",), what, "leave it out")
-        try:
-            _reduced(work, *shape)
-        except NoReduction as error:
-            hint = "use another grid of GPUs, or other degrees"
-            yield Issue((*place, "iteration"), str(error), hint)
+def iteration_issues(
+    place: Place, workload: IterationWork, shape: Shape, file: ScenarioFile
+) -> Iterator[Issue]:
+    """Issues of an iteration that cannot be reduced to its grid."""
+    if file.check_data:
+        what = "is not possible with an iteration, which has no result to check"
+        yield Issue(("check_data",), what, "leave it out")
+    try:
+        _reduced(workload, *shape)
+    except NoReduction as error:
+        hint = "use another grid of GPUs, or other degrees"
+        yield Issue((*place, "iteration"), str(error), hint)
 
 
 def _reduced(workload: IterationWork, domains: int, domain_size: int) -> ReducedIteration:

@@ -17,8 +17,13 @@ from model.workload.transfers.columns import Transfers
 from model.workload.transfers.proof import ScheduleError
 from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
-from scenarios.file_formats.scenario.workload_entries import CollectiveWork
-from scenarios.file_formats.yaml_files.issues import Issue
+from scenarios.file_formats.scenario.workload_entries import (
+    CollectiveWork,
+    InferenceWorkload,
+    IterationWork,
+    TraceWork,
+)
+from scenarios.file_formats.yaml_files.issues import Issue, Place
 from scenarios.planning.workloads.inference import inference_issues
 from scenarios.planning.workloads.iterations import iteration_issues
 from scenarios.planning.workloads.jobs import works
@@ -55,19 +60,26 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of all tasks: algorithms may refuse a grid, or be wrong on it."""
-    yield from trace_issues(file)
-    yield from iteration_issues(file)
-    yield from inference_issues(file)
+    """Issues of all tasks on their grids."""
     for place, work, shape in works(file):
-        if not isinstance(work, CollectiveWork):
-            continue
-        task = work.on_grid(shape)
-        wrong = list(_wrong_groups(task))
-        yield from (Issue((*place, key), what) for key, what in wrong)
-        issue = None if wrong else _issue(replace(task, size_bytes=1))
-        if issue is not None:
-            yield Issue(place, *issue)
+        match work:
+            case CollectiveWork():
+                yield from _collective_issues(place, work.on_grid(shape))
+            case TraceWork():
+                yield from trace_issues(place, work, shape, file)
+            case IterationWork():
+                yield from iteration_issues(place, work, shape, file)
+            case InferenceWorkload():
+                yield from inference_issues(place, work, shape, file)
+
+
+def _collective_issues(place: Place, task: SizedCollective) -> Iterator[Issue]:
+    """Issues of a collective: its algorithm may refuse the grid, or be wrong on it."""
+    wrong = list(_wrong_groups(task))
+    yield from (Issue((*place, key), what) for key, what in wrong)
+    issue = None if wrong else _issue(replace(task, size_bytes=1))
+    if issue is not None:
+        yield Issue(place, *issue)
 
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,6 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import TraceJob, TraceWork, TraceWorkload
 from scenarios.file_formats.yaml_files.issues import Issue, Place
-from scenarios.planning.workloads.jobs import works
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -78,14 +77,10 @@ def _placed(
     return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
 
 
-def trace_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of traces that do not fit the fabric; raises `InputError` for one that is damaged."""
-    for place, work, shape in works(file):
-        if isinstance(work, TraceWork):
-            yield from _issues(place, work, shape, file)
-
-
-def _issues(place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile) -> Iterator[Issue]:
+def trace_issues(
+    place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile
+) -> Iterator[Issue]:
+    """Issues of a trace that does not fit its grid; raises `InputError` if it is damaged."""
     if file.check_data:
         what = "is not possible with a trace, which has no result to check"
         yield Issue(("check_data",), what, "leave it out")
