@@ -22,6 +22,7 @@ from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
 from testbed.fabric.links import Counters, Links, Reading, open_links
 from testbed.fabric.mininet_network import build_network, start_network
+from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
@@ -102,6 +103,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
                 network = build_network(topology, hosts, links, switch)
                 controller.wait_for_event("listening")
                 start_network(network, topology, links)
+                keep_flows_in_order(topology, links.process_ids, switch.process_id)
                 controller.wait_for_event("ready")
                 if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
                     widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)

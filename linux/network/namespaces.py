@@ -12,7 +12,8 @@ CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, call: str) -> None:
+def checked(result: int, call: str) -> None:
+    """Raise `OSError` if a call of the C library has failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{call}: {os.strerror(number)}")
@@ -24,7 +25,7 @@ def _returning() -> Iterator[None]:
     try:
         yield
     finally:
-        _check(_libc.setns(here, CLONE_NEWNET), "setns")
+        checked(_libc.setns(here, CLONE_NEWNET), "setns")
         os.close(here)
 
 
@@ -35,7 +36,7 @@ def private_namespace() -> Iterator[None]:
     The namespace has no name: when the last process in it ends, it goes with all its interfaces.
     """
     with _returning():
-        _check(_libc.unshare(CLONE_NEWNET), "unshare")
+        checked(_libc.unshare(CLONE_NEWNET), "unshare")
         yield
 
 
@@ -48,7 +49,7 @@ def namespace_of(process_id: int) -> Iterator[None]:
     with _returning():
         there = _opened(process_id)
         try:
-            _check(_libc.setns(there, CLONE_NEWNET), "setns")
+            checked(_libc.setns(there, CLONE_NEWNET), "setns")
         finally:
             os.close(there)
         yield
