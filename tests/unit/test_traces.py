@@ -21,7 +21,7 @@ from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.traces import peak_below, same, traces
 from traffic_gen.traces import replay
-from traffic_gen.traces.formats import chakra, protobuf
+from traffic_gen.traces.formats import chakra, nodes, protobuf
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.placement import PlacementRule, placed
@@ -298,6 +298,14 @@ def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], byte
             pytest.raises(Malformed, match=f"it is larger than {limit} bytes"),
         ):
             trace_in(files)
+
+
+def test_too_many_chakra_nodes_are_refused_in_the_file_that_has_them() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    with patch.object(nodes, "MOST_NODES", 4), pytest.raises(Malformed) as refused:
+        chakra.read_chakra(files)
+    assert refused.value.what.endswith("nodes or more, of at most 4")
+    assert refused.value.file == 1
 
 
 def test_plain_chakra_files_count_before_gzipped_ones() -> None:

@@ -153,7 +153,7 @@ def _frames(files: Sequence[bytes]) -> _Frames:
         begins += [base + begin for begin in first[1:]]
         ends += [base + end for end in last[1:]]
         counts.append(len(first) - 1)
-        require_nodes(len(begins), f": byte {len(content)}")
+        require_nodes(len(begins), f": byte {len(content)}", file=number)
         contents.append(content)
         file_begin.append(base)
         base += len(content)
