@@ -1,4 +1,4 @@
-"""Bytes that the interfaces of a network namespace have carried, all read at once (proc(5))."""
+"""Parser of the bytes that the interfaces of a network namespace have carried (proc(5))."""
 
 # Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
 RECEIVED, SENT = 0, 8
