@@ -1,4 +1,4 @@
-"""Send a schedule's bytes between the same pairs with iperf3, as a user without agents would."""
+"""Run iperf3 in the network namespaces of ranks, and parse its reports."""
 
 import json
 import os

@@ -48,7 +48,7 @@ class Aborted(Exception):
 
 
 class Incomplete(EmulationError):
-    """A run ended early; `repeat` holds the records until then, marked incomplete."""
+    """An execution ended early; `repeat` has the records until then, marked incomplete."""
 
     def __init__(self, cause: EmulationError, repeat: Repeat) -> None:
         super().__init__(str(cause))
