@@ -98,7 +98,10 @@ def domain_name(domain: int) -> str:
 
 
 def components(topology: Topology, component: Component) -> tuple[str, ...]:
-    """Names of all components of a kind, without spare GPUs and domains and their links."""
+    """Return the names of all components of a kind that a job may use.
+
+    Spare GPUs and domains are left out, with their links; spare rail switches are not.
+    """
     job = {gpu.name for gpu in topology.job_gpus}
     match component:
         case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.HB_TRUNK:

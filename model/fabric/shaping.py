@@ -89,7 +89,7 @@ def switch_depth_s(depth_s: float, rate_bps: int) -> float:
 
 
 def wire_bytes(payload_bytes: int) -> float:
-    """Bytes that HTB counts for a TCP payload: full segments with their Ethernet headers."""
+    """Return the bytes that HTB counts for a TCP payload in full packets, all headers included."""
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
 
 

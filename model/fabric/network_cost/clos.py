@@ -104,9 +104,10 @@ def equipment(
 def rails_on_a_switch(
     kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
 ) -> int:
-    """The rails that lose GPUs' NIC links when a lowest switch fails; all, if there is one switch.
+    """Return the number of rails that lose NIC links when a lowest switch fails.
 
-    A rail of several switches loses only the links of some HB domains, for which the others wait.
+    All rails lose them where there is one switch. A rail of several switches loses only the links
+    of some HB domains, for which the others wait.
     """
     largest = max(_rail_sizes(gpus, domain_size))
     ports = radix - _ports_up(radix, oversubscription)

@@ -21,7 +21,7 @@ NUMBER_BITS = 61
 
 
 class ScheduleError(ValueError):
-    """A schedule does not do what its collective asks; the message says where."""
+    """Steps do not do what their collective or other workload asks; the message says why."""
 
 
 def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
