@@ -21,7 +21,7 @@ from itertools import cycle, islice
 
 from linux.machine.cpu_time import processes_s
 from linux.machine.resources import provide_more_files
-from linux.network.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.network.proc_net import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped
 from model.errors import EmulationError
 from model.measurement.records import Repeat

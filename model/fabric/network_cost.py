@@ -1,4 +1,4 @@
-"""Switches and transceivers of folded Clos networks, and of the two fabrics made of them."""
+"""Switches, transceivers, price and power of the networks between HB domains: folded Clos."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -21,6 +21,24 @@ class Equipment:
     def ports(self) -> int:
         """Ports of all switches, whether in use or not."""
         return self.switches * self.radix
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in USD and powers in watts, of a switch per port and of a transceiver."""
+
+    port_usd: float
+    transceiver_usd: float
+    port_watts: float
+    transceiver_watts: float
+
+    def usd(self, of: Equipment) -> float:
+        """The price of equipment; a switch costs as much as all its ports."""
+        return of.ports * self.port_usd + of.transceivers * self.transceiver_usd
+
+    def watts(self, of: Equipment) -> float:
+        """The power of equipment; a switch draws as much as all its ports."""
+        return of.ports * self.port_watts + of.transceivers * self.transceiver_watts
 
 
 def tiers(endpoints: int, radix: int) -> int:
