@@ -79,7 +79,7 @@ class Job:
 
 
 def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Cluster:
-    """`gpus` GPUs of a known platform, in its own HB domains or in others.
+    """Return `gpus` GPUs of a platform; `domain_size` replaces the platform's own.
 
     A cluster with fewer GPUs than a domain is one domain.
     """

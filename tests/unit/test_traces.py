@@ -207,7 +207,7 @@ def test_a_goal_schedule() -> None:
         (("c: recv 10b", "c: calc 10 //"), ":14", "no receive of rank 0 takes this send"),
         (("recv 10b from 1", "recv 10b from -1"), ":7", "takes anything that comes"),
         (("a: send", "b: send"), ":5", "the label 'b' is there twice"),
-        (("c requires b", "c requires b\nb requires c"), ":5", "waits in a circle"),
+        (("c requires b", "c requires b\nb requires c"), ":5", "is in a dependency cycle"),
     ],
 )
 def test_a_wrong_goal_schedule_is_refused_with_its_line(
