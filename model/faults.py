@@ -128,7 +128,9 @@ def _hb_switches(topology: Topology) -> tuple[str, ...]:
     return topology.hb_leaves[: domains * leaves] + topology.hb_switches[:domains]
 
 
-def chosen(topology: Topology, component: Component, count: int, seed: int) -> tuple[str, ...]:
+def choose_components(
+    topology: Topology, component: Component, count: int, seed: int
+) -> tuple[str, ...]:
     """Choose `count` components of a kind at random; the same for the same seed."""
     return tuple(random.Random(seed).sample(components(topology, component), count))
 

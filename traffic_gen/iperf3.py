@@ -97,7 +97,7 @@ def carry(
 
 def wait_until_listening(process_id: int, port: int = IPERF_PORT) -> None:
     """Wait until a server listens in the namespace of a process."""
-    what = f"iperf3 of the host with process {process_id} listens"
+    what = f"start of the iperf3 server in the namespace of process {process_id}"
     wait_for(lambda: listens(process_id, port), what, LISTEN_DEADLINE_S)
 
 

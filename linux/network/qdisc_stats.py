@@ -31,10 +31,10 @@ class Queue:
 
 def read_queues(netlink: NetlinkSocket) -> list[Queue]:
     """Read all shapers' queues of a network namespace."""
-    return [queue for answer in netlink.dump(REQUEST) for queue in parsed(answer)]
+    return [queue for answer in netlink.dump(REQUEST) for queue in parse_queues(answer)]
 
 
-def parsed(answer: bytes) -> Iterator[Queue]:
+def parse_queues(answer: bytes) -> Iterator[Queue]:
     """Yield the shapers' queues in one part of the kernel's answer."""
     for kind, begin, end in places_in(answer):
         if kind == RTM_NEWQDISC:

@@ -1,4 +1,4 @@
-"""Run the prober over chosen pairs of a running fabric: numbered probes, short or as data."""
+"""Run the prober over given pairs of GPUs, with probes that pass queues of data or wait there."""
 
 import json
 import math

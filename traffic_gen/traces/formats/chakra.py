@@ -101,7 +101,7 @@ def _unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Frames:
-    """The bytes of all files, and the range of each node in them; `rank` is its file's."""
+    """The joined content of all files, with the range and the rank of each node."""
 
     content: protobuf.Bytes
     file_begin: Ints

@@ -285,7 +285,7 @@ class _Memory:
             self.values[place], self.written[place] = value, [part]
 
     def _require_order(self, part: Part, earlier: Sequence[Part], location: Location) -> None:
-        """Raise `Malformed` unless a step is ordered behind these, which touch the same place."""
+        """Raise `Malformed` unless these steps, which touch the same place, must precede a step."""
         for other in earlier:
             if not self.order.precedes(other, part):
                 name, offset = location
