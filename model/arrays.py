@@ -9,5 +9,5 @@ Bools = NDArray[np.bool_]
 
 
 def raw(column: NDArray[np.generic]) -> memoryview:
-    """The bytes of an array, not copied if they are in one piece."""
+    """Return a view of an array's bytes; an array that is not contiguous is copied."""
     return np.ascontiguousarray(column).data

@@ -1,4 +1,4 @@
-"""The exception tree with the exit code of each branch.
+"""The branches of the exception tree, each with its exit code; other modules derive from them.
 
 A failed expectation is a result, not an error: the command line exits with 1.
 
@@ -64,7 +64,7 @@ class InputError(RailbedError):
 
 
 class NotReady(RailbedError):
-    """The machine lacks something; the message ends with the command that fixes it."""
+    """The machine lacks something; the message names a remedy if there is one."""
 
     exit_code = 3
 

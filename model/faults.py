@@ -98,7 +98,10 @@ def domain_name(domain: int) -> str:
 
 
 def components(topology: Topology, component: Component) -> tuple[str, ...]:
-    """Names of all components of a kind, without spare GPUs and domains and their links."""
+    """Return the names of all components of a kind that a job may use.
+
+    Spare GPUs and domains are left out, with their links; spare rail switches are not.
+    """
     job = {gpu.name for gpu in topology.job_gpus}
     match component:
         case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.HB_TRUNK:
@@ -125,7 +128,9 @@ def _hb_switches(topology: Topology) -> tuple[str, ...]:
     return topology.hb_leaves[: domains * leaves] + topology.hb_switches[:domains]
 
 
-def chosen(topology: Topology, component: Component, count: int, seed: int) -> tuple[str, ...]:
+def choose_components(
+    topology: Topology, component: Component, count: int, seed: int
+) -> tuple[str, ...]:
     """Choose `count` components of a kind at random; the same for the same seed."""
     return tuple(random.Random(seed).sample(components(topology, component), count))
 

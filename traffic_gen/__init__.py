@@ -1,1 +1,1 @@
-"""Workloads as schedules, and the agent that executes a schedule inside a GPU proxy."""
+"""Workloads and traces as steps, the generators that execute them, and the probes."""

@@ -1,4 +1,4 @@
-"""Send a schedule's bytes between the same pairs with iperf3, as a user without agents would."""
+"""Run iperf3 in the network namespaces of ranks, and parse its reports."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from linux.network.listening import listens
 from linux.network.namespaces import namespace_of
+from linux.network.proc_net import listens
 from linux.processes.lifetime import ANSWER_S, dies_with_us, end, wait_for
 from model.errors import EmulationError
 from model.workload.schedule import Steps
@@ -97,7 +97,7 @@ def carry(
 
 def wait_until_listening(process_id: int, port: int = IPERF_PORT) -> None:
     """Wait until a server listens in the namespace of a process."""
-    what = f"iperf3 of the host with process {process_id} listens"
+    what = f"start of the iperf3 server in the namespace of process {process_id}"
     wait_for(lambda: listens(process_id, port), what, LISTEN_DEADLINE_S)
 
 

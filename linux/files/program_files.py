@@ -9,7 +9,7 @@ ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "tra
 
 
 def program_files(program: Path = ROOT) -> list[Path]:
-    """Return all files of all rooms, in order, as they are on the disk now."""
+    """Return the files of all rooms, sorted, as they are on the disk now."""
     found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
     return sorted(file for file in found if "__pycache__" not in file.parts)
 

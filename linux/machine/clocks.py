@@ -29,7 +29,7 @@ def _read_both() -> tuple[int, int]:
 
 
 class Timestamps:
-    """Moments of CLOCK_MONOTONIC of packets that the kernel timestamps, even if the clock is set.
+    """Converts the kernel's timestamps of packets to CLOCK_MONOTONIC, even if the clock is set.
 
     `ahead_at_first_ns` is the lead of the wall clock at the begin.
     """

@@ -19,8 +19,8 @@ ZEN_4 = {"vendor_id": "AuthenticAMD", "cpu family": "25"}
 def speed_up_large_arrays() -> None:
     """Set all settings of this process, before NumPy is imported.
 
-    Settings that the environment has already stay. Measured in "Schedules on paper" of
-    measurements.md.
+    Variables that the environment already has keep their values. Measured in "Schedules on paper"
+    of measurements.md.
     """
     _keep_freed_memory()
     settings = NO_HUGE_PAGES
@@ -31,7 +31,7 @@ def speed_up_large_arrays() -> None:
 
 
 def is_set_here(name: str, value: str) -> bool:
-    """Whether a variable of the environment is such a setting, which other programs do not need."""
+    """Whether a variable of the environment is a setting for this program alone."""
     return (NO_HUGE_PAGES | NO_AVX512).get(name) == value
 
 

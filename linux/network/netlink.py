@@ -145,7 +145,7 @@ def messages_in(data: bytes) -> Iterator[Message]:
         yield kind, data[begin:end]
 
 
-def split(what: str, data: bytes) -> Iterator[Request]:
+def requests_in_batch(what: str, data: bytes) -> Iterator[Request]:
     """Yield the messages of a batch by pyroute2 as requests described by `what`."""
     for _, payload, end in places_in(data):
         begin = payload - HEADER.size

@@ -24,7 +24,7 @@ def locked(place: Path, deadline_s: float = DEADLINE_S) -> Iterator[None]:
     with open(place, "a", opener=unfollowed) as lock:
         if not _take(lock):
             print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
-            what = f"{place} is held by another Railbed: the end of it"
+            what = f"release of the lock {place} by another Railbed"
             wait_for(lambda: _take(lock), what, deadline_s)
         yield
 

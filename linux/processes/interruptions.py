@@ -46,9 +46,9 @@ def repeat_swallowed() -> None:
     before = sys.unraisablehook
 
     def swallowed(what: "sys.UnraisableHookArgs") -> None:
-        how = what.exc_value
-        if how is not None and how is _program.raised:
-            signal.signal(signal.SIGALRM, lambda *_: interrupt(how))
+        error = what.exc_value
+        if error is not None and error is _program.raised:
+            signal.signal(signal.SIGALRM, lambda *_: interrupt(error))
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:
             before(what)
@@ -65,12 +65,12 @@ def is_ending() -> bool:
     return _program.is_ending
 
 
-def interrupt(how: BaseException) -> None:
+def interrupt(error: BaseException) -> None:
     """Raise an exception, now or at the end of `uninterrupted`; for signal handlers."""
-    _program.raised = how
+    _program.raised = error
     if not _postponed.contexts:
-        raise how
-    _postponed.came = how
+        raise error
+    _postponed.came = error
 
 
 @contextmanager
@@ -82,5 +82,5 @@ def uninterrupted() -> Iterator[None]:
     finally:
         _postponed.contexts -= 1
         if not _postponed.contexts and _postponed.came is not None:
-            how, _postponed.came = _postponed.came, None
-            raise how
+            error, _postponed.came = _postponed.came, None
+            raise error

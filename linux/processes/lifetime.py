@@ -78,7 +78,7 @@ def output_of(
 
 
 def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
-    """Return the output of a process so far, of both streams; `None` if it does not end now."""
+    """Return all output of a process, if it ends within `CHECK_EVERY_S`; else `None`."""
     try:
         return process.communicate(timeout=CHECK_EVERY_S)
     except subprocess.TimeoutExpired:
@@ -86,7 +86,7 @@ def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
 
 
 def first_line(*command: str) -> str:
-    """The first line of a command's output; without one, the reason."""
+    """Return the first line of a command's output, or why the command gave no answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""The fabric: specification, topology, addresses, link rates, health."""
+"""The fabric: specification, topology, addresses, link rates, health, cost."""

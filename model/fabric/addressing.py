@@ -1,7 +1,7 @@
 """Addresses of the GPU proxies: pure functions of a GPU's domain and rail.
 
-NIC domain: 10.0.0.0/8, a /17 for each rail, so that "all of rail r" is one route.
-HB domain: 172.16.0.0/12, a /23 for each HB domain.
+NICs: 10.0.0.0/8, a /17 for each rail, so that one route covers a rail.
+HB domains: 172.16.0.0/12, a /23 for each.
 """
 
 from ipaddress import IPv4Address, IPv4Network

@@ -89,7 +89,7 @@ def switch_depth_s(depth_s: float, rate_bps: int) -> float:
 
 
 def wire_bytes(payload_bytes: int) -> float:
-    """Bytes that HTB counts for a TCP payload: full segments with their Ethernet headers."""
+    """Return the bytes that HTB counts for a TCP payload in full packets, all headers included."""
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
 
 
@@ -98,7 +98,7 @@ SEGMENT_BYTES = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES * PACKET_PAYLOAD_BYTES
 
 
 def least_timeout_s(slowest_bps: int, domains: int) -> float:
-    """Least retransmission timeout of TCP (RFC 6298) in a fabric of so many HB domains.
+    """Return TCP's minimum retransmission timeout (RFC 6298) in a fabric of `domains` HB domains.
 
     A slow link is a fast one whose time is stretched: TCP's time is stretched with it. On a NIC
     link, a segment waits for those of the other GPUs of the rail, one in each other domain.

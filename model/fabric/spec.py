@@ -63,7 +63,7 @@ class NicNetwork:
 
 @dataclass(frozen=True)
 class Spares:
-    """What is idle until it replaces another: the last domains, and the last GPUs of each domain.
+    """Idle replacements: the last `domains` domains, and the last `gpus` GPUs of each domain.
 
     Spare rail switches have ports for all domains, but no GPU until an optical switch moves NIC
     links to them.

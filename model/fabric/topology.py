@@ -297,7 +297,7 @@ class Topology:
 
     @cached_property
     def digest(self) -> str:
-        """Fingerprint: predictions and measurements are only compared for the same topology."""
+        """First 16 hex digits of the SHA-256 of all fields: equal digests mean equal topologies."""
         text = json.dumps(self, default=_fields_of, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

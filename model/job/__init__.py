@@ -1,1 +1,1 @@
-"""Placement of a job's ranks on GPUs, before and after a fault."""
+"""Ranks, communicators, partitions and placement of jobs, before and after a fault."""

@@ -42,8 +42,8 @@ class Communicator:
 def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
     """Return all requested communicators on a grid of GPUs.
 
-    A word stands for one or several, a list of names of GPUs for one; any other list for all of its
-    entries. Raises `ValueError` with a sentence.
+    A word names one or several communicators; a list of GPU names forms one; any other list joins
+    those of its entries. Raises `ValueError` with a sentence.
     """
     if isinstance(asked, str):
         return tuple(_communicator(ranks, shape) for ranks in _of_word(asked, shape))

@@ -21,7 +21,7 @@ Pair = tuple[Gpu, Gpu]
 
 
 class Addresses(Mapping[tuple[int, int], str]):
-    """Addresses by (source rank, destination rank), each made when it is asked for.
+    """Map from (source rank, destination rank) to the destination's address, computed at lookup.
 
     A thousand GPUs are a million pairs, of which few schedules use all.
     """

@@ -71,7 +71,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Train:
-    """The frames to send on a link with this shaper, and how to read their arrivals."""
+    """A train of frames for a link with this shaper: its length and timing, and its arrivals."""
 
     shaper: Shaper
 

@@ -64,7 +64,7 @@ def need(load: Load, machine: Machine, ports: int) -> Need:
         for kind in HopKind
     }
     packets, size = load.packets[HopKind.SWITCH], load.size_bytes[HopKind.SWITCH]
-    by_hop[HopKind.SWITCH] += threads.waking(packets, ports) / cores
+    by_hop[HopKind.SWITCH] += threads.wakeup_share(packets, ports) / cores
     return Need(
         by_hop=by_hop,
         transfers=load.transfers * machine.transfer_s / cores,

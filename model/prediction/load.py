@@ -22,7 +22,7 @@ from model.workload.critical_path import begins_s, ends_s, longest_chain
 from model.workload.transfers.columns import Transfers
 
 SLICES = 400
-# In slices: the rounding of its ends counts against a shorter span.
+# Length in slices of a moment: the rounding of its ends would distort a span shorter than this.
 TINY = 1e-6
 # The least completion time: bursts take no time in the model, but a rate needs some.
 SHORTEST_S = 1e-6
@@ -72,9 +72,9 @@ class Profile:
         )
 
     def busiest(self, window_s: float, weight: Callable[[Load], Number]) -> Load:
-        """The heaviest `window_s` of the execution, as a load per second.
+        """Return the load per second of the heaviest `window_s` of the execution.
 
-        `weight` rates all windows in one call: the numbers of the load that it takes are arrays.
+        `weight` rates all windows in one call: it takes a load of arrays, one number a window.
         """
         width = max(1, min(SLICES, round(window_s / self.completion_s * SLICES)))
         loads = self._loads(width)

@@ -59,8 +59,11 @@ class SwitchThreads:
     wake_s: float
     port_s: float
 
-    def waking(self, packets_per_s: float, ports: float) -> float:
-        """Share of time for wake-ups; a poll handles all packets that came during the last one."""
+    def wakeup_share(self, packets_per_s: float, ports: float) -> float:
+        """Return the share of time for wake-ups.
+
+        A poll handles all packets that came during the last one.
+        """
         looks_s = packets_per_s * (self.wake_s + ports * self.port_s)
         return looks_s / (1 + looks_s)
 
@@ -134,24 +137,24 @@ def solve_threads(
     """
 
     def candidate(wake_s: float) -> SwitchThreads:
-        waking = SwitchThreads(HopCost(0.0, 0.0), wake_s, 0.0)
+        idle = SwitchThreads(HopCost(0.0, 0.0), wake_s, 0.0)
         loads = (
-            (load.packets, load.size_bytes, load.busy - waking.waking(load.packets, ports))
+            (load.packets, load.size_bytes, load.busy - idle.wakeup_share(load.packets, ports))
             for load in (small, large)
         )
         return SwitchThreads(solve_cost(*loads), wake_s, 0.0)
 
     def miss(found: SwitchThreads) -> float:
         work = found.cost.cpu_s(light.packets, light.size_bytes)
-        return abs(work + found.waking(light.packets, ports) - light.busy)
+        return abs(work + found.wakeup_share(light.packets, ports) - light.busy)
 
     return min((candidate(step * WAKE_STEP_S) for step in range(WAKE_STEPS)), key=miss)
 
 
 def with_ports(few: SwitchThreads, ports: float, many: ThreadSample, more: float) -> SwitchThreads:
     """Split a wake-up's cost into fixed and per-port parts, by a load with `more` ports."""
-    waking = many.busy - few.cost.cpu_s(many.packets, many.size_bytes)
-    waking = min(max(waking, 0.0), 0.95)
-    look_s = waking / (1 - waking) / many.packets
+    share = many.busy - few.cost.cpu_s(many.packets, many.size_bytes)
+    share = min(max(share, 0.0), 0.95)
+    look_s = share / (1 - share) / many.packets
     port_s = max(0.0, look_s - few.wake_s) / (more - ports)
     return SwitchThreads(few.cost, max(0.0, few.wake_s - ports * port_s), port_s)

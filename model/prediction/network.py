@@ -16,7 +16,7 @@ from model.workload.transfers.columns import Transfers
 PathClass = tuple[LinkKind, ...]
 KINDS = tuple(LinkKind)
 
-# Links of no fabric: one pads paths and never limits a flow, one carries nothing.
+# Placeholder links: `PADDING` fills short paths and never limits a flow; `NO_PATH` carries nothing.
 PADDING, NO_PATH = 0, 1
 FIRST_LINK = 2
 UNLIMITED = 1e300

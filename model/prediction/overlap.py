@@ -5,6 +5,7 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.topology import LinkKind
 from model.prediction.network import Network
+from model.workload.critical_path import begins_s
 from model.workload.transfers.columns import Transfers
 
 OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
@@ -16,7 +17,7 @@ def overlap(transfers: Transfers, pair: Ints, net: Network, arrival_s: Floats) -
     `pair` is the pair of each transfer in the network. A transfer is under way from the arrival of
     its last dependency until its own arrival. A transfer that is forwarded uses both.
     """
-    begin_s = _begin_s(transfers, arrival_s)
+    begin_s = begins_s(transfers, arrival_s)
     by_hb, by_nic = (
         np.array([any(has(kind) for kind in kinds or ()) for kinds in net.classes])
         for has in (OF_HB.__contains__, LinkKind.NIC.__eq__)
@@ -25,13 +26,6 @@ def overlap(transfers: Transfers, pair: Ints, net: Network, arrival_s: Floats) -
     end_s = float(arrival_s.max(initial=0.0))
     both_s = _both_s(begin_s, arrival_s, by_hb[of], by_nic[of])
     return min(1.0, both_s / end_s) if end_s else 0.0  # rounding must not exceed 1
-
-
-def _begin_s(transfers: Transfers, arrival_s: Floats) -> Floats:
-    begin_s = np.zeros(len(transfers))
-    earlier, later, _ = transfers.dependencies()
-    np.maximum.at(begin_s, later, arrival_s[earlier])
-    return begin_s
 
 
 def _both_s(begin_s: Floats, end_s: Floats, one: Bools, other: Bools) -> float:

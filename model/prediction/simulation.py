@@ -68,7 +68,7 @@ class Releases:
         self._latency_s = np.zeros(len(transfers))
 
     def travel(self, latency_s: Floats) -> None:
-        """Set how long confirmations and readiness travel, by the latency of each transfer."""
+        """Set each transfer's latency, which its confirmation and ready-to-receive message take."""
         self._latency_s = latency_s
 
     def later_s(self, places: Ints) -> Floats:
@@ -77,10 +77,7 @@ class Releases:
         return np.where(travels == NONE, 0.0, self._latency_s[travels])
 
     def of(self, ended: Ints) -> tuple[Ints, Ints]:
-        """Return indices into `later` that the end of these transfers releases, and by which end.
-
-        The second array has the ended transfer for each index.
-        """
+        """Return the indices into `later` that ended transfers release, each with its transfer."""
         begins = self._starts[ended]
         counts = self._starts[ended + 1] - begins
         ends = np.cumsum(counts)
@@ -139,7 +136,7 @@ class Simulation:
         self._tokens[fresh] = net.burst[fresh[: net.links]]
 
     def _enter_epochs(self) -> bool:
-        """Begin the epochs that are due, flows go on on new paths; return whether any did."""
+        """Enter the epochs that are due, and reroute all flows; return whether any was due."""
         entered = False
         while self._epochs and self._epochs[0].begin_s <= self._now_s + SAME_TIME_S:
             self._enter(self._epochs.pop(0))

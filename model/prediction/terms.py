@@ -16,7 +16,7 @@ from model.workload.generator import TRANSFER_HEADER_BYTES
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms that a prediction has; all unless told otherwise."""
+    """Terms of the model that a prediction includes; all by default."""
 
     headers: bool = True
     bursts: bool = True
@@ -42,7 +42,7 @@ class Terms:
         return np.float64(wire_bytes(1)) * (before % SEGMENT_BYTES + 1)
 
     def applied(self, net: Network) -> Network:
-        """Return the network as data find it: with the rates that are left, and the bursts.
+        """Return the network with the rates and bursts that are left for data.
 
         The controller's probes and acknowledgements go first. Each direction of a link is taken to
         carry acknowledgements for as many bytes as it has data itself. A segment of two packets or

@@ -60,7 +60,7 @@ class _Draining:
         self.drained |= {link.name for link in links if link not in best}
 
     def _options(self, tier: Tier) -> Iterator[list[Link]]:
-        """Yield candidate link sets: all, then without the slowest, while peers stay reachable."""
+        """Yield candidate link sets: all, then without one more, the slowest that no peer needs."""
         kept = self._tiers[tier]
         needed = [places for places in self._partners(tier) if places & self._places(kept)]
         yield kept

@@ -1,4 +1,4 @@
-"""ECMP selection: a deterministic choice among equal-cost next hops, even unless by hash.
+"""ECMP selection: a deterministic choice among equal-cost next hops, balanced unless hashed.
 
 It does not depend on the fabric's health, which has already determined the candidates.
 """
@@ -76,7 +76,7 @@ class EcmpSelection:
         return self.port(switch, destination, others, came_from)
 
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
-        """Index of the port to the packet's own spine switch, or else of one dealt by number."""
+        """Return the index of the next hop to the packet's spine switch, else of one by number."""
         here = self._topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0

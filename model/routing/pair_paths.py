@@ -15,7 +15,7 @@ from model.routing.paths import Routing
 
 # Stands for no hop in a row; a row without hops means that the destination is unreachable.
 NO_HOP = -1
-# Stands for a part that depends on more than the source or switch, and the destination.
+# Marks a part of a path that the source or switch does not determine with the destination alone.
 UNKNOWN = -2
 
 

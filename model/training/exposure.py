@@ -34,7 +34,7 @@ def exposure_s(steps: IterationSteps, begin_s: Floats, end_s: Floats) -> dict[st
 
 
 def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
-    """Earliest begin of each step: the end of the last step that it depends on, 0 if there is none.
+    """Return the earliest begin of each step: the end of its last dependency, 0 without one.
 
     A step of compute begins before its end by its duration.
     """
@@ -47,7 +47,7 @@ def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
 def _of_rank(
     dimensions: Ints, begin_s: Floats, end_s: Floats, completion_s: float
 ) -> Mapping[str, float]:
-    """Divide the time of a rank, by the steps that end there."""
+    """Split a rank's time into parts, by the steps whose destination is the rank."""
     edges = np.unique(np.concatenate([begin_s, end_s, [0.0, completion_s]]))
     left, length = np.ones(len(edges) - 1, bool), np.diff(edges)
     found = {}

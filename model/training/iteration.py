@@ -140,7 +140,7 @@ def _tensor_s(job: Job, strategy: Strategy) -> Numbers:
 
 
 def tensor_collectives(job: Job) -> float:
-    """The number of a layer's tensor-parallel collectives of a microbatch, those again counted."""
+    """Return the tensor-parallel collectives per layer and microbatch, recomputed ones included."""
     again = TENSOR_COLLECTIVES / 2 if job.recomputation is Recomputation.FULL else 0
     return TENSOR_COLLECTIVES + again
 

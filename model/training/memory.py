@@ -29,7 +29,7 @@ def gpu_parameters(transformer: Transformer, strategy: Strategy) -> tuple[Number
 
 
 def optimized_parameters(transformer: Transformer, strategy: Strategy) -> Numbers:
-    """Parameters whose optimizer a GPU has: its share of the parameters that several ranks hold.
+    """Return the parameters that a GPU's optimizer updates; replicas share them evenly.
 
     All data-parallel ranks hold the parameters outside experts; only copies of a GPU's experts hold
     the experts'.

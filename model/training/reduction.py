@@ -105,9 +105,9 @@ class ReducedIteration:
 
     @property
     def sent_bytes(self) -> dict[Dimension, float]:
-        """What all ranks send at least, by dimension: of a collective, all but a rank's own part.
+        """The least bytes that all ranks together send in each dimension.
 
-        All-to-alls in two steps send some of it twice.
+        Of a collective, a rank sends all but its own part. All-to-alls in two steps send more.
         """
         strategy, experts = self.strategy, self.experts
         passes = self.microbatches * strategy.interleave * self.layers
@@ -206,7 +206,7 @@ class _Reduction:
 
 
 def _to_others(size: float, ranks: int) -> float:
-    """What each of so many ranks sends in an AllGather, a ReduceScatter or an all-to-all."""
+    """Return the bytes that each of `ranks` sends in an AllGather, ReduceScatter or all-to-all."""
     return size * (ranks - 1) / ranks
 
 

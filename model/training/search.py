@@ -43,7 +43,7 @@ def evaluate(job: Job, strategy: Strategy) -> Evaluation:
 
 
 def best(job: Job, wish: Wish = ANY, *, must_fit: bool = True) -> Evaluation | None:
-    """The fastest strategy whose memory fits, or `None` if there is none."""
+    """Return the fastest strategy, with `must_fit` of those that fit into memory; or `None`."""
     every = strategies(job, wish)
     if not len(every.tensor):
         return None

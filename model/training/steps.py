@@ -52,7 +52,8 @@ class IterationSteps:
     def _check_bytes(self) -> None:
         """Raise `ScheduleError` if less is sent in a dimension than the iteration asks for.
 
-        Bytes are as many times fewer than real ones as `size_bytes` says, which is rounded up.
+        `size_bytes` is the real size, scaled and rounded up. Without the 1 that rounding may add,
+        the scale is not too large.
         """
         scale = (self.size_bytes - 1) / max(1.0, self.reduction.size_bytes)
         for dimension, real_bytes in self.reduction.sent_bytes.items():
@@ -60,7 +61,8 @@ class IterationSteps:
             sent, asked = int(self.transfers.size_bytes[of_it].sum()), scale * real_bytes
             if sent < asked * (1 - ROUNDING):
                 what = (
-                    f"{dimension}-parallel ranks send {sent} bytes, of {asked:.0f} that are asked"
+                    f"{dimension}-parallel ranks send {sent} bytes, fewer than the {asked:.0f} "
+                    "required"
                 )
                 raise ScheduleError(what)
 

@@ -41,7 +41,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Wish:
-    """Degrees that are given; `None` is any."""
+    """Constraints on the degrees of a strategy; `None` leaves a degree free."""
 
     tensor: int | None = None
     pipeline: int | None = None
@@ -106,7 +106,7 @@ def _placed(job: Job, *degrees: int) -> Iterator[tuple[int, ...]]:
 def insides(
     tensor: int, pipeline: int, data: int, domain_size: int
 ) -> tuple[tuple[int, int, int], ...]:
-    """Every way to fill an HB domain: parts of the three degrees that fill it best."""
+    """Return the (tensor, pipeline, data) parts that fill the most GPUs of an HB domain."""
     found = [
         (inner, stages, copies)
         for inner in divisors(tensor)

@@ -1,1 +1,1 @@
-"""Schedules of transfers, their symbolic proof, and sizes of real training jobs."""
+"""Schedules with their symbolic proof, traces, request loads, generators, and training sizes."""

@@ -45,7 +45,7 @@ class Deliveries:
         sends = (trace.kind == NodeKind.SEND) & (source != to)
         nodes = np.flatnonzero(sends | (self.compute_ns > 0))
         if (self.entries.lengths[nodes] != 1).any() or (self.ends.lengths[nodes] != 1).any():
-            raise ScheduleError("a node of the trace has no step of its own")
+            raise ScheduleError("a node has no step, or several")
         step = self.entries.values[self.entries.starts[nodes]]
         right = transfers.source[step] == source[nodes]
         right &= transfers.destination[step] == np.where(sends, to, source)[nodes]
@@ -53,7 +53,7 @@ class Deliveries:
         right &= transfers.compute_ns[step] == self.compute_ns[nodes]
         right &= self.ends.values[self.ends.starts[nodes]] == step
         if not right.all() or len(np.unique(step)) != len(step):
-            raise ScheduleError("the step of a node of the trace is another one's")
+            raise ScheduleError("a step does not do what its node asks, or serves two nodes")
 
     def _check_order(self, transfers: Transfers) -> None:
         """Show that no node begins, or counts as ended, before its dependencies have ended."""
@@ -82,4 +82,4 @@ def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:
     """Raise `ScheduleError` unless each of these values is in its row."""
     width = 1 + max(rows.values.max(initial=0), value.max(initial=0))
     if not np.isin(row * width + value, rows.row * width + rows.values).all():
-        raise ScheduleError("a node does not wait for all that it comes after")
+        raise ScheduleError("a node does not wait for all of its dependencies")

@@ -2,7 +2,7 @@
 
 A buffer is cut into chunks. A schedule says which GPU sends which chunks to which other GPU, and
 after which transfers. It is proved when it is built (`model.workload.transfers.proof`), so a wrong
-schedule cannot be built (msccl has the idea to keep the postcondition apart from the algorithm).
+schedule cannot be built. The postcondition is apart from the algorithm, as in msccl-tools.
 """
 
 import hashlib

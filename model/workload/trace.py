@@ -168,7 +168,7 @@ def _order(trace: Trace) -> list[int]:
                     ready.append(later)
     if len(ordered) < len(left):
         node = min(set(range(len(left))) - set(ordered))
-        raise Contradiction(node, "waits in a circle: nothing that it comes after can ever end")
+        raise Contradiction(node, "is in a dependency cycle, or depends on one")
     return ordered
 
 

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from model.fabric.network_cost.clos import equipment
-from model.fabric.network_cost.prices import Prices
+from model.fabric.network_cost import Prices, equipment
 from model.fabric.spec import FabricKind
 
 SCHEMA = "railbed.cost/1"

@@ -43,7 +43,7 @@ class RealTask:
         if not self.task.is_regular:
             return estimate(self).completion_s / wire_bytes(1)
         form, grid = self.task.how.closed_form, _grid(self.task, self.spec)
-        return form.completion_s(self.spec.kind, grid, self.task.sent_bytes())
+        return form.completion_s(self.spec.kind, grid, self.task.scaled_bytes())
 
 
 def real_task(task: Task, spec: FabricSpec) -> RealTask:

@@ -11,7 +11,7 @@ from typing import Any
 from pyroute2.netlink.rtnl import ndmsg
 
 from linux.network.namespaces import namespace_of, set_sysctl
-from linux.network.netlink import RTAX_RTO_MIN, NetlinkSocket, Request, split
+from linux.network.netlink import RTAX_RTO_MIN, NetlinkSocket, Request, requests_in_batch
 from linux.network.qdisc_stats import read_queues
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
@@ -105,7 +105,9 @@ class Links:
     def _asking(self, place: str, what: str) -> Iterator[RouteBatch]:
         """Collect requests for the namespace `place`; `what` names them in errors."""
         yield self.compiler
-        self._asked.setdefault(place, []).extend(split(what, bytes(self.compiler.batch)))
+        self._asked.setdefault(place, []).extend(
+            requests_in_batch(what, bytes(self.compiler.batch))
+        )
         self.compiler.reset()
 
     def flush(self) -> None:

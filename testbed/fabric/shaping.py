@@ -14,7 +14,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
 from linux.network.namespaces import private_namespace
-from linux.network.netlink import HEADER, Request, split
+from linux.network.netlink import HEADER, Request, requests_in_batch
 from linux.network.route_socket import RouteBatch, RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import (
@@ -82,7 +82,7 @@ def _requests(shaper: Shaper) -> bytes:
 
 def shape_requests(what: str, interface: int, shaper: Shaper) -> Iterator[Request]:
     """Yield the requests that shape an interface; each shaper is encoded once, which is slow."""
-    for about, request in split(what, _requests(shaper)):
+    for about, request in requests_in_batch(what, _requests(shaper)):
         begin, end = request[:INTERFACE_AT], request[INTERFACE_AT + INTERFACE.size :]
         yield about, begin + INTERFACE.pack(interface) + end
 

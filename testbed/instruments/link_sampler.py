@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from linux.files.user_files import cleared
-from linux.network.carried_bytes import parse_carried
+from linux.network.proc_net import parse_carried
 from model.fabric.topology import Link
 from model.measurement.records import LinkSample
 

@@ -4,7 +4,7 @@ import pytest
 from pyroute2 import IPBatch, IPRoute
 
 from linux.network.namespaces import private_namespace
-from linux.network.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, split
+from linux.network.netlink import REQUESTS_A_CALL, NetlinkSocket, Request, requests_in_batch
 from model.errors import EmulationError
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -18,7 +18,7 @@ def adding(addresses: list[str], interface: int) -> list[Request]:
     with IPBatch() as compiler:
         for address in addresses:
             compiler.addr("add", index=interface, address=address, prefixlen=32)
-        return list(split(f"interface {interface}", bytes(compiler.batch)))
+        return list(requests_in_batch(f"interface {interface}", bytes(compiler.batch)))
 
 
 def addresses_now() -> list[str]:

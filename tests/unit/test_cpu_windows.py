@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from linux.machine.cpu_time import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
 from linux.network.netlink import HEADER
-from linux.network.qdisc_stats import STATISTICS, TCMSG, Queue, parsed
+from linux.network.qdisc_stats import STATISTICS, TCMSG, Queue, parse_queues
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
@@ -109,4 +109,4 @@ def test_queues_of_shapers_are_read_and_no_others(queues: list[tuple[str, int, i
     answer = b"".join(message(*queue) for queue in queues)
     answer += HEADER.pack(HEADER.size + 4, 3, 2, 1, 0) + b"\0" * 4
     expected = [Queue(index, held, lost) for kind, index, held, lost in queues if kind == "htb"]
-    assert list(parsed(answer)) == expected
+    assert list(parse_queues(answer)) == expected

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.fabric.network_cost.clos import (
+from model.fabric.network_cost import (
+    Prices,
     built_oversubscription,
     folded_clos,
     oversubscribed_clos,
     rails_on_a_switch,
 )
-from model.fabric.network_cost.prices import Prices
 from model.fabric.spec import FabricKind
 from scenarios.cli.models.decide import decide
 from scenarios.studies.decision.cluster_file import load_cluster

@@ -30,7 +30,7 @@ from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.traces import same, traces
 from traffic_gen.traces.formats.chakra_writing import chakra_files
-from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace, trace_in
 from traffic_gen.traces.replay import Replay
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.network.carried_bytes import parse_carried
+from linux.network.proc_net import parse_carried
 from model.errors import InputError
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind

@@ -53,7 +53,7 @@ def test_three_loads_give_the_costs_of_a_thread(packet_s: float, byte_s: float, 
 def sample(threads: SwitchThreads, packets: float, size: float) -> ThreadSample:
     """Return the sample of a thread under a load, not limited to one core."""
     return ThreadSample(
-        packets, size, threads.cost.cpu_s(packets, size) + threads.waking(packets, 16)
+        packets, size, threads.cost.cpu_s(packets, size) + threads.wakeup_share(packets, 16)
     )
 
 
@@ -61,7 +61,7 @@ def sample(threads: SwitchThreads, packets: float, size: float) -> ThreadSample:
 def test_a_thread_with_more_ports_tells_what_a_port_costs(wake: int, port_s: float) -> None:
     true = SwitchThreads(HopCost(10e-6, 1e-10), wake * 1e-6, port_s)
     few = SwitchThreads(true.cost, true.wake_s + 16 * port_s, 0.0)
-    load = ThreadSample(1_000, 1e6, true.cost.cpu_s(1_000, 1e6) + true.waking(1_000, 130))
+    load = ThreadSample(1_000, 1e6, true.cost.cpu_s(1_000, 1e6) + true.wakeup_share(1_000, 130))
     found = with_ports(few, 16, load, 130)
     assert found.port_s == pytest.approx(port_s)
     assert found.wake_s == pytest.approx(true.wake_s)
@@ -69,4 +69,4 @@ def test_a_thread_with_more_ports_tells_what_a_port_costs(wake: int, port_s: flo
 
 @given(st.floats(1, 1e7), st.floats(1, 1000))
 def test_waking_up_never_takes_more_than_all_of_the_time(packets: float, ports: float) -> None:
-    assert 0 < TWO_CORES.threads.waking(packets, ports) < 1
+    assert 0 < TWO_CORES.threads.wakeup_share(packets, ports) < 1

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.fabric.network_cost.clos import Equipment, capacity, equipment, folded_clos, tiers
-from model.fabric.network_cost.prices import Prices
+from model.fabric.network_cost import Equipment, Prices, capacity, equipment, folded_clos, tiers
 from model.fabric.spec import FabricKind
 from results.documents.network_cost import cost_object
 from scenarios.cli.models.cost import cost

@@ -117,6 +117,8 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ("allgather", "custom"), ":2", "has a collective whose result is"),
         ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: in the end,"),
         ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
+        ("ring-all-gather.xml", ('o_chunks="4"', 'o_chunks="3"'), ":44", "writes outside the 3"),
+        ("ring-all-gather.xml", ('dstoff="3"', 'dstoff="-1"'), ":44", "writes outside the 4"),
         ("ring-all-gather.xml", ("</algo>", ""), ":48", "is no XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "is a step 's' of"),

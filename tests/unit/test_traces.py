@@ -21,11 +21,11 @@ from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.traces import peak_below, same, traces
 from traffic_gen.traces import replay
-from traffic_gen.traces.formats import chakra, protobuf
+from traffic_gen.traces.formats import chakra, nodes, protobuf
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
-from traffic_gen.traces.placement import PlacementRule, placed
-from traffic_gen.traces.reading import garbage_kept, read_trace, trace_in
+from traffic_gen.traces.rank_placement import PlacementRule, placed
+from traffic_gen.traces.reading import garbage_collection_disabled, read_trace, trace_in
 from traffic_gen.traces.replay import Replay, Replayed
 
 # A property takes some hundredths of a second for each trace.
@@ -205,9 +205,9 @@ def test_a_goal_schedule() -> None:
         (("b requires a\nc:", "b requires z\nc:"), ":6", "the label 'z' is not defined above"),
         (("10b to 0", "10b to 2"), ":7", "rank 1 sends nothing for this receive of rank 0"),
         (("c: recv 10b", "c: calc 10 //"), ":14", "no receive of rank 0 takes this send"),
-        (("recv 10b from 1", "recv 10b from -1"), ":7", "takes anything that comes"),
+        (("recv 10b from 1", "recv 10b from -1"), ":7", "has the wildcard -1"),
         (("a: send", "b: send"), ":5", "the label 'b' is there twice"),
-        (("c requires b", "c requires b\nb requires c"), ":5", "waits in a circle"),
+        (("c requires b", "c requires b\nb requires c"), ":5", "is in a dependency cycle"),
     ],
 )
 def test_a_wrong_goal_schedule_is_refused_with_its_line(
@@ -298,6 +298,14 @@ def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], byte
             pytest.raises(Malformed, match=f"it is larger than {limit} bytes"),
         ):
             trace_in(files)
+
+
+def test_too_many_chakra_nodes_are_refused_in_the_file_that_has_them() -> None:
+    files = chakra_files(trace_in([GOAL.encode()]))
+    with patch.object(nodes, "MOST_NODES", 4), pytest.raises(Malformed) as refused:
+        chakra.read_chakra(files)
+    assert refused.value.what.endswith("nodes or more, of at most 4")
+    assert refused.value.file == 1
 
 
 def test_plain_chakra_files_count_before_gzipped_ones() -> None:
@@ -396,7 +404,7 @@ def test_receives_in_a_row_count_what_they_wait_for_again() -> None:
         assert len(replayed(trace, PlacementRule.WRAP, (1, 2)).transfers) == 5
     with (
         patch.object(replay, "MOST_WAITS", 14),
-        pytest.raises(ScheduleError, match="a receive counts those of the receives that it comes"),
+        pytest.raises(ScheduleError, match="counting those of earlier receives"),
     ):
         replayed(trace, PlacementRule.WRAP, (1, 2))
 
@@ -431,6 +439,6 @@ def test_garbage_is_searched_again_after_a_trace_is_read(
     monkeypatch.setattr(gc, "isenabled", lambda: before)
     for name in ("disable", "enable"):
         monkeypatch.setattr(gc, name, partial(switched.append, name))
-    with pytest.raises(Malformed), garbage_kept():
+    with pytest.raises(Malformed), garbage_collection_disabled():
         raise Malformed(":1", "is wrong")
     assert switched == (["disable", "enable"] if before else [])

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
-from model.training.accelerators import ACCELERATORS
 from model.training.iteration import gather_s, iteration, layer_s
-from model.training.job import Job, cluster_of
+from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies

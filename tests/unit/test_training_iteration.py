@@ -222,7 +222,7 @@ def test_a_transfer_without_its_bytes_is_refused(
     sizes = steps.transfers.size_bytes.copy()
     sizes[forgotten] = 1
     dimension = DIMENSIONS[steps.dimensions[forgotten]]
-    with pytest.raises(ScheduleError, match=f"^{dimension}-parallel ranks send [0-9]+ bytes, of"):
+    with pytest.raises(ScheduleError, match=f"^{dimension}-parallel ranks send [0-9]+ bytes, f"):
         replace(steps, transfers=replace(steps.transfers, size_bytes=sizes))
 
 

@@ -214,7 +214,7 @@ class Agent:
         self.payloads = CheckedPayloads(program["rank"], check) if check else Payloads()
 
     def expect(self, rank: int, connection: Incoming) -> None:
-        """Wake up for the next transfer of a peer once any of them may have arrived whole."""
+        """Wake up once the shortest transfer of a peer may have arrived whole."""
         connection.least_bytes = HEADER.size + self.shortest_bytes.get(rank, 0)
         set_batch(connection)
 

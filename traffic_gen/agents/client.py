@@ -20,7 +20,7 @@ LOAD_DEADLINE_S = 60
 # Allowances for each connection and for each end of a transfer: one processor may have to open all
 # connections, and to read all programs.
 CONNECTION_S, TRANSFER_S = 0.002, 0.0001
-# So many agents connect at once, each to one peer after another. When a thousand did, on one
+# Agents that connect at the same time, each to one peer after another. When a thousand did, on one
 # processor, a few connections did not open within two minutes.
 CONNECTING_AT_ONCE = 64
 # Delay of a start, a constant and a part per GPU: by then, all agents have read the start time.
@@ -48,7 +48,7 @@ class Aborted(Exception):
 
 
 class Incomplete(EmulationError):
-    """A run ended early; `repeat` holds the records until then, marked incomplete."""
+    """An execution ended early; `repeat` has the records until then, marked incomplete."""
 
     def __init__(self, cause: EmulationError, repeat: Repeat) -> None:
         super().__init__(str(cause))
@@ -209,7 +209,7 @@ class AgentClient:
         answers: Answers,
         deadline: float,
         what: str,
-        pause_s: Callable[[], float] = lambda: inf,
+        next_tick: Callable[[], float] = lambda: inf,
     ) -> None:
         """Fill `answers` until all ranks have answered; check the testbed; raise at `deadline`."""
         poll = select.poll()
@@ -217,7 +217,7 @@ class AgentClient:
         for descriptor in waiting:
             poll.register(descriptor, select.POLLIN)
         while waiting:
-            for descriptor, _ in poll.poll(min(CHECK_EVERY_S, pause_s()) * 1000):
+            for descriptor, _ in poll.poll(min(CHECK_EVERY_S, next_tick()) * 1000):
                 rank = waiting[descriptor]
                 answer = {} if self._gpus[rank] in self._dead else self._receive(rank)
                 if answer is not None:

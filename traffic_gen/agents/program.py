@@ -16,8 +16,8 @@ def programs(
 ) -> dict[int, Program]:
     """Return the program of each rank for a schedule (see `programs_of`).
 
-    With `check_data`, ranks send real numbers and check the collective's result; other steps have
-    none.
+    With `check_data`, the ranks of a collective send real numbers, and check its result. Other
+    workloads have no result to check.
     """
     if not isinstance(schedule, Schedule):
         return programs_of(range(schedule.gpus), schedule.transfers, addresses)

@@ -16,7 +16,7 @@ ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTE
 
 
 class Send:
-    """A transfer, or a step of compute: to itself; times in ns of CLOCK_MONOTONIC, 0 if not yet."""
+    """A transfer to a peer, or a step of compute; times in ns of CLOCK_MONOTONIC, 0 until known."""
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry

@@ -1,4 +1,4 @@
-"""Execute a schedule over iperf3: a server and a client for each pair of ranks, started before.
+"""Execute a schedule over iperf3, with a server and a client for each pair of ranks.
 
 iperf3 sends the content of a file, and writes received bytes to a file (`--file`). Both files are
 pipes here, so all processes run and all connections are open before the first step: a step begins
@@ -21,7 +21,7 @@ from itertools import cycle, islice
 
 from linux.machine.cpu_time import processes_s
 from linux.machine.resources import provide_more_files
-from linux.network.tcp_counters import packets_out_of_order, retransmitted_segments
+from linux.network.proc_net import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped
 from model.errors import EmulationError
 from model.measurement.records import Repeat
@@ -92,7 +92,7 @@ class Flow:
         try:
             return self.source.write(piece)
         except BrokenPipeError:
-            parse(self.pair, _last_words(self.client))
+            parse(self.pair, _output_of(self.client))
             raise EmulationError(f"iperf3: the client of ranks {self.pair} has ended") from None
 
     def drain(self, nowhere: int) -> list[int]:
@@ -182,7 +182,7 @@ class Iperf3Flows:
                 require_not_stopped(process.pid, what)
 
     def _sums(self) -> Counted:
-        """Counters since the flows were opened."""
+        """Return all counters, of which only differences count: TCP's begin with the namespace."""
         sent, received = [0] * len(self._hosts), [0] * len(self._hosts)
         for (source, destination), flow in self._flows.items():
             sent[source] += flow.written_bytes
@@ -263,8 +263,8 @@ def _pipe() -> tuple[FileIO, FileIO]:
     return FileIO(read_end, "r"), FileIO(write_end, "w")
 
 
-def _last_words(client: Process) -> str:
-    """Return the last output of a client; raise `EmulationError` if it does not end."""
+def _output_of(client: Process) -> str:
+    """Return all output of a client; raise `EmulationError` if it does not end."""
     try:
         return client.communicate(timeout=END_DEADLINE_S)[0]
     except subprocess.TimeoutExpired:
@@ -274,7 +274,7 @@ def _last_words(client: Process) -> str:
 
 def _require_counted(flow: Flow) -> None:
     """Raise `EmulationError` if client and server do not report the bytes of their pipes."""
-    report = parse(flow.pair, _last_words(flow.client))
+    report = parse(flow.pair, _output_of(flow.client))
     if not flow.written_bytes == report.sent_bytes == report.received_bytes:
         raise EmulationError(
             f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "

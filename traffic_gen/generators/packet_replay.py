@@ -88,7 +88,7 @@ class Channel:
         """Take a packet; return the transfers that are whole now.
 
         Packets wait for those before them, as at a receiver of a reliable connection: veth(4) may
-        exchange two packets when the thread that sends them changes its core.
+        reorder two packets when the thread that sends them changes its core.
         """
         ahead = (packet.psn - self._next_psn) % PSN_COUNT
         if ahead >= WINDOW_PACKETS or packet.psn in self._early:
@@ -115,11 +115,14 @@ class Channel:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The raw sockets of a rank; the third keeps the kernel from refusing the port (RFC 1122)."""
+    """The sockets of a rank: two raw ones, and a UDP socket that is bound to the port.
+
+    Without the latter, the kernel would answer each packet with "port unreachable" (RFC 1122).
+    """
 
     sender: socket.socket
     receiver: socket.socket
-    refuser: socket.socket
+    port_holder: socket.socket
 
     def packets(self) -> Iterator[bytes]:
         """Yield the packets that have come, with their IP headers."""
@@ -281,10 +284,10 @@ def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
     with namespace_of(process_id):
         sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         receiver = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
-        refuser = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    for opened in (sender, receiver, refuser):
+        port_holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for opened in (sender, receiver, port_holder):
         stack.enter_context(opened)
     receiver.setblocking(False)
     receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-    refuser.bind(("", ROCE_PORT))
-    return Endpoint(sender, receiver, refuser)
+    port_holder.bind(("", ROCE_PORT))
+    return Endpoint(sender, receiver, port_holder)

@@ -123,7 +123,7 @@ def longest_possible_ms(
 
 
 def _unknown(record: PairRecord, end_ns: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each time between a probe that arrived and the next such one."""
+    """Yield begin and end of each time between moments at which a pair is known to be connected."""
     arrived = sorted(record.arrived_ns)
     for one, other in pairwise(arrived):
         reached_ns = record.sent_ns if other == one + 1 else record.arrived_ns

@@ -8,17 +8,15 @@ import logging
 from ipaddress import IPv4Address
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
+from model.workload.rdma_write import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
 
 # IANA, and annex A17: the UDP destination port of RoCEv2.
 ROCE_PORT = 4791
-IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES = 20, 8, 12
 # The packet sequence number (PSN) is the BTH's last three bytes, in network order.
 PSN_BYTES = 3
 PSN_OFFSET = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES - PSN_BYTES
 UD_SEND_ONLY = 0x64  # unreliable datagram: no acknowledgements
 
-
-ICRC_BYTES = 4
 SHORTEST_BYTES = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
 # The shortest IP packet that the shapers queue with the data, not with acknowledgements.
 DATA_CLASS_BYTES = ACKNOWLEDGEMENT_BELOW_BYTES

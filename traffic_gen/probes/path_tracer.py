@@ -13,7 +13,8 @@ from linux.network.namespaces import namespace_of
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Trace
-from traffic_gen.probes.packet import IP_HEADER_BYTES, ROCE_PORT, probe_packet
+from model.workload.rdma_write import IP_HEADER_BYTES
+from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 from traffic_gen.probes.port_capture import Flow, PortCapture, port_capture
 
 # As with real RoCE, flows of a pair differ in their source ports, which reveals ECMP by hashing.

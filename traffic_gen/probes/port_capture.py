@@ -48,7 +48,6 @@ def parse_flow(frame: bytes, port: int) -> Flow | None:
 class PortCapture:
     """A running capture of frames at the ports of all switches."""
 
-    topology: Topology
     port: int
     _socket: socket.socket
     _hops: dict[tuple[str, bool], Hop]
@@ -84,7 +83,7 @@ def port_capture(topology: Topology, port: int) -> Iterator[PortCapture]:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as opened:
         opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         opened.setblocking(False)
-        yield PortCapture(topology, port, opened, hops)
+        yield PortCapture(port, opened, hops)
 
 
 def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:

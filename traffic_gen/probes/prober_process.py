@@ -1,4 +1,4 @@
-"""Run the prober over chosen pairs of a running fabric: numbered probes, short or as data."""
+"""Run the prober over given pairs of GPUs, with probes that pass queues of data or wait there."""
 
 import json
 import math
@@ -84,7 +84,7 @@ BACKGROUND_TICK_NS = 5_000_000
 
 
 def background(interval_s: float) -> Cadence:
-    """Probe each pair once in an interval, some pairs at each tick, beside another prober.
+    """Return a cadence that probes each pair once in an interval, on a UDP port of its own.
 
     These probes wait in queues of data, and are lost where data is.
     """

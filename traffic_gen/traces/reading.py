@@ -51,7 +51,7 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
             raise InputError(Problem(str(file), str(error))) from None
         left -= len(contents[-1])
     try:
-        with garbage_kept():
+        with garbage_collection_disabled():
             return trace_in(contents, defaults)
     except Malformed as error:
         where = f"{files[error.file]}{error.place}"
@@ -59,8 +59,8 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
 
 
 @contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Search no garbage meanwhile: of millions of objects, which all stay, that takes a quarter."""
+def garbage_collection_disabled() -> Iterator[None]:
+    """Disable the garbage collector, which takes a quarter of the time: all objects stay."""
     if not gc.isenabled():
         yield
         return

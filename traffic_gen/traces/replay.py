@@ -124,10 +124,10 @@ class _Emission:
             self.ends[node] = waits = self._waits(node)
             left -= len(waits)
             if left < 0:
-                what = (
-                    f"its nodes wait for more than {MOST_WAITS} transfers in all; a receive counts"
+                what = f"its nodes wait for more than {MOST_WAITS} transfers in all"
+                raise ScheduleError(
+                    f"{what}, counting those of earlier receives for each node again"
                 )
-                raise ScheduleError(f"{what} those of the receives that it comes after again")
             self._emit_node(node, waits)
 
     def _waits(self, node: int) -> Ends:

@@ -1,1 +1,1 @@
-"""Collectives and point-to-point transfers as schedules."""
+"""Collectives, point-to-point transfers, iterations, request loads and several jobs as steps."""

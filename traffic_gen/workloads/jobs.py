@@ -12,7 +12,7 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 
 class Task(Protocol):
-    """What a case or a job executes, in its real size."""
+    """The work of a case or a job, in its real size."""
 
     @property
     def name(self) -> str:

@@ -98,8 +98,8 @@ class SizedCollective:
             return max(self.size_bytes, *map(max, self.matrix.rows))
         return self.size_bytes
 
-    def sent_bytes(self, size_scale: float = 1.0) -> int:
-        """The size at a scale: whole bytes, at least 1."""
+    def scaled_bytes(self, size_scale: float = 1.0) -> int:
+        """Return the size at a scale: whole bytes, at least 1."""
         return max(1, round(self.size_bytes / size_scale))
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
@@ -141,7 +141,7 @@ class SizedCollective:
         return len(group.ranks) if own else 1
 
     def _cuts(self, size_scale: float) -> list[Cut]:
-        size_bytes = self.sent_bytes(size_scale)
+        size_bytes = self.scaled_bytes(size_scale)
         return [(group, self._chunk_bytes(group, size_bytes)) for group in self.groups]
 
     def _chunk_bytes(self, group: Communicator, size_bytes: int) -> Ints:

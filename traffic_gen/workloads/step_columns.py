@@ -51,7 +51,7 @@ class StepColumns:
         self._waits.append((later, earlier))
 
     def follow(self, numbers: Ints, ranks: Ints, waiting: Bools | None = None) -> None:
-        """Let each step use the front of its rank, and wait for it; only `waiting` ones do so."""
+        """Let each step use its rank's front, and wait for it; given `waiting`, only these wait."""
         front = self._front[ranks]
         row, column = np.nonzero(front != NONE)
         later, earlier = numbers[row], front[row, column]

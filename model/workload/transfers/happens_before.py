@@ -33,7 +33,7 @@ def _waits_for(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
 
 
 def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
-    """Whether one before each transfer on its chain depends on the delivery directly.
+    """Whether each transfer, or one before it on its chain, depends on the delivery directly.
 
     A chain: transfers of one sender, each of which depends on the one before.
     """

@@ -21,7 +21,7 @@ NUMBER_BITS = 61
 
 
 class ScheduleError(ValueError):
-    """A schedule does not do what its collective asks; the message says where."""
+    """Steps do not do what their collective or other workload asks; the message says why."""
 
 
 def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
@@ -82,7 +82,9 @@ def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
 def check_steps(gpus: int, transfers: Transfers) -> None:
     """Raise `ScheduleError` for ranks that do not exist, and for compute without a duration."""
     if (place := _first(_is_outside(gpus, transfers))) != NONE:
-        raise ScheduleError(f"step {place}: is not of the ranks below {gpus}")
+        raise ScheduleError(
+            f"step {place}: source or destination is not a rank from 0 to {gpus - 1}"
+        )
     computes = transfers.is_compute
     wrong = (computes != (transfers.compute_ns > 0)) | (computes != (transfers.size_bytes == 0))
     if (place := _first(wrong)) != NONE:

@@ -78,6 +78,7 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
     # A cell, a version, and whether it is read, in one number: numpy sorts plain numbers fastest.
     bits = (2 * count).bit_length()
     events = _events(transfers, chunks, initial, wanted) << bits
+    # Views of the events: `+=` changes these.
     writes, reads = np.split(events, [made])
     writes += np.arange(0, 2 * made, 2)
     reads += np.arange(2 * known + 1, 2 * count, 2)

@@ -12,7 +12,7 @@ from model.workload.trace import NodeKind, Trace
 from scenarios.benchmarks.common.rows import Row
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import Defaults, Nodes
-from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.machine.cpu_time import idle_and_steal_s
-from linux.network.carried_bytes import parse_carried
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import NetlinkSocket
+from linux.network.proc_net import parse_carried
 from linux.network.qdisc_stats import read_queues
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model.fabric.network_cost.prices import Prices
+from model.fabric.network_cost import Prices
 from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
 
 DEFAULT = Path(__file__).parent / "default.yaml"

@@ -9,7 +9,7 @@ from model.faults import (
     Component,
     Fault,
     FaultMode,
-    chosen,
+    choose_components,
     components,
     health_under,
     rates_left,
@@ -132,7 +132,7 @@ def _missing(
 def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
     """Return the components named or randomly chosen; by default the first of its kind."""
     if entry.random is not None:
-        return chosen(topology, entry.what, entry.random, file.seed)
+        return choose_components(topology, entry.what, entry.random, file.seed)
     return entry.where or components(topology, entry.what)[:1]
 
 

@@ -32,7 +32,7 @@ from scenarios.file_formats.scenario.field_types import (
 )
 from scenarios.file_formats.yaml_files.issues import TAGGED, Place, nearest
 from scenarios.file_formats.yaml_files.strict import Strict
-from traffic_gen.traces.placement import PlacementRule
+from traffic_gen.traces.rank_placement import PlacementRule
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     DEFAULT_SLICES,

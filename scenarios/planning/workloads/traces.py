@@ -16,7 +16,7 @@ from scenarios.file_formats.scenario.workload_entries import TraceJob, TraceWork
 from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.nodes import Defaults
-from traffic_gen.traces.placement import PlacementRule, placed
+from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import files_of, read_trace
 from traffic_gen.traces.replay import Replay
 

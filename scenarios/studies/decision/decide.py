@@ -5,7 +5,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from model.errors import InputError, Problem
-from model.fabric.network_cost.prices import Prices
+from model.fabric.network_cost import Prices
 from scenarios.file_formats.prices import load_prices
 from scenarios.studies.decision.cluster_file import ClusterFile
 from scenarios.studies.decision.designs import (

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model.errors import InputError, Problem
-from model.fabric.network_cost.clos import (
+from model.fabric.network_cost import (
     Equipment,
+    Prices,
     built_oversubscription,
     equipment,
     rails_on_a_switch,
 )
-from model.fabric.network_cost.prices import Prices
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
 from model.training.iteration import iteration

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.network.listening import connections, listens
+from linux.network.proc_net import connections, listens
 from linux.processes.lifetime import output_of, running, wait_until_begun
 from linux.processes.run_lock import RunLock
 

@@ -101,7 +101,7 @@ def _unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Frames:
-    """The bytes of all files, and the range of each node in them; `rank` is its file's."""
+    """The joined content of all files, with the range and the rank of each node."""
 
     content: protobuf.Bytes
     file_begin: Ints
@@ -153,7 +153,7 @@ def _frames(files: Sequence[bytes]) -> _Frames:
         begins += [base + begin for begin in first[1:]]
         ends += [base + end for end in last[1:]]
         counts.append(len(first) - 1)
-        require_nodes(len(begins), f": byte {len(content)}")
+        require_nodes(len(begins), f": byte {len(content)}", file=number)
         contents.append(content)
         file_begin.append(base)
         base += len(content)

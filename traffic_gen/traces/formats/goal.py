@@ -133,7 +133,9 @@ class _Reader:
 
     def _message(self, what: str, size: int, peer: int, tag: int, rank: int, number: int) -> int:
         if peer < 0 or tag < 0:
-            raise Malformed(line(number), "takes anything that comes", "name its rank and tag")
+            raise Malformed(
+                line(number), "has the wildcard -1 as rank or tag", "name its rank and tag"
+            )
         require_bytes(size, line(number))
         peer, place = self._known(peer, number), number
         if what == "recv":

@@ -53,6 +53,10 @@ class Buffers:
     output: int
     scratch: int
 
+    def size(self, name: str) -> int:
+        """Return the size of the buffer with this letter."""
+        return {"i": self.input, "o": self.output, "s": self.scratch}[name]
+
 
 @dataclass(frozen=True)
 class Algorithm:
@@ -270,6 +274,10 @@ class _Memory:
 
     def _write(self, part: Part, values: list[Value]) -> None:
         name, offset = part.step.target
+        size = self.algorithm.buffers[part.gpu].size(name)
+        if not 0 <= offset <= size - len(values):
+            what = f"writes outside the {size} chunks of the buffer {name!r} of GPU {part.gpu}"
+            raise Malformed(line(part.step.place), what, f"{name}_chunks is their number")
         for chunk, value in enumerate(values):
             place = self.place(part.gpu, (name, offset + chunk))
             earlier = self.written.get(place, []) + self.reading.pop(place, [])
@@ -277,7 +285,7 @@ class _Memory:
             self.values[place], self.written[place] = value, [part]
 
     def _require_order(self, part: Part, earlier: Sequence[Part], location: Location) -> None:
-        """Raise `Malformed` unless a step is ordered behind these, which touch the same place."""
+        """Raise `Malformed` unless these steps, which touch the same place, must precede a step."""
         for other in earlier:
             if not self.order.precedes(other, part):
                 name, offset = location

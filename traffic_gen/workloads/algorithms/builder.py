@@ -168,9 +168,9 @@ class Builder:
     ) -> Arrivals:
         """Add at most one transfer from each GPU and one to each, as `send` does, by rendezvous.
 
-        A transfer waits until both ends have received, and its source has sent, their earlier
-        transfers on the channel, so flows do not compete. Return the transfer that each rank
-        receives.
+        A transfer waits for the earlier transfers of the channel that its source sends or receives,
+        and for those that its destination receives, so flows do not compete. Return the transfer
+        that each rank receives.
         """
         received = self._last(self._received, channel).copy()
         return self.send(

@@ -9,13 +9,13 @@ from traffic_gen.workloads.algorithms.patterns import all_rails, along, whole_ri
 
 
 def ring_broadcast(build: Builder) -> None:
-    """Chunk after chunk from the root along the ring of all ranks, without its last edge."""
+    """Send chunk after chunk from the root along the ring of all ranks, without its last edge."""
     chain = whole_ring(build)
     along(build, chain, np.arange(build.gpus)[None, :], "ring", build.nothing())
 
 
 def hierarchical_broadcast(build: Builder) -> None:
-    """From the root to its HB domain, along all rails with a part each, within the HB domains."""
+    """Send from the root to its HB domain, a part along each rail, and within all HB domains."""
 
     def of_rail(sources: Ints, _peers: Ints) -> Ints:
         return build.rail_ranks(sources)

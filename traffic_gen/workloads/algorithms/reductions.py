@@ -29,7 +29,7 @@ def ring_all_reduce(build: Builder) -> None:
 
 
 def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
-    """Within HB domains, then along rails: a NIC carries at most 1/`domain_size` of the buffer."""
+    """Reduce in HB domains, then on rails: a NIC carries at most 1/`domain_size` of the buffer."""
 
     def for_rail(_sources: Ints, peers: Ints) -> Ints:
         return build.rail_ranks(peers)
@@ -39,7 +39,7 @@ def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
 
 
 def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
-    """Along every rail, then within every HB domain."""
+    """Gather along every rail, then within every HB domain."""
 
     def of_rail(sources: Ints, _peers: Ints) -> Ints:
         return build.rail_ranks(sources)
@@ -50,7 +50,7 @@ def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Ar
 
 
 def hierarchical_all_reduce(build: Builder) -> None:
-    """HB domain, rail, HB domain (arXiv 2307.12169, section III-B)."""
+    """Reduce in HB domains and along rails, then gather back (arXiv 2307.12169, section III-B)."""
     hierarchical_all_gather(build, hierarchical_reduce_scatter(build))
 
 
@@ -71,9 +71,10 @@ def halving_doubling_all_reduce(build: Builder) -> None:
 
 
 def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
-    """Exchange chunks with the ranks that differ in a bit: those that they keep, or all kept ones.
+    """Exchange chunks between ranks that differ in a bit: those that the receiver keeps, or all.
 
-    A rank keeps the chunks whose numbers are like its own in all bits up to this one.
+    A rank keeps the chunks whose numbers are like its own in all bits up to this one. With
+    `reduce`, it receives those; else it sends all that it keeps.
     """
 
     def kept(sources: Ints, destinations: Ints) -> Ints:
@@ -85,7 +86,7 @@ def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrival
 
 
 def double_tree_all_reduce(build: Builder) -> None:
-    """Within the HB domains, along each rail by two trees over the domains, within the domains.
+    """Reduce in HB domains, sum up along each rail by two trees over the domains, and gather back.
 
     The chunk of a rail is cut into slices, which the trees take in turn.
     """

@@ -1,4 +1,4 @@
-"""Switches and transceivers of folded Clos networks, and of the two fabrics made of them."""
+"""Switches, transceivers, price and power of the networks between HB domains: folded Clos."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -21,6 +21,24 @@ class Equipment:
     def ports(self) -> int:
         """Ports of all switches, whether in use or not."""
         return self.switches * self.radix
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in USD and powers in watts, of a switch per port and of a transceiver."""
+
+    port_usd: float
+    transceiver_usd: float
+    port_watts: float
+    transceiver_watts: float
+
+    def usd(self, of: Equipment) -> float:
+        """The price of equipment; a switch costs as much as all its ports."""
+        return of.ports * self.port_usd + of.transceivers * self.transceiver_usd
+
+    def watts(self, of: Equipment) -> float:
+        """The power of equipment; a switch draws as much as all its ports."""
+        return of.ports * self.port_watts + of.transceivers * self.transceiver_watts
 
 
 def tiers(endpoints: int, radix: int) -> int:
@@ -104,9 +122,10 @@ def equipment(
 def rails_on_a_switch(
     kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
 ) -> int:
-    """The rails that lose GPUs' NIC links when a lowest switch fails; all, if there is one switch.
+    """Return the number of rails that lose NIC links when a lowest switch fails.
 
-    A rail of several switches loses only the links of some HB domains, for which the others wait.
+    All rails lose them where there is one switch. A rail of several switches loses only the links
+    of some HB domains, for which the others wait.
     """
     largest = max(_rail_sizes(gpus, domain_size))
     ports = radix - _ports_up(radix, oversubscription)

@@ -1,0 +1,55 @@
+"""Interfaces, TCP counters and sockets of a network namespace, from /proc/PID/net (proc(5))."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+# Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
+RECEIVED, SENT = 0, 8
+# The state of a socket, in /proc/PID/net/tcp.
+ESTABLISHED, LISTEN = "01", "0A"
+
+
+def parse_carried(text: str) -> dict[str, tuple[int, int]]:
+    """Return received and sent bytes of each interface, from the text of /proc/PID/net/dev."""
+    found = {}
+    for line in text.splitlines()[2:]:
+        name, _, figures = line.partition(":")
+        columns = figures.split()
+        found[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
+    return found
+
+
+def retransmitted_segments(process_ids: Iterable[int]) -> list[int]:
+    """Return the segments that the namespace of each process has retransmitted (RFC 4022)."""
+    return [_counter(one, "snmp", "Tcp:", "RetransSegs") for one in process_ids]
+
+
+def packets_out_of_order(process_ids: Iterable[int]) -> list[int]:
+    """Return the packets that came before an earlier one in the namespace of each process."""
+    return [_counter(one, "netstat", "TcpExt:", "TCPOFOQueue") for one in process_ids]
+
+
+def _counter(process_id: int, file: str, group: str, name: str) -> int:
+    """Return one counter: a group's first line has all names, the next one all values."""
+    lines = Path(f"/proc/{process_id}/net/{file}").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith(group))
+    return int(values[names.index(name)])
+
+
+def listens(process_id: int, port: int) -> bool:
+    """Whether anything in the network namespace of a process listens at a TCP port."""
+    return LISTEN in _states(process_id, port)
+
+
+def connections(process_id: int, port: int) -> int:
+    """Count the connections to a TCP port, in the network namespace of a process."""
+    return list(_states(process_id, port)).count(ESTABLISHED)
+
+
+def _states(process_id: int, port: int) -> Iterator[str]:
+    """Yield the states of all sockets with this local port."""
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process_id}/net/{name}").read_text().splitlines()[1:]:
+            _, local_address, _, state, *_ = line.split()
+            if local_address.endswith(f":{port:04X}"):
+                yield state

@@ -1,1 +1,0 @@
-"""Switches, transceivers, price and power of the networks between HB domains."""
