@@ -32,7 +32,7 @@ MOST_STEPS = 10
 MOST_REASONS = 3
 
 
-def report_page(run: RunData, lost: Lost) -> Article:
+def run_article(run: RunData, lost: Lost) -> Article:
     """Draw and compile everything about a run."""
     scenario = str(run.result["scenario"])
     sentences = " ".join(answer(run.result))

@@ -176,7 +176,7 @@ def _keeping(store: Path) -> Iterator[None]:
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
-def adopt(run: Path, store: Path, run_id: str) -> Path:
+def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
     """Copy a folder of a run into a store, as its latest run; return the copy."""
     target, number = store.resolve() / run_id, next_number(store.resolve())
     make_folder(target.parent)

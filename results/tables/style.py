@@ -1,6 +1,6 @@
-"""Formats that tables share: columns, rows of cases, verdicts in colour, missing numbers."""
+"""Formats that tables share: columns, rows of cases, verdicts in colour, the virtual clock."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,6 @@ Case = dict[str, Any]
 Cells = Callable[[Case], Iterator[RenderableType]]
 
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
-
 
 # Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
 TABLE_WIDTH = 80
@@ -80,3 +79,17 @@ def case_grid(headings: Sequence[str], cases: Iterable[Case], cells: Cells) -> T
         table.add_row("", *(Text(heading, "dim") for heading in headings))
     add_cases(table, cases, cells)
     return table
+
+
+def print_clock(result: Mapping[str, Any], console: Console) -> None:
+    """Print the clock of a result; nothing for this machine's own clock."""
+    if "clock" in result:
+        console.print(Text(clock_line(result["clock"]), "dim"), soft_wrap=True)
+
+
+def clock_line(clock: Mapping[str, Any]) -> str:
+    """Describe the virtual clock."""
+    return (
+        f"\nVirtual clock, {clock['instruction_ns']} ns an instruction: image {clock['image']}, "
+        f"{clock['qemu']}, seed {clock['seed']}; records {clock['records']}"
+    )

@@ -14,7 +14,7 @@ from results.verdicts.machine_headroom import (
     SATURATED_SHARE,
     MachineHeadroom,
     Observation,
-    summarized,
+    machine_headroom,
 )
 from results.verdicts.verdict import Reason, Verdict, worst
 
@@ -164,5 +164,5 @@ def fidelity_during_fault(
     observations: Sequence[Observation], others: Iterable[Reason] = ()
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
-    headroom = summarized(observations, dropped_packets=0)
+    headroom = machine_headroom(observations, dropped_packets=0)
     return Fidelity((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom)

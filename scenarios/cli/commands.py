@@ -19,7 +19,7 @@ from linux.files.program_files import ROOT, program_version, release
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.store.crash import reported
+from results.store.crash import report_bug
 from results.store.runs import DEFAULT_STORE, find_run, read_result
 from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import (
@@ -413,7 +413,7 @@ def _usage_or_bug(error: Exception) -> str:
         return f"{error.format_message()} (`railbed --help` lists the commands)"
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return str(error)
-    return str(reported(error))
+    return str(report_bug(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

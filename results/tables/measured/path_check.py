@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.measured.clock import print_clock
-from results.tables.style import VERDICT_STYLES, styled_verdict
+from results.tables.style import VERDICT_STYLES, print_clock, styled_verdict
 from results.verdicts.verdict import Verdict
 
 SHOWN_MISMATCHES = 20

@@ -7,11 +7,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.measured.clock import print_clock
+from results.tables.measured.breakdown import (
+    interference_table,
+    latency_table,
+    parts_table,
+    reduction_lines,
+)
 from results.tables.measured.fault_impact import print_failures
-from results.tables.measured.inference import latency_table
-from results.tables.measured.iteration import parts_table, reduction_lines
-from results.tables.measured.jobs import interference_table
 from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.observations import (
     EXECUTIONS_LEGEND,
@@ -28,6 +30,7 @@ from results.tables.style import (
     figures_table,
     human_seconds,
     number_or_dash,
+    print_clock,
     styled_verdict,
 )
 
