@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from results.documents.case_outcome import without_fabric
 from results.documents.path_check import NOT_APPLICABLE
 
 Case = dict[str, Any]
@@ -66,7 +67,7 @@ def add_cases(table: Table, cases: Iterable[Case], cells: Cells) -> None:
     for kind, together in groupby(cases, lambda case: case["case"].partition("/")[0]):
         table.add_row(Text(kind, "bold"))
         for case in together:
-            table.add_row(Text(f" {case['case'].removeprefix(f'{kind}/')}"), *cells(case))
+            table.add_row(Text(f" {without_fabric(case['case'])}"), *cells(case))
 
 
 def case_grid(headings: Sequence[str], cases: Iterable[Case], cells: Cells) -> Table:

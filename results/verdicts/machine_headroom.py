@@ -169,7 +169,7 @@ class MachineHeadroom:
 def machine_headroom(
     observations: Sequence[Observation], dropped_packets: int
 ) -> MachineHeadroom | None:
-    """Summarize all executions; return `None` if none of them was observed completely."""
+    """Summarize the completely observed executions; return `None` if there are none."""
     seen = [one for one in observations if one.is_observed and one.seconds > 0]
     if not seen:
         return None

@@ -38,10 +38,11 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class CaseObservations:
-    """What was observed during a case, beside its executions.
+    """Observations during a case, beside its executions.
 
-    `machine` is of the repeats, `None` if the machine is not judged. `carried` is `None` if the
-    fabric changed during the case. `known` are doubts from before the case: undecided calibration.
+    `machine` has one for each repeat, `None` if the machine is not judged. `carried` is `None` if
+    the fabric changed during the case. `known` are findings from before the case: undecided links
+    of the calibration.
     """
 
     machine: tuple[Observation, ...] | None = None

@@ -225,7 +225,7 @@ def test_what_was_not_observed_cannot_be_trusted(missing: dict[str, Any]) -> Non
 def test_without_any_observation_nothing_passes() -> None:
     assert machine_headroom([], 0) is None
     ((verdict, reason),) = machine_reasons(None)
-    assert (verdict, reason[:20]) == (Verdict.FAIL, "nothing was observed")
+    assert (verdict, reason[:20]) == (Verdict.FAIL, "the machine was not ")
     assert fidelity_during_fault([]).verdict is Verdict.FAIL
 
 
@@ -432,7 +432,7 @@ def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
     carried = faithful(topology, schedule)
     out = next(hop for hop in carried.bytes if hop.sender == "rail0")
-    for difference, words in ((-10_000, "rail0 lost bytes"), (10_000, "rail0 made bytes")):
+    for difference, words in ((-10_000, "rail0 lost bytes"), (10_000, "rail0 sent too many bytes")):
         changed, done = more(carried, out, difference), executed(schedule)
         reasons = list(link_reasons(schedule, Epoch(topology), topology.job_gpus, [done], changed))
         assert any(words in reason for _, reason in reasons)
