@@ -21,8 +21,8 @@ HEADROOM = ("idle", "switch", "never idle", "starved", "agents", "retx", "")
 HEADROOM_LEGEND = (
     "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the CPU "
     "samples in which it never ran out of work; starved: share of the time in which it was behind "
-    "and waited for a core. Agents: waited for a core. All of the worst execution. Retx: segments "
-    "that TCP retransmitted, in all executions that count."
+    "and waited for a core. Agents: waited for a core. Retx: segments that TCP retransmitted, in "
+    "all executions that count; all else is of the worst one."
 )
 
 
