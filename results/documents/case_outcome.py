@@ -26,11 +26,6 @@ class CaseOutcome:
     reasons: tuple[str, ...]
 
 
-def without_fabric(case: str) -> str:
-    """Return the name of a case without the kind of its fabric, with which it begins."""
-    return case.partition("/")[2]
-
-
 def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
     """Return the outcomes of all cases in a run's JSON object."""
     cases = [_without_fault(case) for case in result["cases"]]

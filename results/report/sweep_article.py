@@ -5,7 +5,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.documents.case_outcome import without_fabric
 from results.report.article import Article, Section
 from results.report.drawings.charts import bus_bandwidth
 from results.report.drawings.pictures import (
@@ -17,6 +16,7 @@ from results.report.drawings.pictures import (
     drawing,
     plain,
 )
+from results.store.runs import without_fabric
 from results.tables.measured.run import is_checked
 
 Point = Mapping[str, Any]

@@ -192,6 +192,11 @@ def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
     return target
 
 
+def without_fabric(case: str) -> str:
+    """Return the name of a case without the kind of its fabric, with which it begins."""
+    return case.partition("/")[2]
+
+
 def folder_name(case: str) -> str:
     """Return the name of a case's folder."""
     return case.replace("/", "_")

@@ -7,7 +7,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.case_outcome import without_fabric
+from results.store.runs import without_fabric
 from results.tables.measured.breakdown import (
     interference_table,
     latency_table,

@@ -9,7 +9,7 @@ from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
 from model.faults import Component, Fault, FaultMode
 from model.workload.generator import Generator
-from results.documents.case_outcome import without_fabric
+from results.store.runs import without_fabric
 from results.tables.style import number_or_dash
 from scenarios.execution.interactive.fault_words import modes, parse_fault, require_target, targets
 from scenarios.execution.interactive.link_loads import LinkLoad

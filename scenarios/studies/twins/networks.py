@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from model.fabric.platforms import PLATFORMS
-from results.documents.case_outcome import without_fabric
+from results.store.runs import without_fabric
 from scenarios.studies.paper.tables import table2
 from scenarios.studies.twins.order import same_order
 from scenarios.studies.twins.points import ALL_TO_ALL, TABLE2, USUAL_DOMAINS
