@@ -19,9 +19,8 @@ from ryu.controller.handler import (
 from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
-from controller.detection.carrier import LinkCarriers
+from controller.detection.kernel_notifications import LinkCarriers, LinkRates
 from controller.detection.probes import LinkProbes
-from controller.detection.rates import LinkRates
 from controller.interfaces import Clock, ProxyRoutes
 from controller.journal import Journal
 from controller.reconciler import Reconciler
@@ -176,7 +175,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             began_s, interval_s = time.monotonic(), self.probes.interval_s
             is_end_of_round = self.probes.probe(self._heard)
             for descriptor, _ in self.deaths.poll(0):
-                self._bury(descriptor)
+                self._handle_proxy_death(descriptor)
             if is_end_of_round:
                 self.reconciler.note(self.fabric.look(time.monotonic()))
             # Also after a pause, probes have time to arrive.
@@ -185,7 +184,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _heard(self, link: Link, sender: str, arrived: bool) -> None:
         self.reconciler.note(self.fabric.probed(link, sender, arrived, time.monotonic()))
 
-    def _bury(self, descriptor: int) -> None:
+    def _handle_proxy_death(self, descriptor: int) -> None:
         """Close the descriptors of a dead proxy, and notify the reconciler."""
         name = next(name for name, held in self.proxies.items() if held == descriptor)
         self.deaths.unregister(descriptor)
@@ -216,7 +215,10 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_disconnected(self, event: Any) -> None:
-        """Forget a disconnected switch. It may still forward: the state of its links tells."""
+        """Record a disconnected switch.
+
+        It may still forward: carrier and link probes show whether its links work.
+        """
         if event.datapath.id is None:
             return
         name = self._switch(event.datapath)

@@ -1,8 +1,9 @@
 """The controller's state machine: installs the desired state for the topology and its health.
 
 Notifications only mark the state as changed. One task applies the desired state in three steps:
-additions on the switches, confirmed; host routes; removals on the switches. So every packet sees
-the complete old path or the complete new one.
+additions on the switches, confirmed; host routes; removals on the switches. While all paths work, a
+packet that meets old rules and then new ones still arrives and never loops, except on paths over
+transit GPUs.
 
 This module uses no OpenFlow library: switches, host routes, link probes and the clock with its
 waits are passed in.
@@ -20,7 +21,7 @@ from controller.rollout.update_plan import (
     UpdateRounds,
     immediate,
     make_before_break,
-    routes_behind,
+    transit_routes_to_remove,
 )
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Topology
@@ -32,7 +33,7 @@ CONNECT_DEADLINE_S = 1.0
 LINKS_DEADLINE_S = 0.5
 BARRIER_DEADLINE_S = 5.0
 # After a failure, a switch that is slow to answer must not delay the repair.
-BROKEN_PATIENCE_S = 0.003
+REPAIR_BARRIER_TIMEOUT_S = 0.003
 START_PATIENCE_S = 0.005
 # The ports of a dead switch lose carrier one after the other: gather them for one update.
 GATHERING_S = 0.002
@@ -77,25 +78,28 @@ class Reconciler:
     # Notifications
 
     def connected(self, name: str) -> None:
-        """A switch has connected and was asked for its state."""
+        """Record a connected switch, whose state is requested."""
         self._journal.write("connected", switch=name)
         if self._first_connected_s is None:
             self._first_connected_s = self._clock.now_s()
 
     def reported(self, name: str, generations: Iterable[int] = ()) -> None:
-        """A switch has reported a part of its state; `generations` are those of its rules."""
+        """Record a part of a switch's state; `generations` are those of its rules."""
         self.generation = max(self.generation, *(number + 1 for number in generations), 1)
         if not self._switches[name].unreported:
             self._applied = None
             self._clock.changed.set()
 
     def disconnected(self, name: str) -> None:
-        """A switch has disconnected. It may still forward: the state of its links tells."""
+        """Record a disconnected switch.
+
+        It may still forward: carrier and link probes show whether its links work.
+        """
         self._complete = False
         self._journal.write("disconnected", switch=name)
 
     def died(self, proxy: str) -> None:
-        """A proxy has died: release its namespace, else its links do not vanish."""
+        """Record a dead proxy; close its netlink socket, which would keep its links alive."""
         self._routes.pop(proxy).close()
         self._journal.write("died", proxy=proxy)
         self.note(self.fabric.dead(proxy, self._clock.now_s()))
@@ -115,11 +119,12 @@ class Reconciler:
 
     def step(self) -> None:
         """Wait for a change, gather more for `GATHERING_S`, and apply them together."""
-        # Nothing notifies of the deadlines of the start, and a pause may end after one has passed.
+        # The deadlines of the start wake no task: poll until the first update is complete.
         self._clock.changed.wait(None if self._begun else START_PATIENCE_S)
         self._clock.sleep(GATHERING_S)
         now_s = self._clock.now_s()
-        # Else a link whose hold-down has just ended would be used, and its next failure unnoticed.
+        # Record ended hold-downs first: such a link would be used, but still be noted as failed, so
+        # its next failure would be no change.
         self.note(self.fabric.look(now_s))
         self._clock.changed.clear()
         if not self._begun and self._is_incomplete():
@@ -134,7 +139,7 @@ class Reconciler:
         self._apply(topology, health, worse=worse)
 
     def _usable(self, now_s: float) -> Health:
-        """The health of the fabric, with links failed that return before their switch connects.
+        """Return the fabric's health; links that return before their switch connects stay failed.
 
         A switch without rules drops all packets.
         """
@@ -165,7 +170,7 @@ class Reconciler:
         return not self._probes.converged
 
     def _apply(self, topology: Topology, health: Health, *, worse: bool) -> None:
-        """Update switches and host routes in an order that loses no packet in flight."""
+        """Update switches and host routes: at once after a failure, else make-before-break."""
         if topology is not self._planner.topology:
             self._planner = Planner(topology)
         state = self._planner.state(health)
@@ -203,11 +208,13 @@ class Reconciler:
     ) -> bool:
         """Update everything at once after a failure; return whether the update was completed."""
         for rules in rounds.before_routes:
-            self._install(switches, rules, BROKEN_PATIENCE_S if self._begun else BARRIER_DEADLINE_S)
+            self._install(
+                switches, rules, REPAIR_BARRIER_TIMEOUT_S if self._begun else BARRIER_DEADLINE_S
+            )
         self._reconcile_routes(state)
         if self._begun and self._is_interrupted(DRAINING_S):
             return False
-        for rules in rounds.behind_routes:
+        for rules in rounds.after_routes:
             self._install(switches, rules, BARRIER_DEADLINE_S)
         return True
 
@@ -220,7 +227,7 @@ class Reconciler:
             if self._is_interrupted(PROPAGATION_S):
                 return False
         self._reconcile_routes(state)
-        for rules in rounds.behind_routes:
+        for rules in rounds.after_routes:
             if self._is_interrupted(DRAINING_S):
                 return False
             self._install(switches, rules, BARRIER_DEADLINE_S)
@@ -233,23 +240,23 @@ class Reconciler:
             return True
         return False
 
-    def _install(self, switches: Mapping[str, Switch], rules: Rules, patience_s: float) -> None:
+    def _install(self, switches: Mapping[str, Switch], rules: Rules, timeout_s: float) -> None:
         for name, switch in switches.items():
             switch.install(rules[name], self.generation)
-        self._wait_until_confirmed(switches, patience_s)
+        self._wait_until_confirmed(switches, timeout_s)
 
-    def _wait_until_confirmed(self, switches: Mapping[str, Switch], patience_s: float) -> None:
+    def _wait_until_confirmed(self, switches: Mapping[str, Switch], timeout_s: float) -> None:
         """Wait for the barriers of all switches that are still connected.
 
         Raise `RuntimeError` if a switch does not answer within `BARRIER_DEADLINE_S`; with a shorter
-        `patience_s`, return without its answer.
+        `timeout_s`, return without its answer.
         """
-        deadline_s = self._clock.now_s() + patience_s
+        deadline_s = self._clock.now_s() + timeout_s
         for name, switch in switches.items():
             while switch.awaited and self._switches.get(name) is switch:
                 left_s = deadline_s - self._clock.now_s()
                 if left_s <= 0 or not switch.done.wait(left_s):
-                    if patience_s < BARRIER_DEADLINE_S:
+                    if timeout_s < BARRIER_DEADLINE_S:
                         return
                     raise RuntimeError(f"{name} confirms nothing")
                 switch.done.clear()
@@ -258,8 +265,9 @@ class Reconciler:
         """Install the host routes of every proxy: from now on every pair uses its new path."""
         added = removed = 0
         for name, routes in list(self._routes.items()):
-            behind = routes_behind(self._gpus[name], routes.installed, state.routes[name])
-            more, fewer = routes.reconcile(state.routes[name].union(behind))
+            wanted = state.routes[name]
+            last = transit_routes_to_remove(self._gpus[name], routes.installed, wanted)
+            more, fewer = routes.reconcile(wanted.union(last))
             added, removed = added + more, removed + fewer
         self._journal.write("routes", added=added, removed=removed)
         self._journal.write("confirmed", generation=self.generation)

@@ -1,1 +1,1 @@
-"""Results: statistics, comparison with the model, the store of runs, tables."""
+"""Results: verdicts, the store of runs, JSON objects, tables, figures, reports."""

@@ -20,7 +20,7 @@ def assert_right(result: Any) -> None:
     """Assert that every execution is complete and its data right, however long it took."""
     reasons = [reason for case in result["cases"] for reason in case["reasons"]]
     outcome = ("wrong result", "did not complete", "below the lower bound")
-    byte_conservation = ("bytes of payload", "carried", "lost bytes", "made bytes")
+    byte_conservation = ("bytes of payload", "carried", "lost bytes", "too many bytes")
     wrong = (*outcome, *byte_conservation)
     found = [reason for reason in reasons if any(word in reason for word in wrong)]
     assert found == [], found

@@ -103,7 +103,7 @@ class ObservedFabric:
 
     def look(self, now_s: float) -> list[Facts]:
         """Return the links that have failed or become usable since the last call."""
-        failed = self._liveness.failed(now_s)
+        failed = self._liveness.unusable(now_s)
         if failed == self._failed:
             return []
         changes = [*self._changes(failed - self._failed, "failed")]
@@ -119,7 +119,7 @@ class ObservedFabric:
     def health(self, now_s: float) -> Health:
         """The fabric's health, with links drained that are too slow to be worth using."""
         links = self.topology.link_by_interface
-        failed = frozenset(links[key].name for key in self._liveness.failed(now_s))
+        failed = frozenset(links[key].name for key in self._liveness.unusable(now_s))
         return drain(self.topology, Health(failed, self._slow_bps()))
 
     def _slow_bps(self) -> dict[str, int]:

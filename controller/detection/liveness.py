@@ -69,7 +69,7 @@ class Liveness:
         state.misses[sender] = 0 if arrived else state.misses.get(sender, 0) + 1
         state.update(now_s)
 
-    def failed(self, now_s: float) -> frozenset[str]:
+    def unusable(self, now_s: float) -> frozenset[str]:
         """The links that must not be used: failed, or in hold-down."""
         return frozenset(
             link for link, state in self._links.items() if state.usable_from_s() > now_s

@@ -23,6 +23,7 @@ from model.fabric.link_probes import (
     PROBE_BYTES,
     probe_interval_s,
 )
+from model.fabric.shaping import ACKNOWLEDGEMENT_CLASS
 from model.fabric.topology import Link, Port, Topology
 
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
@@ -30,15 +31,13 @@ OUR_ADDRESS = bytes.fromhex("020300000001")
 ETHERTYPE = 0x88B5
 HEADER = struct.Struct("!6s6sHI")
 FRAME = struct.Struct(f"{HEADER.format}{PROBE_BYTES - HEADER.size}x")
-# The links' shapers put packets of this priority in the class of acknowledgements (tc-htb(8)).
-PRIORITY_CLASS = 0x1_0003
 LINKS_AT_ONCE = 8
 # After a pause, probes arrive at once; those beyond the buffer are lost, as if the link had failed.
 SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 
 
-class Heard(Protocol):
+class ProbeReport(Protocol):
     """Callback for directions of links: whether the last probe arrived."""
 
     def __call__(self, link: Link, sender: str, arrived: bool) -> None:
@@ -48,7 +47,7 @@ class Heard(Protocol):
 class LinkProbes:
     """Probe sockets: one for all switches, in the current namespace, and one at each GPU's end.
 
-    Those of GPU proxies are opened when their interfaces are there.
+    A GPU's socket is opened once its interface exists.
     """
 
     def __init__(self, topology: Topology, process_ids: Mapping[str, int]) -> None:
@@ -94,17 +93,17 @@ class LinkProbes:
         for end in [end for end in self._proxies if end[0] == gpu]:
             self._proxies.pop(end).close()
 
-    def probe(self, heard: Heard) -> bool:
-        """Report what has become of the last probes of the next links, and send their next ones.
+    def probe(self, report: ProbeReport) -> bool:
+        """Report whether the last probes of the next links arrived, and send these links new ones.
 
         A direction is reported when its last probe is lost, and when probes arrive again. Return
-        whether that was the end of a round. A probe that is late is not lost: where the machine
-        pauses, all may be a round late.
+        whether that was the end of a round. A probe that is up to two rounds late is not lost:
+        after a pause of the machine, all are late.
         """
         links = self._topology.links[self._next_link : self._next_link + LINKS_AT_ONCE]
         self._receive(links)
         if self._are_sent:
-            self._report(links, heard)
+            self._report(links, report)
         self._send(links)
         self._next_link += LINKS_AT_ONCE
         if self._next_link < len(self._topology.links):
@@ -112,15 +111,15 @@ class LinkProbes:
         self._rounds, self._next_link, self._are_sent = self._rounds + 1, 0, True
         return True
 
-    def _report(self, links: Sequence[Link], heard: Heard) -> None:
-        """Report directions that lose probes or do no longer. An older probe has not arrived."""
-        oldest = self._rounds - LOST_PROBES
+    def _report(self, links: Sequence[Link], report: ProbeReport) -> None:
+        """Report directions that lose probes, and those whose probes arrive again."""
+        oldest = self._rounds - LOST_PROBES  # two rounds late
         for link in links:
             for sender, receiver in ((link.lower, link.upper), (link.upper, link.lower)):
                 end = receiver.node, link.name
                 arrived = self._arrived.pop(end, -math.inf) >= oldest
                 if not arrived or end not in self._carrying:
-                    heard(link, sender.node, arrived)
+                    report(link, sender.node, arrived)
                 if arrived:
                     self._carrying.add(end)
                 else:
@@ -172,6 +171,7 @@ def _drain(sock: socket.socket) -> Iterator[tuple[str, int]]:
 
 def _open_socket(interface: str | None = None) -> socket.socket:
     sock = ethertype_socket(ETHERTYPE, interface)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PRIORITY_CLASS)
+    # The links' shapers put packets of this priority in the class of acknowledgements (tc-htb(8)).
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, ACKNOWLEDGEMENT_CLASS)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
     return sock

@@ -8,8 +8,8 @@ Inputs = TypeVar("Inputs")
 Result = TypeVar("Result")
 
 
-class Memory(Generic[Place, Inputs, Result]):
-    """A pure function of a place (the cache key) and inputs; keeps the last result for each place.
+class LastResultCache(Generic[Place, Inputs, Result]):
+    """A pure function of a place and inputs, which keeps the last result for each place.
 
     Equal inputs return the same object, so comparing results is fast, too.
     """

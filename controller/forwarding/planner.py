@@ -1,8 +1,9 @@
 """Compute the desired rules of the switches and host routes of the proxies.
 
-The desired state is a pure function of topology and health, derived from `Routing` in
-`model.routing.paths` alone. It is assembled from parts, one for each GPU or switch and rail. The
-planner caches the parts: after a failure, only those whose routing changed are recomputed.
+The desired state is a pure function of topology and health: `Routing` (`model.routing.paths`) has
+the paths, `EcmpSelection` (`model.routing.ecmp`) selects among those of the same distance. The
+state is assembled from parts, one for each GPU or switch and rail. The planner caches the parts:
+after a failure, only those whose routing changed are recomputed.
 """
 
 from collections import defaultdict
@@ -12,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import permutations
 from typing import NamedTuple
 
-from controller.forwarding.memo import Memory
+from controller.forwarding.memo import LastResultCache
 from model.fabric import addressing
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
@@ -101,7 +102,7 @@ RouteSets = defaultdict[str, list[frozenset[Route]]]
 
 @dataclass(frozen=True)
 class HostPart:
-    """Routes of a GPU to a rail; packets to the set of domains `by_nic` leave by its own NIC."""
+    """Routes of a GPU to a rail; `by_nic` is the set of domains that its own NIC serves."""
 
     routes: frozenset[Route]
     cut_off: tuple[tuple[str, str], ...]
@@ -125,10 +126,10 @@ class Planner:
         self._domains = topology.spec.domains
         self._selection = EcmpSelection(topology)
         self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
-        self._host_part = Memory(self._plan_host)
-        self._switch_part = Memory(self._plan_switch)
-        self._routes = Memory(_union_of_routes)
-        self._rules = Memory(_union_of_rules)
+        self._host_part = LastResultCache(self._plan_host)
+        self._switch_part = LastResultCache(self._plan_switch)
+        self._routes = LastResultCache(_union_of_routes)
+        self._rules = LastResultCache(_union_of_rules)
 
     def state(self, health: Health) -> DesiredState:
         """Compute the desired state: host routes, then the rules of switches on their paths."""
@@ -179,7 +180,7 @@ class Planner:
         return HostPart(frozenset(routes), cut_off, dealt.get(gpu.rail, 0))
 
     def _deal(self, gpu: Gpu, rail: int, inputs: HostInputs) -> dict[int | None, int]:
-        """Destination domains of each selected egress GPU; those under `None` are unreachable."""
+        """Map each egress GPU's rail to its destination domains, `None` to unreachable ones."""
         outside, within = inputs
         own = 1 << gpu.domain
         sets = [(egress, domains & ~own) for egress, domains in outside]

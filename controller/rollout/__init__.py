@@ -1,1 +1,4 @@
-"""The order in which rules change, so that no packet is lost."""
+"""The order in which rules change, so that packets in flight still arrive and never loop.
+
+Paths over transit GPUs are excepted.
+"""

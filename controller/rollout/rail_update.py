@@ -69,7 +69,7 @@ class RuleChange:
         return frozenset(chain.from_iterable(mixed.values()))
 
     def _met(self, rules: ByDestination, host: IPv4Network) -> frozenset[Rule]:
-        """Rules that match a host: its own, and the rail's unless its own cover every in-port."""
+        """Return a host's own rules, and the rail's unless an own rule matches every in-port."""
         alone = rules.get(host, frozenset())
         if any(rule.in_port is None for rule in alone):
             return alone

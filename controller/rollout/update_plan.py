@@ -1,7 +1,7 @@
 """Plan update rounds: each is a complete rule set for every switch.
 
 Some rounds come before the host routes change, the others after it. Packets in flight meet old
-and new rules; they must still arrive, and never loop.
+and new rules; they must still arrive, and never loop, except on paths over transit GPUs.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class UpdateRounds:
     """Rule sets to install in order, before and after the host routes change."""
 
     before_routes: tuple[Rules, ...]
-    behind_routes: tuple[Rules, ...]
+    after_routes: tuple[Rules, ...]
 
 
 def immediate(installed: Rules, wanted: Rules) -> UpdateRounds:
@@ -78,8 +78,10 @@ def _changes(
     return rule_changes(installed, wanted, distances.topology.spec.domains, distance)
 
 
-def routes_behind(gpu: Gpu, installed: frozenset[Route], wanted: frozenset[Route]) -> list[Route]:
-    """Old routes to remove last: those for which this GPU is a transit GPU of another HB domain.
+def transit_routes_to_remove(
+    gpu: Gpu, installed: frozenset[Route], wanted: frozenset[Route]
+) -> list[Route]:
+    """Return the routes to remove last: those by which this GPU forwards for another HB domain.
 
     The GPUs of that domain return to their HB links when their own routes change.
     """

@@ -13,7 +13,7 @@ COOKIE_MASK = 0xFFFFFFFF << 32
 # The longest prefix wins, as in a routing table: a rule for one GPU overrides the rule for its rail
 # while both are installed (OpenFlow leaves ties undefined, section 5.3).
 BASE_PRIORITY = 100
-# A rule with an in-port wins over a rule for all ports.
+# Of two rules with the same prefix length, the one with an in-port wins.
 IN_PORT_PRIORITY = 1
 ETHERTYPE_IPV4 = 0x0800
 PERMANENT = 0

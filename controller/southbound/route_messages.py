@@ -24,12 +24,11 @@ from linux.network.netlink import (
 
 ROUTE = struct.Struct("=BBBBBBBBI")  # struct rtmsg
 LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS, RTA_TABLE = 1, 4, 5, 7, 8, 15
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
 IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
-RTNLGRP_LINK = 1
 RTN_UNICAST, RTN_UNREACHABLE = 1, 7
 RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
@@ -74,24 +73,6 @@ class Netlink(NetlinkSocket):
         """Yield all replies to a dump request of type `kind`."""
         for answer in self.dump(request(kind, NLM_F_DUMP, body)):
             yield from (m for m in messages_in(answer) if m[0] not in (NLMSG_DONE, NLMSG_ERROR))
-
-
-class GroupReader:
-    """A socket for notifications of a multicast group, and one to read the current state."""
-
-    def __init__(self, groups: int) -> None:
-        self._group = Netlink(groups)
-        self._reader = Netlink()
-
-    @property
-    def sock(self) -> socket.socket:
-        """The notification socket: readable when something has changed."""
-        return self._group.sock
-
-    def close(self) -> None:
-        """Release the namespace."""
-        self._group.close()
-        self._reader.close()
 
 
 def _request(

@@ -14,6 +14,8 @@ PACKET_HEADER_BYTES = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
 ACKNOWLEDGEMENT_BELOW_BYTES = 128
 # Share of a link's rate that is guaranteed to acknowledgements, whatever data is queued.
 ACKNOWLEDGEMENT_SHARE = 0.1
+# Handle of the class of acknowledgements in every link's shaper (tc-htb(8)): class 3 of qdisc 1.
+ACKNOWLEDGEMENT_CLASS = 0x1_0003
 
 # Bucket depths in seconds: a link makes up for an idle time of up to this length at once, so a
 # shorter pause of the machine costs nothing. Trade-offs: docs/explanation/measuring.md, "The

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fault_impact import FaultImpact, Restart
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.verdict import Verdict
@@ -44,9 +45,9 @@ def failure_object(scenario: str, impact: FaultImpact) -> dict[str, Any]:
 
 def _fidelity(impact: FaultImpact) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each phase's name in the JSON object, with its fidelity."""
-    yield "healthy", impact.baseline.fidelity.plain()
-    yield "struck", impact.during.fidelity.plain()
-    for phase, result in (("faulty", impact.degraded), ("after", impact.recovered)):
+    yield BASELINE, impact.baseline.fidelity.plain()
+    yield DURING, impact.during.fidelity.plain()
+    for phase, result in ((DEGRADED, impact.degraded), (RECOVERED, impact.recovered)):
         if result is not None:
             yield phase, result.fidelity.plain()
 

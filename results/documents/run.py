@@ -7,10 +7,9 @@ from typing import Any
 
 from results.documents.fault_impact import failure_object
 from results.store.runs import SCHEMA
+from results.verdicts.case_ratios import agreements, interferences, slowdowns
 from results.verdicts.fault_impact import FaultImpact
-from results.verdicts.generator_agreement import agreements
-from results.verdicts.interference import interferences
-from results.verdicts.model_comparison import CaseResult, slowdowns
+from results.verdicts.model_comparison import CaseResult
 from results.verdicts.verdict import Verdict, worst
 
 

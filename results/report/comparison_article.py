@@ -9,6 +9,7 @@ from results.documents.run_diff import Difference
 from results.report.article import Article, Section
 from results.report.drawings.pictures import MODELED, SERIES, WIDE, Picture, drawing
 from results.tables.measured.run_diff import NAMES, in_words
+from results.tables.style import number_or_dash
 
 ROW = 0.5
 MARKERS = ("o", "s")
@@ -86,13 +87,9 @@ def _at_the_right(case: Mapping[str, Any]) -> str:
 
 
 def _row(case: Mapping[str, Any]) -> list[object]:
-    medians = [_figure(measured["median"], ".3f") for measured in case["measured_s"]]
-    ratios = [_figure(value, ".4f") for value in (case["ratio"], *case["ratio_to_model"])]
+    medians = [number_or_dash(measured["median"], ".3f") for measured in case["measured_s"]]
+    ratios = [number_or_dash(value, ".4f") for value in (case["ratio"], *case["ratio_to_model"])]
     return [case["case"], *medians, in_words(case), *ratios, *case["verdicts"]]
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else f"{value:{form}}"
 
 
 def _differences(result: Mapping[str, Any]) -> Iterator[str]:

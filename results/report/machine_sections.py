@@ -6,19 +6,20 @@ from typing import Any
 from results.report.article import Section
 from results.report.data.run_data import RunData
 from results.tables.measured.link_calibration import CALIBRATED, worst_of_class
+from results.tables.style import number_or_dash
 from results.verdicts.fidelity import LIMITS, Limit
 
 # Figures of a case: their key, their name, their format, and the limits that judge them.
 OBSERVED: Mapping[str, tuple[str, str, Limit | None]] = {
-    "idle_p5": ("idle cores, least twentieth", "{:.0%}", None),
-    "switch_share_max": ("busiest switch, share of a core", "{:.0%}", None),
-    "strain_max": ("strain", "{:.2f}", LIMITS.strain),
-    "agents_run_delay_mean": ("agents waited for a core", "{:.1%}", LIMITS.agents_run_delay),
-    "agents_run_delay_max": ("one agent waited", "{:.1%}", LIMITS.one_agent_run_delay),
-    "lost_beyond": ("pauses, beyond what buckets make up for", "{:.1%}", LIMITS.lost_beyond),
-    "start_skew": ("latest start", "{:.1%}", LIMITS.start_skew),
-    "retransmits_per_s": ("retransmitted segments a second", "{:.0f}", LIMITS.retransmits_per_s),
-    "dropped_packets": ("dropped packets", "{}", None),
+    "idle_p5": ("idle cores, least twentieth", ".0%", None),
+    "switch_share_max": ("busiest switch, share of a core", ".0%", None),
+    "strain_max": ("strain", ".2f", LIMITS.strain),
+    "agents_run_delay_mean": ("agents waited for a core", ".1%", LIMITS.agents_run_delay),
+    "agents_run_delay_max": ("one agent waited", ".1%", LIMITS.one_agent_run_delay),
+    "lost_beyond": ("pauses, beyond what buckets make up for", ".1%", LIMITS.lost_beyond),
+    "start_skew": ("latest start", ".1%", LIMITS.start_skew),
+    "retransmits_per_s": ("retransmitted segments a second", ".0f", LIMITS.retransmits_per_s),
+    "dropped_packets": ("dropped packets", "", None),
 }
 
 
@@ -37,18 +38,18 @@ def fidelity_section(run: RunData) -> Section:
     ]
     return Section(
         "Fidelity",
-        "Was the machine fast enough to be measured on? The worst execution of each case, and the "
-        "limits of this version of Railbed. Strain adds up the delays of a byte, as a share of the "
-        "time: at the switch, at both its agents, and in pauses; it fails by the median execution. "
-        "Under a fault, retransmitted segments are not judged.",
+        "Whether the machine was fast enough, by the worst execution of each case, and the limits "
+        "of this version of Railbed. Strain adds up the delays of a byte, as a share of the time: "
+        "at the switch, at both its agents, and in pauses; its failure is judged by the median "
+        "execution. During a fault, retransmitted segments are not judged. Dropped packets are "
+        "those of all executions.",
         columns=("case", "verdict", *(words for words, _, _ in OBSERVED.values())),
         rows=above + [[name, seen["verdict"], *_figures(seen)] for name, seen in observed],
     )
 
 
 def _figures(seen: Mapping[str, Any]) -> list[str]:
-    values = ((seen.get(key), form) for key, (_, form, _) in OBSERVED.items())
-    return ["-" if value is None else form.format(value) for value, form in values]
+    return [number_or_dash(seen.get(key), form) for key, (_, form, _) in OBSERVED.items()]
 
 
 def calibration_section(run: RunData) -> Section:

@@ -22,6 +22,7 @@ from results.report.drawings.fault_strip import fault_strip, sentence
 from results.report.drawings.link_throughput import link_throughput
 from results.report.drawings.pictures import Picture
 from results.report.machine_sections import calibration_section, fidelity_section
+from results.store.runs import BASELINE, DEGRADED, DURING
 from results.tables.measured.run import human_bytes, is_checked, slowdown_in_words
 from results.tables.style import number_or_dash
 
@@ -32,8 +33,8 @@ MOST_STEPS = 10
 MOST_REASONS = 3
 
 
-def report_page(run: RunData, lost: Lost) -> Article:
-    """Draw and compile everything about a run."""
+def run_article(run: RunData, lost: Lost) -> Article:
+    """Return the article about a run: its answer, and sections with its pictures and tables."""
     scenario = str(run.result["scenario"])
     sentences = " ".join(answer(run.result))
     return Article(scenario, run.run_id, sentences, list(_sections(run, lost)), run)
@@ -106,7 +107,7 @@ def _sections(run: RunData, lost: Lost) -> Iterator[Section]:
     if faultless:
         yield _steps(faultless)
     yield _bytes_of_pairs(
-        faultless or [case for name, case in run.cases.items() if name.endswith("/healthy")]
+        faultless or [case for name, case in run.cases.items() if name.endswith(f"/{BASELINE}")]
     )
     yield Section(
         "Times of transfers",
@@ -141,8 +142,8 @@ def _completion(cases: Sequence[Mapping[str, Any]]) -> Section:
 def _rail_crossings(crossing: Sequence[Mapping[str, Any]]) -> Section:
     return Section(
         "Crossed rails",
-        "What rail-only fabrics carry between rails, by the schedule. No spine switch joins their "
-        "rails, so other GPUs forward it.",
+        "Traffic between the rails of rail-only fabrics, by the schedule. No spine switch joins "
+        "their rails, so GPUs forward it.",
         [],
         ("case", "crosses"),
         [[case["case"], how] for case in crossing for how in case["rail_crossings"]],
@@ -195,7 +196,7 @@ def _of_tasks(run: RunData) -> Iterator[Section]:
 def _reductions(iterations: Sequence[Mapping[str, Any]]) -> Section:
     changes = {case["algorithm"]: case["iteration"]["reduction"] for case in iterations}
     return Section(
-        "What iterations kept of their configurations",
+        "Reduced configurations",
         "The numbers of each configuration, and those of the iteration that this fabric executed. "
         "A number is reduced where the fabric has too few GPUs for it.",
         [],
@@ -300,7 +301,7 @@ def _failures(run: RunData, lost: Lost) -> Section:
 def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
     """Draw the execution during the fault: GPUs and probes, then links if they were sampled."""
     case = failure["case"]
-    during, baseline = (run.cases.get(f"{case}/{phase}") for phase in ("struck", "healthy"))
+    during, baseline = (run.cases.get(f"{case}/{phase}") for phase in (DURING, BASELINE))
     if during is None:
         return
     yield fault_strip(failure, during, lost.get(during.name, {}), f"fault-{number}")
@@ -310,20 +311,16 @@ def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -
 
 def _failure_row(failure: Mapping[str, Any]) -> list[object]:
     keys = ("blackout_ms", "healthy_s", "struck_s", "faulty_s", "modeled_faulty_s")
-    figures = [_figure(failure[key]) for key in keys]
+    figures = [number_or_dash(failure[key], ".3f") for key in keys]
     fault = f"{failure['fault']}, {failure['where']}, {failure['reaction']}"
     reasons = "; ".join(failure["reasons"])
     return [failure["case"], fault, *figures, failure["verdict"], reasons]
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
 def _fabrics(run: RunData) -> Section:
     drawn, rows = [], []
     for kind, cases in run.fabrics.items():
-        degraded = [case for case in cases if case.name.endswith(("/faulty", "/struck"))]
+        degraded = [case for case in cases if case.name.endswith((f"/{DEGRADED}", f"/{DURING}"))]
         shown = degraded or cases
         use = link_use(shown)
         broken = [f for f in run.result["failures"] if f["fabric"] == kind] if degraded else []
@@ -358,7 +355,8 @@ def _steps(cases: Sequence[CaseData]) -> Section:
         "Time by step, and the bottleneck link",
         "Step k is the k-th transfer of every GPU, and ends when the last of them has arrived. The "
         "bottleneck is the link direction that needs the longest for the bytes of the step, by the "
-        f"paths of the model. The table has the {MOST_STEPS} steps of each case that need it most.",
+        f"paths of the model. The table has the {MOST_STEPS} steps of each case with the longest "
+        "need.",
         drawn,
         ("case", "step", "transfers", "ended s", "modeled s", "bottleneck", "needs s"),
         rows,

@@ -16,6 +16,7 @@ from results.report.drawings.pictures import (
     drawing,
     plain,
 )
+from results.store.runs import without_fabric
 from results.tables.measured.run import is_checked
 
 Point = Mapping[str, Any]
@@ -52,13 +53,8 @@ def sweep_article(result: Mapping[str, Any]) -> Article:
 def _names(points: Sequence[Point]) -> list[str]:
     """The names of all cases; those of one workload on several fabrics are neighbours."""
     names = dict.fromkeys(case["case"] for point in points for case in point["cases"])
-    workloads = list(dict.fromkeys(map(_workload, names)))
-    return sorted(names, key=lambda name: workloads.index(_workload(name)))
-
-
-def _workload(name: str) -> str:
-    """The name of a case without that of its fabric."""
-    return name.partition("/")[2]
+    workloads = list(dict.fromkeys(map(without_fabric, names)))
+    return sorted(names, key=lambda name: workloads.index(without_fabric(name)))
 
 
 def _over_sizes(points: Sequence[Point]) -> list[Mapping[str, Any]]:
@@ -124,7 +120,7 @@ def _picture(points: Sequence[Point], name: str, number: int) -> Picture:
         axes.set_xticks(list(places.values()), list(places))
         axes.set_xlabel(key)
         axes.set_ylabel("completion time (s)")
-        _scale_times(axes, _times_s(points, _workload(name)))
+        _scale_times(axes, _times_s(points, without_fabric(name)))
         figure.legend(loc="outside upper left", ncols=2)
     hidden = max(0, len(lines) - MOST_LINES)
     more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""
@@ -141,7 +137,7 @@ def _times_s(points: Sequence[Point], workload: str) -> list[float]:
         seconds
         for point in points
         for case in point["cases"]
-        if _workload(case["case"]) == workload
+        if without_fabric(case["case"]) == workload
         for seconds in (case["measured_s"]["min"], case["measured_s"]["max"], case["modeled_s"])
     ]
 

@@ -21,7 +21,7 @@ class Bug(RailbedError):
         super().__init__(f"a bug in Railbed: {type(error).__name__}: {error}; {where}")
 
 
-def reported(error: Exception, folder: Path | None = None) -> Bug:
+def report_bug(error: Exception, folder: Path | None = None) -> Bug:
     """Write a report of an error to the folder of its run, or else to a fresh one."""
     if folder is not None:
         with suppress(OSError, ValueError):

@@ -149,7 +149,7 @@ def _read(store: Path) -> _Runs:
 
 
 def _named(run: Path) -> dict[str, Any]:
-    """Return the row of an unreadable run."""
+    """Return the first facts of a run's row, which stays `damaged` if the run cannot be read."""
     facts = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
     return {**facts, "scenario": scenario_of(run.name)}
 
@@ -183,9 +183,9 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
 
 
 def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _Runs) -> bool:
-    """Whether a run's table is a whole Parquet file; if there is none, insert the run's rows.
+    """Whether a run's table is a valid Parquet file; without a file, insert the run's raw records.
 
-    Notes a run whose records are damaged, of which no row is inserted.
+    A run with damaged records is noted, and none of its rows is inserted.
     """
     from duckdb import Error
 

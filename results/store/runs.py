@@ -2,12 +2,16 @@
 
     RUN/scenario.yaml  environment.json  state.json  result.json
     RUN/calibration-FABRIC.json  paths.json
+    RUN/controller-FABRIC.jsonl  open-vswitch-FABRIC.log  capture-FABRIC/
     RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
+    RUN/CASE_struck/plan.json  records.json  prober.log  unaffected/  the probes during a fault
     RUN/TABLE.parquet  the raw records of all cases, once it is complete (`raw_tables.py`)
+    RUN/crash.txt  the report of a bug (`crash.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, the version of the folder,
 and the run's number in its store; `result.json` exists once the run is complete. Runs of a sweep's
-points are in the sweep's folder (`results/store/sweeps.py`).
+points are in the sweep's folder (`results/store/sweeps.py`). All files are described in
+docs/reference/commands.md, "The run folder".
 """
 
 import csv
@@ -41,8 +45,8 @@ SCHEMA = "railbed.run/1"
 FOLDER_VERSION = 2
 # A larger number is damage.
 MOST_RUNS = 2**53
-# The phases of a case with faults; each has a folder.
-PHASES = ("healthy", "struck", "faulty", "after")
+# The phases of a case with faults, by their names in run folders and JSON objects.
+BASELINE, DURING, DEGRADED, RECOVERED = PHASES = ("healthy", "struck", "faulty", "after")
 # The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
@@ -176,7 +180,7 @@ def _keeping(store: Path) -> Iterator[None]:
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
-def adopt(run: Path, store: Path, run_id: str) -> Path:
+def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
     """Copy a folder of a run into a store, as its latest run; return the copy."""
     target, number = store.resolve() / run_id, next_number(store.resolve())
     make_folder(target.parent)
@@ -186,6 +190,11 @@ def adopt(run: Path, store: Path, run_id: str) -> Path:
         write_json(state, {**read_json(state), "number": number})
     give(target)
     return target
+
+
+def without_fabric(case: str) -> str:
+    """Return the name of a case without the kind of its fabric, with which it begins."""
+    return case.partition("/")[2]
 
 
 def folder_name(case: str) -> str:

@@ -1,6 +1,6 @@
-"""Formats that tables share: columns, rows of cases, verdicts in colour, missing numbers."""
+"""Formats that tables share: columns, rows of cases, verdicts in colour, the virtual clock."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from results.documents.path_check import NOT_APPLICABLE
+from results.store.runs import without_fabric
 
 Case = dict[str, Any]
 Cells = Callable[[Case], Iterator[RenderableType]]
 
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
-
 
 # Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
 TABLE_WIDTH = 80
@@ -67,7 +67,7 @@ def add_cases(table: Table, cases: Iterable[Case], cells: Cells) -> None:
     for kind, together in groupby(cases, lambda case: case["case"].partition("/")[0]):
         table.add_row(Text(kind, "bold"))
         for case in together:
-            table.add_row(Text(f" {case['case'].removeprefix(f'{kind}/')}"), *cells(case))
+            table.add_row(Text(f" {without_fabric(case['case'])}"), *cells(case))
 
 
 def case_grid(headings: Sequence[str], cases: Iterable[Case], cells: Cells) -> Table:
@@ -80,3 +80,17 @@ def case_grid(headings: Sequence[str], cases: Iterable[Case], cells: Cells) -> T
         table.add_row("", *(Text(heading, "dim") for heading in headings))
     add_cases(table, cases, cells)
     return table
+
+
+def print_clock(result: Mapping[str, Any], console: Console) -> None:
+    """Print the clock of a result; nothing for this machine's own clock."""
+    if "clock" in result:
+        console.print(Text(clock_line(result["clock"]), "dim"), soft_wrap=True)
+
+
+def clock_line(clock: Mapping[str, Any]) -> str:
+    """Describe the virtual clock."""
+    return (
+        f"\nVirtual clock, {clock['instruction_ns']} ns an instruction: image {clock['image']}, "
+        f"{clock['qemu']}, seed {clock['seed']}; records {clock['records']}"
+    )

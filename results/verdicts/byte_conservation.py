@@ -46,9 +46,9 @@ NOTHING = Span(0, 0)
 class Carried:
     """Bytes and packets per link direction between two readings of the links' counters.
 
-    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the bytes,
-    without headers, of the background probes that crossed a link: at least of those under way
-    between the readings only, at most also of those under way during a reading, and of lost ones.
+    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the payload of
+    the background probes on a link: at least that of the probes between the readings; at most also
+    that of probes under way during a reading, and of lost probes.
     """
 
     bytes: Mapping[Hop, int]
@@ -236,6 +236,6 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
         probed = (carried.probed.get(Hop(link, switch), NOTHING) for link in links)
         passing = sum(span.most - span.least + SEGMENT_BYTES for span in probed)
         if came - went > passing + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
-            yield Verdict.WARN, f"{switch} lost bytes: {came} came in, {went} went out"
+            yield Verdict.WARN, f"{switch} lost bytes: it received {came}, and sent {went}"
         elif went - came > passing:
-            yield Verdict.FAIL, f"{switch} made bytes: {came} came in, {went} went out"
+            yield Verdict.FAIL, f"{switch} sent too many bytes: it received {came}, and sent {went}"

@@ -54,8 +54,8 @@ class Restart:
 class DuringFault:
     """The execution during the fault and, if the job began again, the second execution.
 
-    `restart` is `None` if the job did not begin again, which a job that `aborts` has to. With
-    `check_data` times mean nothing.
+    `restart` is `None` if the job did not begin again; a job that `aborts` must. With `check_data`,
+    the agents checked the results meanwhile, and times are not judged.
     """
 
     executions: tuple[Repeat, ...]
@@ -111,7 +111,8 @@ def _restart_reasons(restart: Restart) -> Iterator[Reason]:
 class Probes:
     """Probed pairs: those that the fault affects, and unaffected ones, which may lose no probe.
 
-    Affected pairs are probed while the fault begins, unaffected pairs in all phases. `skipped` has
+    Affected pairs are probed throughout the execution during the fault, unaffected pairs in all
+    phases. `skipped` has
     for each prober the share of ticks that it skipped because it was late. `blackout_ms` is the
     longest blackout of the affected pairs that have another path; infinity if no end of it was
     seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it: a late prober
@@ -176,7 +177,8 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
     if (skipped := max(probes.skipped, default=0.0)) > SKIPPED_ABOVE:
         yield (
             Verdict.WARN,
-            f"the prober came too late for {skipped:.1%} of its probes: a blackout may be hidden",
+            f"the prober was late and skipped {skipped:.1%} of its probes: it may have missed a "
+            "blackout",
         )
     limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
     if blackout_ms == inf:

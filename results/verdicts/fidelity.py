@@ -14,7 +14,7 @@ from results.verdicts.machine_headroom import (
     SATURATED_SHARE,
     MachineHeadroom,
     Observation,
-    summarized,
+    machine_headroom,
 )
 from results.verdicts.verdict import Reason, Verdict, worst
 
@@ -92,7 +92,7 @@ def machine_reasons(
 ) -> Iterator[Reason]:
     """Yield the exhausted resources; fail if executions were not observed."""
     if headroom is None:
-        yield Verdict.FAIL, "nothing was observed of the machine: nothing is known of it"
+        yield Verdict.FAIL, "the machine was not observed: its speed cannot be judged"
         return
     seen = headroom.coverage
     if seen.unobserved:
@@ -110,9 +110,9 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
     yield (
         _strained(headroom, limits.strain),
-        f"the switch never had done all its work in {switch.switch_never_done:.0%} of an "
-        f"execution, and was behind and waited for a processor in {switch.switch_starved:.0%}, "
-        f"agents in {mean:.0%}",
+        f"the switch never ran out of work in {switch.switch_never_done:.0%} of an execution, and "
+        f"was behind and waited for a processor in {switch.switch_starved:.0%}; agents waited in "
+        f"{mean:.0%}",
     )
     yield (
         limits.full_switch.verdict(_full_without_idle_processor(headroom)),
@@ -164,5 +164,5 @@ def fidelity_during_fault(
     observations: Sequence[Observation], others: Iterable[Reason] = ()
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
-    headroom = summarized(observations, dropped_packets=0)
+    headroom = machine_headroom(observations, dropped_packets=0)
     return Fidelity((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom)

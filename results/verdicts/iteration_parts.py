@@ -11,7 +11,7 @@ from model.prediction.fluid import Prediction
 from model.training.exposure import begins_s, exposure_s
 from model.training.reduction import ReducedIteration
 from model.training.steps import IterationSteps
-from results.verdicts.summary import Both
+from results.verdicts.summary import MeasuredModeled
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class IterationResult:
     They are emulated seconds, a mean over ranks and, measured, over executions.
     """
 
-    parts: Mapping[str, Both]
+    parts: Mapping[str, MeasuredModeled]
     reduction: ReducedIteration
 
     def plain(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def iteration_result(
     modeled = exposure_s(steps, begins_s(steps, end_s), end_s)
     measured = [_measured(steps, repeat) for repeat in executions if repeat.complete]
     parts = {
-        name: Both(float(np.mean([one[name] for one in measured])), seconds)
+        name: MeasuredModeled(float(np.mean([one[name] for one in measured])), seconds)
         for name, seconds in modeled.items()
         if measured
     }

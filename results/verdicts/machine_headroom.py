@@ -54,7 +54,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Numbers of executions and CPU samples (`windows`), and of executions without any sample."""
+    """Numbers of CPU samples (`windows`), of executions, and of those not completely observed."""
 
     windows: int
     executions: int
@@ -96,10 +96,10 @@ class Processors:
 class Switch:
     """The busiest switch, as shares of a core or of the time, of the worst execution.
 
-    `switch_behind_s` is the longest time without running out of work; `switch_never_done` is the
-    part of CPU samples in which it never did, `switch_starved` the part of the time in which it was
-    behind and waited for a core. `beside_switch` is the number of cores that other threads kept
-    busy.
+    `switch_behind_s` is the time without running out of work, the mean of the CPU samples;
+    `switch_never_done` is the part of CPU samples in which it never ran out, `switch_starved` the
+    part of the time in which it was behind and waited for a core. `beside_switch` is the number of
+    cores that other threads kept busy. `switch_share_max` is of the worst sample.
     """
 
     switch_share_max: float
@@ -127,7 +127,10 @@ class Agents:
 
 @dataclass(frozen=True)
 class Packets:
-    """Packets lost or late, and bytes that a queue held after the end."""
+    """Packets dropped, segments retransmitted, and bytes that a queue held after the end.
+
+    `retransmits` is the sum over all executions, `retransmits_per_s` of the worst one.
+    """
 
     backlog_left_bytes: int
     dropped_packets: int
@@ -163,8 +166,10 @@ class MachineHeadroom:
         return figures
 
 
-def summarized(observations: Sequence[Observation], dropped_packets: int) -> MachineHeadroom | None:
-    """Summarize all executions; return `None` if none of them was observed completely."""
+def machine_headroom(
+    observations: Sequence[Observation], dropped_packets: int
+) -> MachineHeadroom | None:
+    """Summarize the completely observed executions; return `None` if there are none."""
     seen = [one for one in observations if one.is_observed and one.seconds > 0]
     if not seen:
         return None

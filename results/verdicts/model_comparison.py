@@ -1,13 +1,12 @@
-"""Compare measured with modeled times of each case, and rail-only with rail-optimized."""
+"""Compare the measured with the modeled times of each case."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isclose
 
 import numpy as np
 
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.fabric.topology import RankGpus, Topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.measurement.records import CaseExecutions, Repeat
@@ -23,13 +22,10 @@ from results.verdicts.byte_conservation import Carried, link_reasons, payload_re
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.iteration_parts import IterationResult, iteration_result
 from results.verdicts.job_times import JobTime, job_times
-from results.verdicts.machine_headroom import Observation, summarized
+from results.verdicts.machine_headroom import Observation, machine_headroom
 from results.verdicts.request_latencies import RequestResult, request_result
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Reason, Verdict, worst
-
-# Sizes of the same work, rounded up to whole elements, differ by less than this part.
-SAME_SIZE = 0.01
 
 
 @dataclass(frozen=True)
@@ -42,10 +38,11 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class CaseObservations:
-    """What was observed during a case, beside its executions.
+    """Observations during a case, beside its executions.
 
-    `machine` is of the repeats, `None` if the machine is not judged. `carried` is `None` if the
-    fabric changed during the case. `known` are doubts from before the case: undecided calibration.
+    `machine` has one for each repeat, `None` if the machine is not judged. `carried` is `None` if
+    the fabric changed during the case. `known` are findings from before the case: undecided links
+    of the calibration.
     """
 
     machine: tuple[Observation, ...] | None = None
@@ -239,7 +236,7 @@ def compare(
         raise Mismatch(f"{name}: the prediction is for another topology")
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
-    times, fidelity = _times(measured.executions), observed(measured)
+    times, fidelity = _times(measured.executions), fidelity_of(measured)
     breakdown = _breakdown(measured, prediction)
     found = (
         *judge(measured, times.measured, prediction, limits),
@@ -333,13 +330,13 @@ def judge(
         yield from ratio_reasons(summary.median, prediction.completion_s, limits)
 
 
-def observed(measured: Measured) -> Fidelity:
+def fidelity_of(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
     seen = measured.observations
     found = (*seen.known, *_bytes(measured), *_losses(measured))
     if seen.machine is None:
         return Fidelity(found, None)
-    headroom = summarized(seen.machine, seen.dropped_packets)
+    headroom = machine_headroom(seen.machine, seen.dropped_packets)
     reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *found)
     return Fidelity(reasons, headroom)
 
@@ -413,47 +410,3 @@ def _of_jobs(jobs: Sequence[JobTime], limits: Thresholds) -> Iterator[Reason]:
         if job.modeled_s < last_s:
             for verdict, reason in ratio_reasons(job.measured.median, job.modeled_s, limits):
                 yield verdict, f"job {job.job}: {reason}"
-
-
-@dataclass(frozen=True)
-class Slowdown:
-    """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
-
-    collective: str
-    case: str
-    baseline: str
-    measured: float
-    modeled: float
-
-
-def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
-    """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
-    found = []
-    for case in cases:
-        rivals = [other for other in cases if _is_baseline(other, case)]
-        # Completion times of request loads are those of arrivals, the same on all fabrics.
-        timed = case.work.generator.is_timed and case.breakdown.inference is None
-        if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
-            baseline = min(rivals, key=lambda rival: rival.modeled.completion_s)
-            found.append(
-                Slowdown(
-                    collective=case.work.task,
-                    case=case.name,
-                    baseline=baseline.name,
-                    measured=case.measured_s / baseline.measured_s - 1,
-                    modeled=case.modeled.completion_s / baseline.modeled.completion_s - 1,
-                )
-            )
-    return tuple(found)
-
-
-def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
-    return (
-        other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
-        and other.work.task == case.work.task
-        and (case.work.collective is not None or other.work.algorithm == case.work.algorithm)
-        and other.work.generator is case.work.generator
-        and other.work.variant == case.work.variant
-        # Each algorithm rounds up to whole elements of each of its slices.
-        and isclose(other.work.size_bytes, case.work.size_bytes, rel_tol=SAME_SIZE)
-    )

@@ -12,7 +12,7 @@ from model.fabric.topology import Topology
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.requests import RequestSteps
-from results.verdicts.summary import Both
+from results.verdicts.summary import MeasuredModeled
 
 PERCENTILES = (50, 90, 99)
 
@@ -27,7 +27,7 @@ class RequestResult:
 
     requests: int
     offered_load: float
-    latency: Mapping[str, Both]
+    latency: Mapping[str, MeasuredModeled]
 
     def plain(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -51,7 +51,7 @@ def request_result(
     return RequestResult(
         requests=len(steps.arrival_ns),
         offered_load=_offered_load(steps, topology),
-        latency={name: Both(value, modeled[name]) for name, value in found.items()},
+        latency={name: MeasuredModeled(value, modeled[name]) for name, value in found.items()},
     )
 
 

@@ -21,7 +21,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Both:
+class MeasuredModeled:
     """A value, measured and modeled."""
 
     measured: float

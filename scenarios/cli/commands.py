@@ -19,7 +19,7 @@ from linux.files.program_files import ROOT, program_version, release
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.store.crash import reported
+from results.store.crash import report_bug
 from results.store.runs import DEFAULT_STORE, find_run, read_result
 from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import (
@@ -298,8 +298,8 @@ def doctor(
     for item in (*found, *unneeded_checks()):
         absent = Text("missing", "red") if item in found else Text("absent ", "yellow")
         sign = Text("ok     ", "green") if item.ready else absent
-        mend = "" if item.ready else f"; {item.mend}"
-        out.print(sign, f"{item.name}: {item.found}{mend}", soft_wrap=True)
+        remedy = "" if item.ready else f"; {item.remedy}"
+        out.print(sign, f"{item.name}: {item.found}{remedy}", soft_wrap=True)
     switches = datapath_in_words(default_datapath())
     out.print(f"        rail and spine switches: {switches}")
     missing = [item for item in found if not item.ready]
@@ -315,7 +315,7 @@ def vm(
     docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
-    from testbed.virtual_machine.tree import execute_in_copy
+    from testbed.virtual_machine.job import execute_in_copy
 
     _require_memory(memory)
     raise typer.Exit(execute_in_copy(ROOT, command, Path.cwd(), memory_mib=memory, docker=docker))
@@ -413,7 +413,7 @@ def _usage_or_bug(error: Exception) -> str:
         return f"{error.format_message()} (`railbed --help` lists the commands)"
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return str(error)
-    return str(reported(error))
+    return str(report_bug(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

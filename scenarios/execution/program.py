@@ -20,7 +20,7 @@ from scenarios.execution.machine.neighbours import telling_of_others
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
-from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
+from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
 
 # Rounds of link probes that may begin or end within a program beyond its length over their
 # interval: on a busy machine, a link had the bytes of five.
@@ -100,12 +100,12 @@ def _command(
     return Command(rank, arguments, environment, process_id)
 
 
-def _rank_end(fabric: Experiment, rank: int, ended: Ended) -> RankEnd:
+def _rank_end(fabric: Experiment, rank: int, ended: RanksResult) -> RankEnd:
     gpu = fabric.placement.gpus[rank]
     return RankEnd(rank, gpu.name, str(nic_address(gpu)), ended.codes.get(rank))
 
 
-def sentence(ended: Ended, ranks: Sequence[int], timeout_s: float) -> str:
+def sentence(ended: RanksResult, ranks: Sequence[int], timeout_s: float) -> str:
     """Say what went wrong; empty if all ranks ended with exit code 0."""
     if ended.timed_out:
         left = [str(rank) for rank in ranks if rank not in ended.codes]

@@ -21,7 +21,7 @@ from model.measurement.link_quality import DirectionCalibration
 from results.documents.link_calibration import calibration_objects
 from results.documents.path_check import verify_object
 from results.documents.run import run_object
-from results.store.crash import reported
+from results.store.crash import report_bug
 from results.store.raw_tables import seal
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
@@ -201,7 +201,7 @@ def ending_recorded(folder: RunFolder) -> Iterator[None]:
     except (EmulationError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in OF_THE_MACHINE:
             _record(folder, f"{type(error).__name__}: {error}")
-            raise reported(error, folder.path) from error
+            raise report_bug(error, folder.path) from error
         cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
         _record(folder, cause)
         message = f"{cause}\nThe records until then are in {folder.path}."
@@ -217,7 +217,7 @@ def ending_recorded(folder: RunFolder) -> Iterator[None]:
             _record(folder, INTERRUPTED)
             raise KeyboardInterrupt from error
         _record(folder, f"{type(error).__name__}: {error}")
-        raise reported(error, folder.path) from error
+        raise report_bug(error, folder.path) from error
 
 
 def _record(folder: RunFolder, cause: str) -> None:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from results.store.records import read_json, write_json
-from results.store.runs import adopt
+from results.store.runs import copy_into_store
 from results.store.sweeps import Outcome
 from scenarios.execution.cases.progress import Listener
 from scenarios.file_formats.scenario.scenario import Scenario
@@ -59,7 +59,7 @@ def _orders(
 def _stored(outcome: Outcome, store: Path) -> Path | None:
     if outcome.run is None:
         return None
-    return adopt(outcome.run, store, outcome.run.name)
+    return copy_into_store(outcome.run, store, outcome.run.name)
 
 
 def _placed(run: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Links with their shapers, delay and loss; the Mininet network."""
+"""Links with their shapers, delay and loss; the Mininet network and its command line."""

@@ -32,10 +32,10 @@ def no_words(_before: Sequence[str]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A further command: its `help`, the function for its words, and the words that may follow.
+    """A command beside Mininet's, or in place of the one with the same name.
 
-    `run` raises `RailbedError` with a message for its user. `complete` gets the words before the
-    one that is being typed. A command with the name of one of Mininet's replaces it.
+    `run` gets the words after the name, and raises `RailbedError` with a message for its user.
+    `complete` gets those before the word that is being typed, and returns the possible words.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Command:
     complete: Callable[[Sequence[str]], Sequence[str]] = no_words
 
 
-class Ended(BaseException):
-    """A signal has asked the command line to end."""
+class SessionEnded(BaseException):
+    """Raised in the main thread when a signal asks the command line to end."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -126,9 +126,9 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
         return str(address_of(node.gpu, source.gpu))
 
     def waitForNode(self, node: Node) -> None:  # noqa: N802  (Mininet's name)
-        """Print a node's output until its command ends; keys typed meanwhile are for the node.
+        """Print a node's output until its command ends; pass it the keys of a terminal.
 
-        The next lines of a script stay for the command line.
+        Lines of a script are left for the command line.
         """
         if self.isatty():
             super().waitForNode(node)
@@ -196,7 +196,7 @@ def open_command_line(network: Mininet, greeting: str, commands: Sequence[Comman
     try:
         with _own_signals():
             FabricCommandLine(network, greeting, commands)
-    except Ended as ended:
+    except SessionEnded as ended:
         signal.raise_signal(ended.number)
 
 
@@ -226,4 +226,4 @@ def _leave_command(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    interrupt(Ended(number))
+    interrupt(SessionEnded(number))

@@ -9,11 +9,10 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.network.route_socket import RouteSocket
 from model.errors import NotReady
-from model.fabric.shaping import ACKNOWLEDGEMENT_SHARE, Shaper
+from model.fabric.shaping import ACKNOWLEDGEMENT_CLASS, ACKNOWLEDGEMENT_SHARE, Shaper
 from model.fabric.topology import Link
 from testbed.fabric.links import Links
 from testbed.fabric.shaping import (
-    ACKNOWLEDGEMENT_CLASS,
     DATA_CLASS,
     LINK_CLASS,
     ROOT,

@@ -32,13 +32,16 @@ BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 
 
-class Gone(EmulationError):
+class LinkEndGone(EmulationError):
     """Raised for a link end that is gone with its GPU proxy, or with the whole fabric."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Interface counters at one end of a link since its creation: bytes and packets."""
+    """Counters of a link since its creation, in bytes and packets.
+
+    `dropped_packets` counts the drops of both ends; all others are of the interface at one end.
+    """
 
     sent_bytes: int
     sent_packets: int
@@ -121,7 +124,7 @@ class Links:
 
     @contextmanager
     def netlink_of(self, port: Port) -> Iterator[RouteSocket]:
-        """A netlink socket in the namespace of a port's interface; raises `Gone` if it is gone.
+        """A netlink socket in the namespace of a port's interface; raises `LinkEndGone` without it.
 
         A socket of pyroute2 takes four descriptors, and belongs to one thread: one for each proxy,
         open all the time, would use up the open files of this process.
@@ -134,7 +137,7 @@ class Links:
                 netlink = RouteSocket()
         except (KeyError, EmulationError):
             what = f"this GPU proxy is dead, and {port.interface} with it"
-            raise Gone(f"{port.node}: {what}") from None
+            raise LinkEndGone(f"{port.node}: {what}") from None
         with netlink:
             yield netlink
 

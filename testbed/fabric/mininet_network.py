@@ -180,8 +180,7 @@ class OpenFlowSwitch(FabricSwitch):
     def dpctl(self, *arguments: str) -> str:
         """Execute ovs-ofctl(8) for this switch: a command and its further arguments."""
         command, *further = arguments
-        management = f"unix:{self.open_vswitch.folder}/{self.name}.mgmt"
-        return str(self.cmd("ovs-ofctl", "-OOpenFlow13", command, management, *further))
+        return str(self.cmd(*self.open_vswitch.openflow_command(self.name, command, *further)))
 
     def bridge(self) -> Bridge:
         """Return the switch's name, datapath id and ports for Open vSwitch."""

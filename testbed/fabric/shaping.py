@@ -19,6 +19,7 @@ from linux.network.route_socket import RouteBatch, RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import (
     ACKNOWLEDGEMENT_BELOW_BYTES,
+    ACKNOWLEDGEMENT_CLASS,
     ACKNOWLEDGEMENT_SHARE,
     DEFAULT_DEPTH_S,
     MTU_BYTES,
@@ -28,7 +29,6 @@ from model.fabric.shaping import (
 ROOT = 0x1_0000
 LINK_CLASS = ROOT | 1
 DATA_CLASS = ROOT | 2
-ACKNOWLEDGEMENT_CLASS = ROOT | 3
 LEAVES = (DATA_CLASS, ACKNOWLEDGEMENT_CLASS)
 
 QUANTUM_BYTES = 16 * 1024

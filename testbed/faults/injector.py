@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import permutations
 from typing import assert_never
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -16,12 +15,12 @@ from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill
 from model.errors import EmulationError, RailbedError
-from model.fabric.topology import Gpu, Link, Port
+from model.fabric.topology import Link, Port
 from model.faults import FaultMode, loses_links
-from testbed.fabric.links import Gone
+from testbed.fabric.links import LinkEndGone
 from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
-from testbed.faults.link_faults import LinkFaults, check_dropping, drop_all, drop_no_more
-from testbed.testbed import Testbed, widen_send_buffers
+from testbed.faults.link_faults import LinkFaults, check_dropping, end_blackhole, start_blackhole
+from testbed.testbed import Testbed
 
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
@@ -86,17 +85,10 @@ class FaultInjector:
         """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
         return _broken(self._bed.controller.kill, self._start_controller)
 
-    def kill_open_vswitch(self) -> Undo:
-        """Kill the daemon of all rail and spine switches (`kill -9`); the undo restarts it.
-
-        Its rules are lost. If the controller runs, the undo waits until it has reinstalled them.
-        """
-        return _broken(self._bed.open_vswitch.kill_daemon, self._start_open_vswitch)
-
     def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
         faults = self._link_faults
         if mode is FaultMode.DOWN:
-            return _broken(lambda: faults.take_carrier(links), lambda: faults.give_carrier(links))
+            return _broken(lambda: faults.set_down(links), lambda: faults.set_up(links))
         return self._blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _blackhole(self, ends: Sequence[Port]) -> Undo:
@@ -111,9 +103,9 @@ class FaultInjector:
         )
 
     def _kill_switch(self, name: str) -> None:
-        """Take carrier first: that takes a millisecond, removing the bridge much longer."""
+        """Set the switch's links down, in a millisecond; then remove its bridge, which is slow."""
         self._killed[name] += 1
-        self._link_faults.take_carrier(self._bed.topology.links_of(name))
+        self._link_faults.set_down(self._bed.topology.links_of(name))
         self._bed.open_vswitch.remove_bridge(name)
 
     def _revive_switch(self, name: str) -> None:
@@ -124,10 +116,10 @@ class FaultInjector:
             self._bed.open_vswitch.add_bridges([self._bed.network[name].bridge()])
             for link in links:
                 self._link_faults.shape_again(link, link.port_of(name))
-        self._link_faults.give_carrier(links)
+        self._link_faults.set_up(links)
 
     def _kill_gpu(self, gpu: str) -> None:
-        """Kill a GPU proxy; take carrier at once, as open sockets keep its namespace alive."""
+        """Kill a GPU proxy; set its links down, as open sockets keep its namespace alive."""
         bed = self._bed
         if gpu in bed.links.lost:
             raise EmulationError(f"{gpu}: this GPU proxy is dead already")
@@ -137,8 +129,8 @@ class FaultInjector:
         kill(bed.proxies[gpu].process_id)
         bed.links.lose_proxy(gpu)
         for link in links:
-            with suppress(Gone):
-                self._link_faults.take_carrier([link])
+            with suppress(LinkEndGone):
+                self._link_faults.set_down([link])
 
     def _start_controller(self) -> None:
         if self._bed.controller.is_running:
@@ -148,35 +140,6 @@ class FaultInjector:
         self._bed.controller.wait_for_event("listening")
         self._bed.controller.wait_for_event("ready")
 
-    def _start_open_vswitch(self) -> None:
-        """Restart the daemon on its database, restore the shapers it wiped, wait for its rules."""
-        bed = self._bed
-        if bed.open_vswitch.is_running:
-            return
-        behind = bed.controller.written()
-        with namespace_of(bed.watch.process_id("Open vSwitch's database")):
-            bed.open_vswitch.start_daemon()
-        bed.open_vswitch.wait_until_configured()
-        for link in bed.topology.links:
-            for end in (link.lower, link.upper):
-                if end.node in bed.topology.openflow_switches:
-                    self._link_faults.shape_again(link, end)
-        if bed.controller.is_running:
-            bed.controller.wait_for_event("ready", behind)
-            self._widen_send_buffers()
-
-    def _widen_send_buffers(self) -> None:
-        """Widen the new daemon's send buffers, by a packet between two GPUs with working links."""
-        bed = self._bed
-        for one, other in permutations(bed.topology.gpus, 2):
-            if one.rail == other.rail and self._is_whole(one) and self._is_whole(other):
-                widen_send_buffers(bed.proxies[one.name], other, bed.open_vswitch)
-                return
-
-    def _is_whole(self, gpu: Gpu) -> bool:
-        links = self._bed.topology.links_of(gpu.name)
-        return gpu.name not in self._bed.links.lost and all(map(self._link_faults.is_whole, links))
-
 
 def _sending_end(link: Link, sender: str) -> Port:
     if sender not in (link.lower.node, link.upper.node):
@@ -184,9 +147,9 @@ def _sending_end(link: Link, sender: str) -> Port:
     return link.port_of(sender)
 
 
-def _broken(break_it: Callable[[], None], mend: Callable[[], None]) -> Undo:
-    """Break something; return an undo that acts once. A failed break is undone at once."""
-    pending = [mend]
+def _broken(break_it: Callable[[], None], repair: Callable[[], None]) -> Undo:
+    """Call `break_it`, and `repair` if it fails; return an undo that calls `repair` once."""
+    pending = [repair]
 
     def undo() -> None:
         if pending:
@@ -217,9 +180,9 @@ def missing_for(mode: FaultMode) -> str | None:
 def _attempt(mode: FaultMode, netlink: RouteSocket, index: int) -> None:
     match mode:
         case FaultMode.BLACKHOLE | FaultMode.BLACKHOLE_ONE_WAY:
-            drop_all(netlink, index)
+            start_blackhole(netlink, index)
             check_dropping(netlink, index)
-            drop_no_more(netlink, index)
+            end_blackhole(netlink, index)
         case FaultMode.DEGRADE:
             slower = replace(TRIAL_SHAPER, rate_bps=TRIAL_SHAPER.rate_bps // 2)
             reshape(netlink, index, slower)

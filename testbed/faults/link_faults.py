@@ -17,7 +17,7 @@ from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import BETWEEN_SWITCHES, Link, Port
-from testbed.fabric.links import Gone, Links
+from testbed.fabric.links import LinkEndGone, Links
 from testbed.fabric.shaping import (
     LEAVES,
     ROOT,
@@ -40,7 +40,7 @@ def carrier_end(link: Link) -> Port:
     return link.lower if link.kind in BETWEEN_SWITCHES else link.upper
 
 
-def drop_all(netlink: RouteSocket, interface: int) -> None:
+def start_blackhole(netlink: RouteSocket, interface: int) -> None:
     """Make a shaped interface silently drop all packets, queued ones included.
 
     The kernel's blackhole queue reports success, so neither a sender nor a switch notices.
@@ -49,7 +49,7 @@ def drop_all(netlink: RouteSocket, interface: int) -> None:
         netlink.tc("replace", BLACKHOLE, interface, parent=leaf)
 
 
-def drop_no_more(netlink: RouteSocket, interface: int) -> None:
+def end_blackhole(netlink: RouteSocket, interface: int) -> None:
     """Remove the blackhole queues of a shaped interface; HTB makes its default ones again."""
     for leaf in LEAVES:
         try:
@@ -76,8 +76,8 @@ class LinkFaults:
         self._dropping: Counter[Port] = Counter()
         self._rates: defaultdict[str, list[int]] = defaultdict(list)
 
-    def take_carrier(self, links: Sequence[Link]) -> None:
-        """Make links lose carrier, one right after the other."""
+    def set_down(self, links: Sequence[Link]) -> None:
+        """Take links down, one right after the other: they lose carrier."""
         ends = [carrier_end(link) for link in links]
         self._down.update(ends)
         with ExitStack() as stack:
@@ -86,14 +86,18 @@ class LinkFaults:
                 with _explained(end, "cannot be taken down"):
                     netlink.link("set", index=index, state="down")
 
-    def give_carrier(self, links: Sequence[Link]) -> None:
+    def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
         ends = [carrier_end(link) for link in links]
         self._down.subtract(ends)
         for end in ends:
             if self._down[end] <= 0:
                 problem = "cannot be brought up"
-                with suppress(Gone), _explained(end, problem), self._place(end) as (netlink, index):
+                with (
+                    suppress(LinkEndGone),
+                    _explained(end, problem),
+                    self._place(end) as (netlink, index),
+                ):
                     netlink.link("set", index=index, state="up")
 
     def blackhole(self, ends: Sequence[Port]) -> None:
@@ -101,7 +105,7 @@ class LinkFaults:
         self._dropping.update(ends)
         for end in ends:
             with _explained(end, "cannot be made to drop everything"), self._place(end) as place:
-                drop_all(*place)
+                start_blackhole(*place)
 
     def end_blackhole(self, ends: Sequence[Port]) -> None:
         """Let these ends send again, except those that another fault blackholes."""
@@ -109,8 +113,8 @@ class LinkFaults:
         for end in ends:
             if self._dropping[end] <= 0:
                 problem = "cannot be made to send again"
-                with suppress(Gone), _explained(end, problem), self._place(end) as place:
-                    drop_no_more(*place)
+                with suppress(LinkEndGone), _explained(end, problem), self._place(end) as place:
+                    end_blackhole(*place)
                     self._links.impair_again(end)
 
     def degrade(self, link: Link, rate_bps: int) -> None:
@@ -123,7 +127,7 @@ class LinkFaults:
         """Undo one lower rate; set the lowest remaining rate, and read it back."""
         self._rates[link.name].remove(rate_bps)
         for end in (link.lower, link.upper):
-            with suppress(Gone):
+            with suppress(LinkEndGone):
                 self._reshape(link, end)
 
     def _reshape(self, link: Link, end: Port) -> None:
@@ -135,19 +139,14 @@ class LinkFaults:
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
         problem = "cannot be shaped again"
-        with suppress(Gone), _explained(end, problem), self._place(end) as (netlink, index):
+        with suppress(LinkEndGone), _explained(end, problem), self._place(end) as (netlink, index):
             if any(q["handle"] == ROOT for q in netlink.get_qdiscs(index=index)):
                 netlink.tc("del", "htb", index, ROOT)
             shape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
             self._links.impair_again(end)
             if self._dropping[end] > 0:
-                drop_all(netlink, index)
-
-    def is_whole(self, link: Link) -> bool:
-        """Whether neither end of a link is down or drops all packets."""
-        ends = link.lower, link.upper
-        return not any(self._down[end] > 0 or self._dropping[end] > 0 for end in ends)
+                start_blackhole(netlink, index)
 
     def _shaper(self, link: Link) -> Shaper:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
@@ -164,10 +163,10 @@ def _name(end: Port) -> str:
 
 @contextmanager
 def _explained(end: Port, problem: str) -> Iterator[None]:
-    """Turn an error into `EmulationError` with end and problem, or `Gone` if the end is gone."""
+    """Turn an error into `EmulationError` with end and problem, or into `LinkEndGone`."""
     try:
         yield
     except (NetlinkError, OSError) as error:
         if error.args[0] in GONE:
-            raise Gone(f"{_name(end)} {problem}: it is gone") from error
+            raise LinkEndGone(f"{_name(end)} {problem}: it is gone") from error
         raise EmulationError(f"{_name(end)} {problem}: {error}") from error

@@ -2,8 +2,8 @@
 
     python -m testbed.host.cleanup
 
-does so for a run that has just died (`linux/processes/reaper.py`), until nothing more comes: the
-Docker Engine still makes the containers that the run had asked for.
+does so after a run has died (`linux/processes/reaper.py`), again and again for some seconds: the
+Docker Engine may still create containers that the run requested.
 """
 
 import os
@@ -19,7 +19,7 @@ from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_o
 from model.errors import NotReady, RailbedError
 from testbed.nodes.docker_engine import answering, docker_client, remove_container
 
-# The Docker Engine's longest delay between two containers, and the longest cleaning in all.
+# Cleaning is repeated every `AGAIN_S`, until `QUIET_S` without leftovers, or `AT_MOST_S`, are over.
 QUIET_S, AT_MOST_S, AGAIN_S = 2.0, 8.0, 0.3
 ENGINE_S = 20
 
@@ -42,7 +42,7 @@ class Removed:
 def clean() -> Removed:
     """Remove processes, containers and folders that have a dead run's id, and nothing else."""
     if os.geteuid() != 0:
-        raise NotReady("what runs have left belongs to root: run the command again with `sudo`")
+        raise NotReady("the leftovers of runs belong to root: run the command again with `sudo`")
     processes = _kill_processes()
     containers = _remove_containers()
     return Removed(remove_dead(), processes, containers)
@@ -95,7 +95,7 @@ def _remove_containers() -> int:
 
 
 def clean_until_quiet() -> None:
-    """Clean until nothing has come for `QUIET_S`."""
+    """Clean until there was no leftover for `QUIET_S`, for `AT_MOST_S` at most."""
     end_s = time.monotonic() + AT_MOST_S
     quiet_s = time.monotonic() + QUIET_S
     while time.monotonic() < min(quiet_s, end_s):

@@ -32,10 +32,10 @@ class Check:
     name: str
     ready: bool
     found: str
-    mend: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.found}; {self.mend}"
+        return f"{self.name}: {self.found}; {self.remedy}"
 
 
 def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
@@ -58,7 +58,7 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
 
 
 def unneeded_checks() -> list[Check]:
-    """Checks for root of what a run needs in another datapath than the default alone."""
+    """Return the checks of what only another datapath than the default needs, for root alone."""
     if os.geteuid() != 0 or default_datapath() is Datapath.USER_SPACE:
         return []
     name = f"{TUN_DEVICE} (needed for --datapath {Datapath.USER_SPACE})"
@@ -82,8 +82,8 @@ def datapath_in_words(datapath: Datapath) -> str:
 def _root(without_root: str) -> Check:
     is_root = os.geteuid() == 0
     found = "yes" if is_root else f"no, user id {os.geteuid()}"
-    mend = "run the command again with `sudo`"
-    return Check("root", is_root, found, f"{mend}; {without_root}" if without_root else mend)
+    remedy = "run the command again with `sudo`"
+    return Check("root", is_root, found, f"{remedy}; {without_root}" if without_root else remedy)
 
 
 def _tool(name: str) -> Check:
@@ -91,15 +91,15 @@ def _tool(name: str) -> Check:
     return Check(f"tool {name}", place is not None, place or "not found", INSTALL)
 
 
-def _attempt(name: str, attempt: Callable[[], str | None], mend: str) -> Check:
-    """Check a feature by trying it; an error of `attempt` fails the check; it may say more."""
+def _attempt(name: str, attempt: Callable[[], str | None], remedy: str) -> Check:
+    """Check a feature by trying it: `attempt` raises an error, or may return what it found."""
     try:
         said = attempt()
     except NetlinkError as error:
-        return Check(name, False, f"the kernel says: {error.args[1]}", mend)
+        return Check(name, False, f"the kernel says: {error.args[1]}", remedy)
     except (OSError, RailbedError) as error:
-        return Check(name, False, str(error), mend)
-    return Check(name, True, said or "works", mend)
+        return Check(name, False, str(error), remedy)
+    return Check(name, True, said or "works", remedy)
 
 
 def _feature(name: str, module: str, attempt: Callable[[RouteSocket], object]) -> Check:

@@ -1,1 +1,1 @@
-"""Measures a running fabric: single links, CPU, pauses, flow counters, memory."""
+"""Instruments on a running fabric: links, CPU, pauses, flow counters, memory, captures."""

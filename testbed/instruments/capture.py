@@ -23,7 +23,7 @@ MOST_BYTES = 16 * 2**20
 def capturing(
     links: Sequence[Link], folder: Path, watch: Watch, most_bytes: int = MOST_BYTES
 ) -> Iterator[None]:
-    """Capture on links, whose switches are in the current namespace, while the context lasts.
+    """Capture frames on links while the context lasts; call this in the switches' namespace.
 
     Writes two pcap files a link of at most `most_bytes` each, and `capture.json`. A part that dies
     meanwhile ends the run.

@@ -38,9 +38,7 @@ def wait_for_revalidators(switch: OpenVSwitch) -> None:
 
 def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
     """The rules of a switch as ovs-ofctl(8) prints them."""
-    management = f"unix:{switch.folder}/{bridge}.mgmt"
-    command = ("ovs-ofctl", "-OOpenFlow13", "dump-flows", management)
-    return output_of(*command, timeout_s=TIMEOUT_S)
+    return output_of(*switch.openflow_command(bridge, "dump-flows"), timeout_s=TIMEOUT_S)
 
 
 def parse_rules(dump: str) -> list[RuleCount]:

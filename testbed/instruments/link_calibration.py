@@ -50,8 +50,8 @@ def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCa
         if measured := _measured(bed, hop, watch, trial):
             return measured
     raise EmulationError(
-        f"{hop.link.name}: the machine's clock was set during {MEASUREMENTS} measurements in a row;"
-        " what sets it?"
+        f"{hop.link.name}: cannot be measured: the machine's clock was set during {MEASUREMENTS} "
+        "measurements in a row; stop the program that sets it"
     )
 
 
@@ -71,7 +71,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
     except OSError as error:
         raise EmulationError(
-            f"{hop.link.name}: what {hop.sender} sends on it alone does not arrive: {error}"
+            f"{hop.link.name}: calibration frames from {hop.sender} do not arrive: {error}"
         ) from error
     if line.clock_was_set():
         return None

@@ -1,1 +1,1 @@
-"""GPU proxies, Open vSwitch, the controller's process."""
+"""GPU proxies, the Docker Engine, Open vSwitch, the controller's process."""

@@ -17,7 +17,7 @@ from model.fabric.spec_fields import flat
 from model.fabric.topology import Topology
 
 NAME = "the controller"
-# Seconds until it is ready, beside the time in which it looks for gray failures.
+# Longest time until the controller is ready, without that in which it looks for gray failures.
 READY_DEADLINE_S = 60
 
 
@@ -50,9 +50,9 @@ class ControllerProcess:
         It dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
         """
         if self.is_running:
-            raise EmulationError(f"{NAME}: already running, and switches know of one only")
+            raise EmulationError(f"{NAME}: already running, and a switch connects to one only")
         _drop_half_line(self.journal)
-        self._earlier_lines = self.written()
+        self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))
         arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
         arguments += ["--journal", self.journal]
@@ -67,21 +67,21 @@ class ControllerProcess:
             with closing_together(self._process.pid):
                 end(self._process)
 
-    def written(self) -> int:
+    def journal_length(self) -> int:
         """Return the number of lines in the journal."""
         return len(read_journal(self.journal))
 
-    def wait_for_event(self, event: str, after_line: int = 0) -> None:
-        """Wait until this process has written an event after line `after_line` of the journal.
+    def wait_for_event(self, event: str) -> None:
+        """Wait until this process has written an event to the journal.
 
         After `listening`, switches can connect: a refused switch retries only after a second. At
         `ready`, every switch has confirmed its rules and every proxy has its routes.
         """
-        first = max(after_line, self._earlier_lines)
 
         def seen() -> bool:
             self._watch.check()
-            return any(line["event"] == event for line in read_journal(self.journal)[first:])
+            lines = read_journal(self.journal)[self._earlier_lines :]
+            return any(line["event"] == event for line in lines)
 
         wait_for(seen, f"{NAME}: {event}", self._deadline_s)
 

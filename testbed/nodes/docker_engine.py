@@ -174,7 +174,7 @@ def packages_date(client: docker.DockerClient) -> str:
 
 
 def containers_of(part: str) -> dict[str, int]:
-    """Railbed's containers with this part in their names, with their processes, 0 if none."""
+    """Map Railbed's containers with `part` in their names to their process ids, 0 if ended."""
     try:
         client = docker_client()
     except NotReady:

@@ -40,8 +40,9 @@ SEND_BUFFER_BYTES = 16 * 1024 * 1024
 SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
-# At first, Open vSwitch holds 10000 flows; slow rounds of its revalidators lower that. Of more, it
-# removes some that are in use. A fabric has at most one for each pair of GPUs and switch.
+# Open vSwitch begins with a limit of 10000 flows, and lowers it after slow rounds of its
+# revalidators; beyond the limit, it removes flows that are in use. A fabric has at most one flow
+# for each pair of GPUs and switch.
 MOST_FLOWS = 1_000_000_000
 SETTINGS = (
     # Nobody reads the statistics in the database: write them once a day, not every five seconds.
@@ -70,7 +71,7 @@ class Bridge:
 
 @dataclass
 class OpenVSwitch:
-    """A running Open vSwitch; its daemon can be killed and started again on the same database."""
+    """A running Open vSwitch: its database, its daemon, and the commands for both."""
 
     folder: Path
     datapath: Datapath
@@ -86,11 +87,6 @@ class OpenVSwitch:
             raise EmulationError(f"{NAME}: its daemon is not running")
         return self._daemon.pid
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the daemon has been started, and not killed on purpose."""
-        return self._daemon is not None
-
     def start_daemon(self) -> None:
         """Start the daemon in the current network namespace; it dies with the calling thread."""
         command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
@@ -105,10 +101,10 @@ class OpenVSwitch:
                 end(self._daemon)
             self._daemon = None
 
-    def wait_until_configured(self) -> None:
-        """Wait until the daemon has applied the whole database."""
-        self.command("set", "Open_vSwitch", ".", f"external_ids:configured={self.process_id}")
-        self._hold_all_flows()
+    def openflow_command(self, bridge: str, command: str, *arguments: str) -> tuple[str, ...]:
+        """The command line of ovs-ofctl(8) for a switch of this instance."""
+        management = f"unix:{self.folder}/{bridge}.mgmt"
+        return ("ovs-ofctl", "-OOpenFlow13", command, management, *arguments)
 
     @property
     def log(self) -> Path:
@@ -198,7 +194,7 @@ class OpenVSwitch:
 def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
     """Start Open vSwitch with its state in the run's folder, in the current network namespace.
 
-    What the datapath needs must be there (`require`).
+    Call `require` before: it loads the kernel module of the datapath.
     """
     folder = lock.folder / "ovs"
     folder.mkdir()

@@ -1,1 +1,1 @@
-"""Programs that know nothing of Railbed, in the network of the GPU proxies."""
+"""Unmodified programs in the network namespaces of the GPU proxies."""

@@ -41,9 +41,9 @@ def create_containers(
 ) -> dict[str, list[str]]:
     """Create a container for each GPU that has an environment; return the commands that start them.
 
-    In it, `arguments` are executed as `nobody`, without capabilities; `folder` has its own name
-    there, and is read-only. The run's label lets it end with the run. `check` is called meanwhile,
-    and says if the engine hangs.
+    Each executes `arguments` as `nobody`, without capabilities; `folder` is there, read-only, under
+    the same path. By the label with the run's id, the containers are removed when the run ends.
+    `check` is called meanwhile, and raises an error if the engine hangs.
     """
     with closing(docker_client()) as client, answering():
         create = partial(_create, client, image, lock, folder, arguments)

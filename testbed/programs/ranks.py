@@ -1,4 +1,4 @@
-"""Run a command for each rank side by side: lines as they come, one end for all, a time limit."""
+"""Run a command for each rank: pass on its lines, and end all when one fails or time is up."""
 
 import os
 import selectors
@@ -34,7 +34,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RanksResult:
     """How the ranks ended: exit codes, negative for a signal, of ranks that ended by themselves.
 
     Ranks that were ended because another one failed, or time was up, are not in `codes`.
@@ -97,7 +97,7 @@ class Ranks:
             stream = _Stream(command.rank, is_error, pipe)
             self._selector.register(pipe, selectors.EVENT_READ, stream)
 
-    def wait(self, timeout_s: float, check: Callable[[], None]) -> Ended:
+    def wait(self, timeout_s: float, check: Callable[[], None]) -> RanksResult:
         """Wait until all ranks have ended, one has failed, or time is up; end the others."""
         begun_s = time.monotonic()
         while not self._are_over(time.monotonic() - begun_s > timeout_s):
@@ -114,7 +114,7 @@ class Ranks:
         while self._selector.get_map() and time.monotonic() < end_s:
             self._read(LOOK_EVERY_S)
         left = len(codes) < len(self._processes)
-        return Ended(codes, seconds, timed_out=left and not any(codes.values()))
+        return RanksResult(codes, seconds, timed_out=left and not any(codes.values()))
 
     def _are_over(self, time_is_up: bool) -> bool:
         codes = [process.poll() for process in self._processes.values()]
@@ -163,7 +163,8 @@ def running_ranks(
 ) -> Iterator[Ranks]:
     """Start all commands; kill those that still run when the context ends.
 
-    `namespaces` are the processes of all proxies: what else runs in their network is the ranks'.
+    `namespaces` are the process ids of all proxies. All other processes in the proxies' network
+    namespaces belong to the ranks, and are killed, too.
     """
     ranks = Ranks(namespaces, on_line)
     try:

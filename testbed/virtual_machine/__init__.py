@@ -1,1 +1,1 @@
-"""A virtual machine with Debian's own kernel, for tests."""
+"""A virtual machine with Debian's own kernel, for the virtual clock and for tests."""

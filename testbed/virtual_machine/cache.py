@@ -50,11 +50,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def kept(part: str, version: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder of a part, made if missing; it stays until this process ends.
+def cached_part(part: str, version: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder of a part, made if missing; nobody removes it before this process ends.
 
-    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing. Of
-    other versions, those stay that were used last, and those of processes that run.
+    `make` fills a folder, which gets its name when it is complete; a failure leaves nothing. Other
+    versions are removed, except the last ones used and those that running processes hold.
     """
     cache = cache_folder()
     make_cache(cache)

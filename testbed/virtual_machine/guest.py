@@ -1,21 +1,23 @@
 """A virtual machine with stock Debian 12 and its kernel, which executes one job.
 
-QEMU's clock counts instructions (`-icount shift=0,sleep=off`: one nanosecond each, idle time is
-skipped), so no deadline inside is missed because the processor is slow. Nothing that the guest sees
-depends on the host: its random numbers are the same each time, its clock starts at the same date,
-its files are in memory, its output goes to serial ports, which take each byte at once, and its
-results to memory that the host sees as a file. Two executions of the same job are the same.
+QEMU's clock counts instructions (`-icount shift=0,sleep=off,rr=record`: one nanosecond each, idle
+time is skipped, one of QEMU's threads runs at a time), so no deadline inside is missed because the
+processor is slow. Nothing that the guest sees depends on the host: its random numbers are the same
+each time, its clock starts at the same date, its files are in memory, its output goes to serial
+ports, which take each byte at once, and its results to memory that the host sees as a file. Two
+executions of the same job are the same.
 """
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
+from linux.files.user_files import give
 from linux.processes.lifetime import dies_with_us, end, first_line
 from model.errors import EmulationError
-from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
 from testbed.virtual_machine.work_folder import work_folder
 
 QEMU = "qemu-system-x86_64"
@@ -35,6 +37,8 @@ KERNEL_OPTIONS = (
 )
 DATE = "2026-01-01"
 POLL_S = 0.1
+# Size of the memory to which the guest writes its results.
+RESULTS_MIB = 1024
 # The slowest commands of the documentation take hours.
 MOST_S = 24 * 3600
 
@@ -42,6 +46,53 @@ MOST_S = 24 * 3600
 def version() -> str:
     """QEMU's version, in a line; "not installed" if it is missing."""
     return first_line(QEMU, "--version")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Files exchanged with the guest: a job goes in; output, exit code and runs come out."""
+
+    folder: Path
+
+    @property
+    def results(self) -> Path:
+        """Memory of the guest, as a file, to which it writes a tar archive."""
+        return self.folder / "results"
+
+    @property
+    def stdout(self) -> Path:
+        """Standard output of the job."""
+        return self.folder / "stdout"
+
+    @property
+    def stderr(self) -> Path:
+        """Standard error of the job, and the kernel's last words."""
+        return self.folder / "stderr"
+
+    @property
+    def handed(self) -> dict[str, Path]:
+        """The files that the guest gets, by name."""
+        return {file.name: file for file in sorted((self.folder / "handed").iterdir())}
+
+    def put(self, job: str, files: Mapping[str, str]) -> None:
+        """Write the guest's input: the shell script `job`, and files with these texts."""
+        (self.folder / "handed").mkdir()
+        for name, text in {"job": job, **files}.items():
+            (self.folder / "handed" / name).write_text(text)
+        for stream in (self.stdout, self.stderr):
+            stream.touch()
+        with self.results.open("wb") as results:
+            results.truncate(RESULTS_MIB * 2**20)
+
+    def take(self, back: Path) -> int | None:
+        """Extract the runs into the folder `back`; return the exit code, None without a result."""
+        extract = ["tar", "--extract", "--warning=no-timestamp", "--file", str(self.results)]
+        code = [*extract, "--directory", str(self.folder), "exit-code"]
+        if subprocess.run(code, stderr=DEVNULL).returncode != 0:
+            return None
+        subprocess.run([*extract, "--no-same-owner", "--directory", str(back), "runs"], check=True)
+        give(back / "runs")
+        return int((self.folder / "exit-code").read_text())
 
 
 @dataclass(frozen=True)

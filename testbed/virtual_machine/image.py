@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import NotReady
-from testbed.virtual_machine.cache import kept
+from testbed.virtual_machine.cache import cached_part
 
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
@@ -50,7 +50,7 @@ def digest() -> str:
 
 def image() -> Image:
     """Return the image, built if missing; raise `NotReady` if that fails or a tool is missing."""
-    built = kept("system", digest(), lambda folder: _build("system", folder))
+    built = cached_part("system", digest(), lambda folder: _build("system", folder))
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NotReady(
@@ -62,7 +62,7 @@ def image() -> Image:
 
 def proxy_root() -> Path:
     """Return the root tar file of the proxies' image, built if missing; raise `NotReady` if not."""
-    return kept("proxies", digest(), lambda folder: _build("proxies", folder)) / "root.tar"
+    return cached_part("proxies", digest(), lambda folder: _build("proxies", folder)) / "root.tar"
 
 
 def _build(part: str, target: Path) -> None:

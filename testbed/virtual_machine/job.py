@@ -1,8 +1,13 @@
-"""Shell scripts that the virtual machine executes in its copy of Railbed."""
+"""Jobs: shell scripts that the virtual machine executes in a copy of Railbed's folder."""
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+
+from testbed.virtual_machine.guest import Guest
+from testbed.virtual_machine.image import image, proxy_root
+from testbed.virtual_machine.initrd import write_initrd
+from testbed.virtual_machine.work_folder import work_folder
 
 # Kernel modules that a machine with udev loads by itself.
 MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
@@ -39,3 +44,24 @@ def program_job(arguments: Sequence[str], seed: int) -> str:
         f"python3 testbed/virtual_machine/seed.py {seed}\n"
         f".venv/bin/python -P -m scenarios {words}\n"
     )
+
+
+def execute_in_copy(
+    tree: Path, command: Sequence[str], back: Path, *, memory_mib: int = 4096, docker: bool = False
+) -> int:
+    """Execute a command in a copy of Railbed's folder `tree`; return its exit code.
+
+    The copy has the same path inside; its folder `runs` is extracted into `back` afterwards. With
+    `docker` a Docker Engine runs inside.
+    """
+    system = image()
+    proxies = proxy_root() if docker else None
+    with work_folder() as folder:
+        initrd = folder / "initrd"
+        if proxies is None:
+            write_initrd(initrd, [system.archive], [tree])
+        else:
+            write_initrd(initrd, [system.archive, system.engine], [tree, proxies.parent])
+        guest = Guest(system.kernel, initrd, tree, memory_mib)
+        exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
+        return exit_code

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.files.program_files import ROOMS, ROOT, program_files
-from testbed.virtual_machine.cache import kept
+from testbed.virtual_machine.cache import cached_part
 from testbed.virtual_machine.image import Image, image
 from testbed.virtual_machine.initrd import append
 
@@ -75,7 +75,7 @@ class Program:
 def program() -> Program:
     """Return kernel and initrd, made if the program or the system has changed."""
     system = image()
-    return Program(kept("program", _sources(system), lambda folder: _make(system, folder)))
+    return Program(cached_part("program", _sources(system), lambda folder: _make(system, folder)))
 
 
 def _sources(system: Image) -> str:

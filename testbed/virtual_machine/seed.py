@@ -1,9 +1,9 @@
-"""Seed the kernel's random numbers (random(4)), and let a part of a second pass by the same seed.
+"""Seed the kernel's random numbers (random(4)), and sleep for a time that follows from the seed.
 
     python3 seed.py SEED
 
-Hash functions, port numbers and sequence numbers follow the random numbers; whatever repeats in the
-machine meets the program at another phase.
+Hash functions, port numbers and sequence numbers follow the random numbers; after the sleep, the
+machine's periodic work meets the program at another phase.
 """
 
 import fcntl

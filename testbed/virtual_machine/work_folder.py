@@ -12,7 +12,7 @@ PREFIX = "railbed-unfinished-"
 
 @contextmanager
 def work_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder of this process, removed afterwards, and those of processes that were killed.
+    """Yield a folder that is removed afterwards; first remove the folders of killed processes.
 
     Without `parent` it is in the system's folder for temporary files.
     """

@@ -6,7 +6,7 @@ import pytest
 
 from results.report.article import render
 from results.report.data.run_data import read_run
-from results.report.run_article import report_page
+from results.report.run_article import run_article
 from tests.browser.chromium import WIDTHS, opened
 from tests.unit.stored_runs import stored_run
 
@@ -36,7 +36,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     intact = stored_run(store, domains=4, domain_size=4, off=OFF)
     failed = stored_run(store, domains=4, domain_size=4, scenario="broken", faults=True)
     place = store / "report.html"
-    place.write_text(render([report_page(read_run(folder), {}) for folder in (intact, failed)]))
+    place.write_text(render([run_article(read_run(folder), {}) for folder in (intact, failed)]))
     return place.as_uri()
 
 

@@ -10,7 +10,7 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
-from results.verdicts.machine_headroom import summarized
+from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Verdict
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import observing
@@ -54,7 +54,7 @@ def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Atte
             done.add(repeat, disturbed=is_disturbed(observer.note(repeat), depth_s))
             if done.are_enough:
                 break
-        headroom = summarized(observer.observations(done.counted), 0)
+        headroom = machine_headroom(observer.observations(done.counted), 0)
     assert headroom is not None
     return Attempt(
         executions=tuple(done.counted),

@@ -83,7 +83,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
     kind: FabricKind, proxies: ProxyKind
 ) -> None:
     with fabric_up(small_spec(kind, 3, 3), proxies) as fabric:
-        begin, before = fabric.bed.controller.written(), fabric.bed.counters()
+        begin, before = fabric.bed.controller.journal_length(), fabric.bed.counters()
         found = calibrate(fabric)
         after = fabric.bed.counters()
         require_calibrated(kind, found)

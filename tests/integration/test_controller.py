@@ -163,7 +163,9 @@ def test_after_a_failure_they_have_what_is_desired_then_and_later_all_as_before(
 def test_switches_that_come_back_empty_are_filled_again(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
-    faults.kill_open_vswitch()()
+    undo = [faults.break_switch(n, FaultMode.KILL) for n in fabric.topology.openflow_switches]
+    for revive in undo:
+        revive()
     wait_until_installed(fabric, Health())
     all_pairs_work(fabric)
 
@@ -172,7 +174,7 @@ def test_a_restarted_controller_finds_nothing_to_do(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     restart = faults.kill_controller()
-    behind = fabric.bed.controller.written()
+    behind = fabric.bed.controller.journal_length()
     restart()
     assert sent(fabric, behind) == nothing(fabric)
     assert changed_routes(fabric, behind) == (0, 0)
@@ -186,7 +188,7 @@ def test_a_restarted_controller_sends_the_difference_alone(
 ) -> None:
     """Rules and routes of others stay."""
     restart = faults.kill_controller()
-    behind = fabric.bed.controller.written()
+    behind = fabric.bed.controller.journal_length()
     lost_route = next(iter(routes(fabric, "d0g0")))
     ofctl(fabric, "add-flow", "rail0", "cookie=0x7,priority=7,ip,nw_dst=192.0.2.0/24,actions=drop")
     ofctl(fabric, "del-flows", "rail0", "ip,nw_dst=10.0.0.1")
@@ -209,7 +211,7 @@ def test_a_restarted_controller_mends_rules_of_its_own_that_others_changed(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     restart = faults.kill_controller()
-    behind = fabric.bed.controller.written()
+    behind = fabric.bed.controller.journal_length()
     ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.1,actions=drop")
     ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.2,actions=dec_ttl,output:2")
     restart()
@@ -222,7 +224,7 @@ def test_a_restarted_controller_mends_groups_of_its_own_that_others_changed(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     restart = faults.kill_controller()
-    behind = fabric.bed.controller.written()
+    behind = fabric.bed.controller.journal_length()
     number, ports = next(iter(desired(fabric).groups["rail0"]))
     bucket = f"bucket=watch_port={ports[1]},actions=output:{ports[1]}"
     ofctl(fabric, "mod-group", "rail0", f"group_id={number},type=ff,{bucket}")
@@ -256,7 +258,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
     pairs = list(permutations((Gpu(0, 0), Gpu(1, 1)), 2))
     with probing(fabric.bed.process_ids, pairs, tmp_path) as probes:
         restart = faults.kill_controller()
-        behind = fabric.bed.controller.written()
+        behind = fabric.bed.controller.journal_length()
         restart()
         records = probes.stop()
     assert sent(fabric, behind) == nothing(fabric)
@@ -268,7 +270,7 @@ def test_a_gray_failure_is_found_by_probes(fabric: Experiment, faults: FaultInje
     """A gray failure in either direction of a link of any kind: the link keeps its carrier."""
     kinds = {link.kind: link for link in fabric.topology.links}
     for link, lower in product(kinds.values(), (True, False)):
-        behind = fabric.bed.controller.written()
+        behind = fabric.bed.controller.journal_length()
         sender = link.lower.node if lower else link.upper.node
         undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender=sender)
         wait_until_installed(fabric, without_link(fabric, link))

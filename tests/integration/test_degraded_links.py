@@ -98,7 +98,7 @@ def test_a_slow_nic_link_is_left_and_taken_again(fabric: Experiment, faults: Fau
     link, name = link_of_kind(fabric, LinkKind.NIC), "d0g0--rail0"
     assert leaves_by(fabric, "d0g0", "d1g0") == {"nic0"}
     assert rules_over(fabric, link)
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "detected", link=name, degraded="rate", rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "computed", failed=[name], drained=[name], cut_off=[])
@@ -108,7 +108,7 @@ def test_a_slow_nic_link_is_left_and_taken_again(fabric: Experiment, faults: Fau
     assert datagram_arrives(fabric, "d0g0", "d1g0")
     assert datagram_arrives(fabric, "d1g0", "d0g0")
 
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo()
     wait_for(fabric, begin, "detected", link=name, usable="rate", rate_bps=RATE_BPS)
     wait_for(fabric, begin, "computed", failed=[], drained=[])
@@ -125,7 +125,7 @@ def test_a_slow_link_without_anything_better_goes_on(
     fabric: Experiment, faults: FaultInjector, kind: LinkKind, percent: int
 ) -> None:
     link = link_of_kind(fabric, kind)
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     slow_bps = link.rate_bps * percent // 100
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=slow_bps)
     wait_for(fabric, begin, "detected", link=link.name, degraded="rate", rate_bps=slow_bps)
@@ -142,7 +142,7 @@ def test_a_slow_link_without_anything_better_goes_on(
 @pytest.mark.parametrize("fabric", [(FabricKind.RAIL_OPTIMIZED, 4)], indirect=True)
 def test_a_slow_uplink_is_left(fabric: Experiment, faults: FaultInjector) -> None:
     links = [link for link in fabric.topology.links if link.kind is LinkKind.UPLINK]
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo = faults.break_link(links[0], FaultMode.DEGRADE, rate_bps=links[0].rate_bps // 4)
     wait_for(fabric, begin, "computed", failed=[links[0].name], drained=[links[0].name], cut_off=[])
     assert len(rates_detected(fabric, begin)) == 1
@@ -153,10 +153,10 @@ def test_a_drained_link_that_fails_returns_to_being_drained(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     mend = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "detected", link=link.name, failed="carrier")
     mend()
@@ -171,15 +171,15 @@ def test_a_controller_started_anew_knows_of_slow_links(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     faults.kill_controller()()
     wait_for(fabric, begin, "detected", link=link.name, degraded="rate", rate_bps=RATE_BPS // 4)
     assert [line["drained"] for line in lines_behind(fabric, begin, "computed")] == [[link.name]]
     assert all(line["added"] == 0 for line in lines_behind(fabric, begin, "sent"))
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo()
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
 
@@ -188,10 +188,10 @@ def test_a_switch_that_is_shaped_again_is_no_change_of_rates(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
-    begin = fabric.bed.controller.written()
+    begin = fabric.bed.controller.journal_length()
     faults.break_switch(link.upper.node, FaultMode.KILL)()
     wait_for(fabric, begin, "detected", link=link.name, usable="carrier")
     assert not rates_detected(fabric, begin)

@@ -218,17 +218,6 @@ def test_a_killed_controller_is_started_again(fabric: Experiment, faults: FaultI
     assert {"listening", "ready"} <= {str(line["event"]) for line in after[len(before) :]}
 
 
-def test_a_killed_open_vswitch_is_started_again(fabric: Experiment, faults: FaultInjector) -> None:
-    process_id = fabric.bed.open_vswitch.process_id
-    widened = fabric.bed.open_vswitch.widen_send_buffers()
-    undo = faults.kill_open_vswitch()
-    assert not datagram_arrives(fabric, "d0g0", "d1g0")
-    undo()
-    assert fabric.bed.open_vswitch.process_id != process_id
-    assert fabric.bed.open_vswitch.widen_send_buffers() == widened
-    wait_until(lambda: datagram_arrives(fabric, "d0g0", "d1g0"), "d0g0 reaches d1g0 again")
-
-
 def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:
     link = link_of_kind(fabric, LinkKind.NIC)
     with pytest.raises(EmulationError, match=f"{link.name}: degrade needs a rate"):

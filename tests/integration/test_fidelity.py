@@ -19,7 +19,7 @@ from model.job.probing import background_interval_s
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Span, link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
-from results.verdicts.machine_headroom import summarized
+from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Verdict
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import carried, observing, probed
@@ -71,7 +71,7 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
         for repeat in done:
             observer.note(repeat)
-    headroom = summarized(observer.observations(done), 0)
+    headroom = machine_headroom(observer.observations(done), 0)
     return Fidelity(tuple(machine_reasons(headroom)), headroom)
 
 

@@ -5,8 +5,7 @@ import socket
 import pytest
 from pyroute2 import IPRoute
 
-from controller.detection.carrier import LinkCarriers
-from controller.detection.rates import LinkRates
+from controller.detection.kernel_notifications import LinkCarriers, LinkRates
 from linux.network.namespaces import private_namespace
 from model.fabric.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.fabric.shaping import reshape, shape

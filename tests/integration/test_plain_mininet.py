@@ -14,8 +14,8 @@ from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.transfers.collective import Collective
 from scenarios.execution.cases.emulation import AGENT, PlacedJob
-from testbed.fabric.plain_mininet.agents import plain_agents
 from testbed.fabric.plain_mininet.network import plain_mininet
+from testbed.fabric.plain_mininet.services import plain_agents
 from testbed.host.cleanup import clean
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
@@ -83,7 +83,9 @@ def test_agents_carry_a_schedule_over_it() -> None:
 def test_one_that_is_not_up_by_the_deadline_is_an_error_and_leaves_nothing() -> None:
     with (
         run_lock(run_id("late")) as lock,
-        pytest.raises(EmulationError, match=r"plain Mininet: its network: not within 0\.1 s"),
+        pytest.raises(
+            EmulationError, match=r"plain Mininet: its network was not built within 0\.1 s"
+        ),
         plain_mininet(TOPOLOGY, lock, 0.1),
     ):
         pytest.fail("it cannot be up so soon")

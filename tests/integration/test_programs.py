@@ -17,7 +17,7 @@ from model.fabric.topology import Hop, LinkKind
 from scenarios.execution.program import Program, execute, sentence
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.programs.ranks import Command, Ended, running_ranks
+from testbed.programs.ranks import Command, RanksResult, running_ranks
 from tests.integration.fabrics import small_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
@@ -83,7 +83,7 @@ def _has_own_network(process_id: int) -> bool:
     return os.readlink(f"/proc/{process_id}/ns/net") != os.readlink("/proc/self/ns/net")
 
 
-def ended(networks: list[int], script: str, timeout_s: float) -> tuple[Ended, list[Line]]:
+def ended(networks: list[int], script: str, timeout_s: float) -> tuple[RanksResult, list[Line]]:
     lines: list[Line] = []
     commands = [
         Command(rank, ("sh", "-c", script), {**os.environ, "RANK": str(rank)}, network)

@@ -5,7 +5,7 @@ from typing import Any
 
 from results.report.article import Article
 from results.report.data.run_data import read_run
-from results.report.run_article import report_page
+from results.report.run_article import run_article
 from tests.unit.stored_runs import stored_run
 
 LOST: dict[str, Any] = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}
@@ -13,4 +13,4 @@ LOST: dict[str, Any] = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0
 
 def failure_article(store: Path) -> Article:
     """Store a run with a fault, in which a pair loses two probes; return its article."""
-    return report_page(read_run(stored_run(store, scenario="broken", faults=True)), LOST)
+    return run_article(read_run(stored_run(store, scenario="broken", faults=True)), LOST)

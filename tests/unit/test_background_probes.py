@@ -143,7 +143,7 @@ def test_a_probe_that_was_in_a_switch_during_a_reading_is_not_made_there() -> No
     found = wrong_links(schedule, placement, carried, sent([DURING_FIRST] * 30))
     assert found == []
     assert any(
-        "rail0 made bytes" in r for _, r in wrong_links(schedule, placement, carried, sent([]))
+        "rail0 sent too many" in r for _, r in wrong_links(schedule, placement, carried, sent([]))
     )
 
 

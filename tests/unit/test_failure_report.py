@@ -13,7 +13,7 @@ from results.report.data.fault_phases import phases_as_cases
 from results.report.data.run_data import CaseData, read_run
 from results.report.drawings.fault_strip import moments
 from results.report.drawings.link_throughput import links_shown
-from results.report.run_article import report_page
+from results.report.run_article import run_article
 from results.store.raw_tables import LINK_SAMPLES, sealed
 from tests.unit.articles import failure_article
 from tests.unit.stored_runs import stored_run
@@ -132,7 +132,7 @@ def test_the_throughput_of_links_is_drawn_with_the_moments_of_the_fault(failed: 
 def test_a_failure_run_of_an_older_railbed_has_no_throughput(tmp_path: Path) -> None:
     folder = stored_run(tmp_path, faults=True)
     sealed(folder, LINK_SAMPLES).unlink()
-    names = [picture.name for picture in report_page(read_run(folder), {}).pictures]
+    names = [picture.name for picture in run_article(read_run(folder), {}).pictures]
     assert "fault-0" in names
     assert "fault-links-0" not in names
 

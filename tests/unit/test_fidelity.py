@@ -41,7 +41,7 @@ from results.verdicts.fidelity import (
     fidelity_during_fault,
     machine_reasons,
 )
-from results.verdicts.machine_headroom import MachineHeadroom, Observation, summarized
+from results.verdicts.machine_headroom import MachineHeadroom, Observation, machine_headroom
 from results.verdicts.model_comparison import CaseObservations, Measured, Thresholds, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
@@ -77,11 +77,11 @@ def observation(*windows: Window, **changes: Any) -> Observation:
 
 
 def verdict_on(*of: Observation) -> Verdict:
-    return worst(verdict for verdict, _ in machine_reasons(summarized(of, 0)))
+    return worst(verdict for verdict, _ in machine_reasons(machine_headroom(of, 0)))
 
 
 def test_a_quiet_machine_passes() -> None:
-    assert list(machine_reasons(summarized([observation()] * 5, 0))) == []
+    assert list(machine_reasons(machine_headroom([observation()] * 5, 0))) == []
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> N
     assert verdict_on(observation(*behind, agents_delay_s=(0.1,))) is Verdict.PASS
     assert verdict_on(observation(pauses=paused)) is Verdict.WARN
     alone = observation(*behind, agents_delay_s=(0.1,))
-    strained = [summarized([one], 0) for one in (alone, replace(alone, pauses=paused))]
+    strained = [machine_headroom([one], 0) for one in (alone, replace(alone, pauses=paused))]
     without, together = (one.strain for one in strained if one)
     assert without == pytest.approx(0.4 + 2 * 0.1)
     assert together == pytest.approx(without + 10 * (0.03 - DEPTH_S))
@@ -191,7 +191,7 @@ def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> N
 def test_one_agent_that_starves_is_enough() -> None:
     """The mean over sixteen agents is far below any limit."""
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
-    headroom = summarized([starving], 0)
+    headroom = machine_headroom([starving], 0)
     assert headroom is not None
     assert headroom.agents.agents_run_delay_mean < 0.06
     assert verdict_on(starving) is Verdict.FAIL
@@ -218,14 +218,14 @@ def test_what_a_queue_still_holds_is_doubtful() -> None:
 def test_what_was_not_observed_cannot_be_trusted(missing: dict[str, Any]) -> None:
     blind = replace(observation(), **missing)
     assert verdict_on(blind) is Verdict.FAIL
-    ((_, reason),) = machine_reasons(summarized([observation(), blind], 0))
+    ((_, reason),) = machine_reasons(machine_headroom([observation(), blind], 0))
     assert reason == "1 of 2 executions were not observed throughout"
 
 
 def test_without_any_observation_nothing_passes() -> None:
-    assert summarized([], 0) is None
+    assert machine_headroom([], 0) is None
     ((verdict, reason),) = machine_reasons(None)
-    assert (verdict, reason[:20]) == (Verdict.FAIL, "nothing was observed")
+    assert (verdict, reason[:20]) == (Verdict.FAIL, "the machine was not ")
     assert fidelity_during_fault([]).verdict is Verdict.FAIL
 
 
@@ -257,7 +257,7 @@ def test_all_limits_warn_before_they_fail() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
 def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
-    headroom = summarized([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
+    headroom = machine_headroom([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
     assert isinstance(headroom, MachineHeadroom)
     assert headroom.processors.idle_min == min(idle)
     assert headroom.processors.idle_min <= headroom.processors.idle_p5
@@ -432,7 +432,7 @@ def test_what_a_switch_loses_is_doubtful_and_what_it_makes_is_wrong() -> None:
     topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
     carried = faithful(topology, schedule)
     out = next(hop for hop in carried.bytes if hop.sender == "rail0")
-    for difference, words in ((-10_000, "rail0 lost bytes"), (10_000, "rail0 made bytes")):
+    for difference, words in ((-10_000, "rail0 lost bytes"), (10_000, "rail0 sent too many bytes")):
         changed, done = more(carried, out, difference), executed(schedule)
         reasons = list(link_reasons(schedule, Epoch(topology), topology.job_gpus, [done], changed))
         assert any(words in reason for _, reason in reasons)
@@ -485,7 +485,7 @@ def test_a_case_has_both_verdicts_apart() -> None:
 
 
 def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
-    seen = Fidelity((), summarized([observation()], 0)).plain()
+    seen = Fidelity((), machine_headroom([observation()], 0)).plain()
     name = "rail-only/all-reduce/hierarchical"
     cases = [
         {"case": name, "fabric": {"kind": "rail-only"}, "fidelity": seen},
@@ -500,7 +500,7 @@ def test_the_table_has_a_line_for_each_case_and_knows_runs_of_old() -> None:
 
 
 def test_the_table_of_executions_has_counts_and_the_interval_beside_a_long_name() -> None:
-    seen = Fidelity((), summarized([observation(pauses=pauses(0.004))], 0)).plain()
+    seen = Fidelity((), machine_headroom([observation(pauses=pauses(0.004))], 0)).plain()
     name = "rail-only/all-to-all/two-step-pipelined"
     case = {
         "case": name,

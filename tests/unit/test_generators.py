@@ -28,7 +28,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.documents.run import run_object
 from results.tables.measured.run import print_run
-from results.verdicts.generator_agreement import agreements
+from results.verdicts.case_ratios import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Verdict
 from scenarios.file_formats.scenario.library import LIBRARY

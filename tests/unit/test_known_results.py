@@ -50,7 +50,7 @@ def test_locks_in_a_users_cache_belong_to_the_user(
 ) -> None:
     given_to_user: set[Path] = set()
     monkeypatch.setattr(cache, "give", given_to_user.add)
-    cache.kept("program", "new", lambda folder: None)
+    cache.cached_part("program", "new", lambda folder: None)
     known("abc", tmp_path)
     folder = cache.cache_folder()
     assert {place / cache.LOCK for place in (folder, results_folder())} <= given_to_user

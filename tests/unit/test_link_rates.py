@@ -3,7 +3,7 @@
 import pytest
 
 from controller.detection.fabric_state import ObservedFabric
-from controller.detection.rates import root_rates
+from controller.detection.kernel_notifications import root_rates
 from linux.network.netlink import messages_in
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology

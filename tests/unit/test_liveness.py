@@ -27,10 +27,10 @@ def flap(liveness: Liveness, now_s: float) -> None:
 def held_s(liveness: Liveness, now_s: float) -> float:
     """Return for how many seconds from now a link is held down, found by bisection."""
     low, high = 0.0, 2 * LONGEST_HOLD_DOWN_S
-    assert not liveness.failed(now_s + high)
+    assert not liveness.unusable(now_s + high)
     while high - low > SOON_S:
         middle = (low + high) / 2
-        low, high = (middle, high) if liveness.failed(now_s + middle) else (low, middle)
+        low, high = (middle, high) if liveness.unusable(now_s + middle) else (low, middle)
     return high
 
 
@@ -43,14 +43,14 @@ def test_a_link_that_never_failed_is_usable_at_once() -> None:
     liveness = Liveness()
     liveness.carrier(LINK, "upper", True, 0)
     liveness.probed(LINK, "lower", True, 0)
-    assert liveness.failed(0) == frozenset()
+    assert liveness.unusable(0) == frozenset()
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_lost_carrier_is_a_failure_at_once(end: str) -> None:
     liveness = Liveness()
     liveness.carrier(LINK, end, False, 5)
-    assert liveness.failed(5) == {LINK}
+    assert liveness.unusable(5) == {LINK}
     assert not liveness.has_gray_failure(LINK)
 
 
@@ -59,9 +59,9 @@ def test_carrier_is_needed_at_both_ends() -> None:
     for end in ENDS:
         liveness.carrier(LINK, end, False, 0)
     liveness.carrier(LINK, "lower", True, 1)
-    assert liveness.failed(100) == {LINK}
+    assert liveness.unusable(100) == {LINK}
     liveness.carrier(LINK, "upper", True, 101)
-    assert liveness.failed(102) == frozenset()
+    assert liveness.unusable(102) == frozenset()
 
 
 @pytest.mark.parametrize("sender", ENDS)
@@ -70,9 +70,9 @@ def test_some_lost_probes_are_no_failure_but_more_in_a_row_are(sender: str) -> N
     for _ in range(5):
         miss(liveness, LOST_PROBES - 1, 0, sender)
         liveness.probed(LINK, sender, True, 0)
-    assert liveness.failed(0) == frozenset()
+    assert liveness.unusable(0) == frozenset()
     miss(liveness, LOST_PROBES, 0, sender)
-    assert liveness.failed(0) == {LINK}
+    assert liveness.unusable(0) == {LINK}
     assert liveness.has_gray_failure(LINK)
 
 
@@ -80,14 +80,14 @@ def test_misses_of_the_two_directions_do_not_add_up() -> None:
     liveness = Liveness()
     for sender in ENDS:
         miss(liveness, LOST_PROBES - 1, 0, sender)
-    assert liveness.failed(0) == frozenset()
+    assert liveness.unusable(0) == frozenset()
 
 
 def test_probes_that_arrive_one_way_do_not_excuse_the_other() -> None:
     liveness = Liveness()
     miss(liveness, LOST_PROBES, 0, "lower")
     liveness.probed(LINK, "upper", True, 1)
-    assert liveness.failed(100) == {LINK}
+    assert liveness.unusable(100) == {LINK}
 
 
 def test_carrier_alone_does_not_end_a_gray_failure_nor_probes_a_loss_of_carrier() -> None:
@@ -97,10 +97,10 @@ def test_carrier_alone_does_not_end_a_gray_failure_nor_probes_a_loss_of_carrier(
     assert not liveness.has_gray_failure(LINK)
     liveness.carrier(LINK, "upper", True, 2)
     assert liveness.has_gray_failure(LINK)
-    assert liveness.failed(100) == {LINK}
+    assert liveness.unusable(100) == {LINK}
     liveness.carrier(LINK, "upper", False, 101)
     liveness.probed(LINK, "lower", True, 102)
-    assert liveness.failed(200) == {LINK}
+    assert liveness.unusable(200) == {LINK}
     liveness.carrier(LINK, "upper", True, 201)
     assert held_s(liveness, 201) == pytest.approx(HOLD_DOWN_S, abs=2 * SOON_S)
 
@@ -128,8 +128,8 @@ def test_a_failure_while_held_down_begins_the_wait_anew() -> None:
     liveness = Liveness()
     flap(liveness, 0)
     flap(liveness, HOLD_DOWN_S / 2)
-    assert liveness.failed(HOLD_DOWN_S / 2 + 1.99 * HOLD_DOWN_S) == {LINK}
-    assert liveness.failed(HOLD_DOWN_S / 2 + 2.01 * HOLD_DOWN_S) == frozenset()
+    assert liveness.unusable(HOLD_DOWN_S / 2 + 1.99 * HOLD_DOWN_S) == {LINK}
+    assert liveness.unusable(HOLD_DOWN_S / 2 + 2.01 * HOLD_DOWN_S) == frozenset()
 
 
 def test_failures_of_long_ago_are_forgotten() -> None:
@@ -145,7 +145,7 @@ def test_links_know_nothing_of_each_other() -> None:
     liveness = Liveness()
     flap(liveness, 0)
     liveness.carrier("to-d1g0", "upper", False, 0)
-    assert liveness.failed(1) == {"to-d1g0"}
+    assert liveness.unusable(1) == {"to-d1g0"}
 
 
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=12).map(sorted))
@@ -157,5 +157,5 @@ def test_a_link_is_used_after_a_quiet_time_but_never_sooner_than_the_hold_down(
         flap(liveness, moment_s)
         if following_s > moment_s:
             almost_s = min(moment_s + 0.99 * HOLD_DOWN_S, following_s)
-            assert liveness.failed(almost_s) == {LINK}
-    assert liveness.failed(moments_s[-1] + 1.01 * LONGEST_HOLD_DOWN_S) == frozenset()
+            assert liveness.unusable(almost_s) == {LINK}
+    assert liveness.unusable(moments_s[-1] + 1.01 * LONGEST_HOLD_DOWN_S) == frozenset()

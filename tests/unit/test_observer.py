@@ -9,7 +9,7 @@ from model.measurement.cpu_windows import ThreadTime, Window
 from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import fidelity_during_fault
-from results.verdicts.machine_headroom import summarized
+from results.verdicts.machine_headroom import machine_headroom
 from scenarios.execution.cases import observer as module
 from scenarios.execution.cases.observer import Observer
 
@@ -86,10 +86,10 @@ def test_the_start_skew_is_that_of_complete_executions(
     for repeat, ended_s in ((aborted, 1.1), (again, 3.0)):
         machine.ns = round(ended_s * NS)
         observer.note(repeat)
-    headroom = summarized(observer.observations([aborted, again]), dropped_packets=0)
+    headroom = machine_headroom(observer.observations([aborted, again]), dropped_packets=0)
     assert headroom is not None
     assert headroom.agents.start_skew == 0.005
-    alone = summarized(observer.observations([aborted]), dropped_packets=0)
+    alone = machine_headroom(observer.observations([aborted]), dropped_packets=0)
     assert alone is not None
     assert alone.agents.start_skew == 0
 

@@ -23,7 +23,7 @@ from scenarios.cli.commands import main
 from scenarios.cli.fabrics.exec import shown
 from scenarios.execution.program import sentence
 from testbed.programs.open_mpi import open_mpi_environment
-from testbed.programs.ranks import Ended
+from testbed.programs.ranks import RanksResult
 from tests.unit.fabrics import spec, topologies
 
 
@@ -57,7 +57,7 @@ def test_every_rank_finds_itself_and_the_others(topology: Topology) -> None:
 def test_the_end_of_a_program_in_a_sentence(
     codes: dict[int, int], timed_out: bool, said: str
 ) -> None:
-    assert sentence(Ended(codes, 1.0, timed_out), [0, 1, 2], 9) == said
+    assert sentence(RanksResult(codes, 1.0, timed_out), [0, 1, 2], 9) == said
 
 
 def test_the_launch_agent_enters_the_proxy_that_has_the_address(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from results.documents.run import run_object
 from results.report.data.run_data import read_run
-from results.report.run_article import report_page
+from results.report.run_article import run_article
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult
 from scenarios.execution.cases.case import Measuring
@@ -114,7 +114,7 @@ def test_the_object_and_the_table_of_a_run_have_it() -> None:
 
 def test_the_report_of_a_run_has_it(tmp_path: Path) -> None:
     run = read_run(stored_run(tmp_path))
-    assert "Crossed rails" not in [section.heading for section in report_page(run, {}).sections]
+    assert "Crossed rails" not in [section.heading for section in run_article(run, {}).sections]
     run.result["cases"][1]["rail_crossings"] = [SHARE]
-    (section,) = (one for one in report_page(run, {}).sections if one.heading == "Crossed rails")
+    (section,) = (one for one in run_article(run, {}).sections if one.heading == "Crossed rails")
     assert section.rows == [["rail-only/all-to-all/direct", SHARE]]

@@ -12,11 +12,11 @@ from controller.forwarding.planner import Planner, Route, Rule
 from controller.interfaces import Clock
 from controller.reconciler import (
     BARRIER_DEADLINE_S,
-    BROKEN_PATIENCE_S,
     CONNECT_DEADLINE_S,
     DRAINING_S,
     GATHERING_S,
     LINKS_DEADLINE_S,
+    REPAIR_BARRIER_TIMEOUT_S,
     Reconciler,
 )
 from model.fabric.health import HEALTHY, Health
@@ -31,7 +31,7 @@ FABRICS = pytest.mark.parametrize(
 )
 ANSWER_S = 0.001
 LOOK_S = 0.025
-AT_ONCE_S = GATHERING_S + 2 * BROKEN_PATIENCE_S
+AT_ONCE_S = GATHERING_S + 2 * REPAIR_BARRIER_TIMEOUT_S
 
 
 class Over(Exception):

@@ -27,7 +27,7 @@ from results.report.drawings.charts import transfer_times
 from results.report.drawings.fault_strip import sent_rates
 from results.report.drawings.pictures import FORMATS
 from results.report.machine_sections import fidelity_section
-from results.report.run_article import report_page
+from results.report.run_article import run_article
 from results.report.sweep_article import sweep_article
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
 from results.store.runs import stored_runs
@@ -52,7 +52,7 @@ def run(folder: Path) -> RunData:
 
 @pytest.fixture(scope="module")
 def page(run: RunData) -> Article:
-    return report_page(run, {})
+    return run_article(run, {})
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +394,7 @@ def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
     ]
     parts = {"parts_s": {"tensor": {"measured": 1.5, "modeled": 1.25}}, "reduction": reduction}
     cases = [{**case, **none, "iteration": parts} for case in run.result["cases"]]
-    text = render([report_page(replace(run, result={**run.result, "cases": cases}), {})])
+    text = render([run_article(replace(run, result={**run.result, "cases": cases}), {})])
     assert "Bus bandwidth" not in text
     assert "Where the time of iterations went" in text
     assert "1.250" in text
@@ -421,7 +421,7 @@ def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
     late["trials"] = [{"paused_s": 0.004}, {"paused_s": 0.012}]
     uplink = {**good, "kind": "uplink", "gap_error_p95": None}
     calibration = [{"fabric": "rail-only", "links": [good, late, uplink]}]
-    page = report_page(replace(run, result={**run.result, "calibration": calibration}), {})
+    page = run_article(replace(run, result={**run.result, "calibration": calibration}), {})
     (section,) = (one for one in page.sections if one.heading == "Calibration")
     assert section.rows == [
         ["rail-only", "nic-link", "20 Mbit/s", "-2.00%", "5 µs", "1.0%", "2", "12 ms", "undecided"],
@@ -436,7 +436,7 @@ def _answer_of(run: RunData, **changed: Any) -> Article:
     worse = {**first, **changed}
     verdict = worse["verdict"]
     result = {**run.result, "cases": [worse, *others], "verdict": verdict}
-    return report_page(replace(run, result=result), {})
+    return run_article(replace(run, result=result), {})
 
 
 def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residuals(
@@ -447,7 +447,7 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     (residuals,) = (picture for picture in article.pictures if picture.name == "residuals")
     assert len(residuals.figure.axes[0].get_yticks()) == len(run.result["cases"]) - 1
     none = [{**case, "data_is_right": True} for case in run.result["cases"]]
-    page = report_page(replace(run, result={**run.result, "cases": none}), {})
+    page = run_article(replace(run, result={**run.result, "cases": none}), {})
     assert "Measured over modeled" not in page.answer
     assert "residuals" not in {picture.name for picture in page.pictures}
 

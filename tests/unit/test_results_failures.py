@@ -66,7 +66,7 @@ def restarted(
         (probes(blackout_ms=61.0), Verdict.FAIL, "a blackout of 61 ms, more than 60 ms"),
         (probes(blackout_ms=inf), Verdict.FAIL, "was not reached again"),
         (probes(lost_unaffected=3), Verdict.FAIL, "3 of 9000 probes of unaffected"),
-        (probes(skipped=(0.0, 0.02)), Verdict.WARN, "too late for 2.0% of its probes"),
+        (probes(skipped=(0.0, 0.02)), Verdict.WARN, "skipped 2.0% of its probes"),
         (
             probes(possible_ms=61.0),
             Verdict.WARN,

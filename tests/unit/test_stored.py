@@ -15,11 +15,11 @@ from linux.files import user_files
 from model.errors import InputError
 from results.documents.sweep import sweep_object
 from results.store import sweeps
-from results.store.crash import REPORT, reported
+from results.store.crash import REPORT, report_bug
 from results.store.runs import (
     DEFAULT_STORE,
     RunFolder,
-    adopt,
+    copy_into_store,
     find_run,
     number_of,
     read_result,
@@ -182,7 +182,7 @@ def test_the_latest_run_is_the_last_even_if_the_clock_is_set_back(tmp_path: Path
     assert find_run(tmp_path, "latest") == before
     point = complete(tmp_path / "sweeps" / "night" / "001", "20240101-000000-c-0000")
     assert find_run(tmp_path, "latest") == point
-    computed = adopt(before, tmp_path, "20230101-000000-d-0000")
+    computed = copy_into_store(before, tmp_path, "20230101-000000-d-0000")
     assert find_run(tmp_path, "latest") == computed
 
 
@@ -368,9 +368,9 @@ def test_a_crash_report_goes_into_the_runs_folder_or_a_private_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    bug = reported(ValueError("odd"), tmp_path)
+    bug = report_bug(ValueError("odd"), tmp_path)
     assert str(bug) == f"a bug in Railbed: ValueError: odd; please report {tmp_path / REPORT}"
-    place = Path(re.search(r"report (.*)", str(reported(ValueError("odd"))))[1])  # type: ignore[index]
+    place = Path(re.search(r"report (.*)", str(report_bug(ValueError("odd"))))[1])  # type: ignore[index]
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert "ValueError: odd" in place.read_text()
 
@@ -383,7 +383,7 @@ def test_a_crash_report_that_cannot_be_written_changes_nothing(
 
     monkeypatch.setattr("results.store.crash.write_record", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    bug = reported(ValueError("odd"), tmp_path)
+    bug = report_bug(ValueError("odd"), tmp_path)
     assert (bug.exit_code, str(bug)) == (
         4,
         "a bug in Railbed: ValueError: odd; no report could be written",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.forwarding.planner import DesiredState
-from controller.rollout.update_plan import immediate, make_before_break, routes_behind
+from controller.rollout.update_plan import immediate, make_before_break, transit_routes_to_remove
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Topology, build_topology
@@ -49,7 +49,7 @@ def forwarding(topology: Topology, old: DesiredState, new: DesiredState) -> Desi
         new,
         routes={
             gpu.name: new.routes[gpu.name].union(
-                routes_behind(gpu, old.routes[gpu.name], new.routes[gpu.name])
+                transit_routes_to_remove(gpu, old.routes[gpu.name], new.routes[gpu.name])
             )
             for gpu in topology.gpus
         },
@@ -74,13 +74,13 @@ def assert_nobody_is_lost(
     first = (old.rules, *rounds.before_routes)
     for hosts, sequence in (
         (old, first),
-        (forwarding(topology, old, new), (first[-1], *rounds.behind_routes)),
+        (forwarding(topology, old, new), (first[-1], *rounds.after_routes)),
     ):
         for one, following in pairwise(sequence):
             early = ahead()
             mixed = {name: (following if name in early else one)[name] for name in one}
             assert_all_arrive(Pipeline(topology, real, replace(hosts, rules=mixed)), pairs)
-    assert dict(rounds.behind_routes[-1]) == new.rules
+    assert dict(rounds.after_routes[-1]) == new.rules
 
 
 def some_switches(topology: Topology) -> st.SearchStrategy[set[str]]:
@@ -139,4 +139,4 @@ def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> N
     connected = [(a, b) for a, b in pairs if (a.name, b.name) not in new.cut_off]
     rules = dict(rounds.before_routes[-1])
     assert_all_arrive(Pipeline(topology, health, replace(new, rules=rules)), connected)
-    assert dict(rounds.behind_routes[-1]) == new.rules
+    assert dict(rounds.after_routes[-1]) == new.rules

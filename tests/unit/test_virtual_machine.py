@@ -10,8 +10,7 @@ import pytest
 from linux.files.program_files import ROOT
 from model.errors import NotReady
 from testbed.virtual_machine import cache, image
-from testbed.virtual_machine.exchange import RESULTS_MIB, Exchange
-from testbed.virtual_machine.guest import Guest
+from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest
 from testbed.virtual_machine.initrd import append
 from testbed.virtual_machine.job import command_job, program_job
 from testbed.virtual_machine.program import Program
@@ -188,16 +187,16 @@ def make_versions(folder: Path, *names: int) -> None:
 def test_the_versions_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     make_versions(tmp_path, *range(cache.VERSIONS))
-    kept = cache.kept("program", "0", lambda folder: pytest.fail("it is there"))
+    kept = cache.cached_part("program", "0", lambda folder: pytest.fail("it is there"))
     assert kept == tmp_path / "program-0"
-    cache.kept("program", "new", lambda folder: None)
+    cache.cached_part("program", "new", lambda folder: None)
     assert versions(tmp_path) == ["program-0", "program-2", "program-new"]
 
 
 HOLDER = """
 import sys
 from testbed.virtual_machine import cache
-print(cache.kept("program", "held", lambda folder: None).name, flush=True)
+print(cache.cached_part("program", "held", lambda folder: None).name, flush=True)
 sys.stdin.read()
 """
 
@@ -213,7 +212,7 @@ def test_a_version_stays_while_a_process_uses_it(
         assert holder.stdout.readline() == "program-held\n"
         os.utime(tmp_path / "program-held", (0, 0))
         make_versions(tmp_path, *range(1, cache.VERSIONS + 1))
-        cache.kept("program", "new", lambda folder: None)
+        cache.cached_part("program", "new", lambda folder: None)
         assert cache.clear() == 0
         assert versions(tmp_path) == ["program-held", "program-new"]
         holder.kill()

@@ -1,4 +1,4 @@
-"""Where bytes and time went: by link, by pair of GPUs, by step."""
+"""Bytes, rates and times of a run's records: by link, by pair of GPUs, by step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class Step:
-    """The k-th transfer of every GPU: when the last of them has arrived, as medians in seconds.
+    """Step k of a case: the k-th transfer that each GPU sends.
 
-    `busiest` is the link direction that needs the longest for the bytes of this step, by the
-    model's paths, and `seconds` the time that it needs.
+    `measured_s` is when the last of them has arrived, the median of the executions; `modeled_s` is
+    the model's time for that. `busiest` is the link direction that needs the longest for the bytes
+    of this step, by the model's paths, and `seconds` the time that it needs.
     """
 
     number: int

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from results.report.data.run_data import RunData
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 
 
 def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
@@ -15,17 +16,17 @@ def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
 
 
 def _phases(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for phase, measured, modeled in (
-        ("healthy", "healthy_s", "modeled_healthy_s"),
-        ("struck", "struck_s", "modeled_struck_s"),
-        ("faulty", "faulty_s", "modeled_faulty_s"),
-        ("after", "after_s", "modeled_healthy_s"),
+    for phase, model in (
+        (BASELINE, BASELINE),
+        (DURING, DURING),
+        (DEGRADED, DEGRADED),
+        (RECOVERED, BASELINE),
     ):
-        median_s, modeled_s = failure[measured], failure[modeled]
+        median_s, modeled_s = failure[f"{phase}_s"], failure[f"modeled_{model}_s"]
         if median_s is not None and modeled_s is not None:
             name = f"{failure['case']}/{phase}"
             # A job that begins again is executed twice: neither execution lasts as long as both.
-            values = [median_s] if phase == "struck" else _values(run, name) or [median_s]
+            values = [median_s] if phase == DURING else _values(run, name) or [median_s]
             yield {
                 "case": name,
                 "measured_s": {"median": median_s, "min": min(values), "max": max(values)},

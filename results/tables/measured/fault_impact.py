@@ -11,10 +11,10 @@ from rich.text import Text
 from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
 
 LEGEND = (
-    "Blackout: the longest of the affected pairs that have another path. Completion times in "
-    "emulated seconds: before the fault, while it begins, with it, after it; modeled with it; "
-    "measured over modeled with it. Lost: probes of unaffected pairs. Replay: no prediction, but a "
-    "model that is told when the paths of that very execution changed."
+    "Blackout: the longest of the affected pairs that have another path. Completion times, in "
+    "emulated seconds: before the fault, of the execution in which it begins, with the fault "
+    "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected pairs. "
+    "Replay: no prediction, but a model that is told when the paths of this execution changed."
 )
 COLUMNS = (
     ("blackout", 8),

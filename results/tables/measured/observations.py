@@ -4,12 +4,11 @@ Cases of older versions lack some of the data, and are left out.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.style import Case, case_grid, styled_verdict
+from results.tables.style import Case, case_grid, number_or_dash, styled_verdict
 from results.verdicts.summary import Interval
 
 EXECUTIONS = ("counted", "disturbed", "median ±", "lost", "longest")
@@ -18,12 +17,12 @@ EXECUTIONS_LEGEND = (
     "confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more; "
     "longest: of these pauses; both in the worst execution."
 )
-HEADROOM = ("idle", "switch", "saturated", "starved", "agents", "retx", "")
+HEADROOM = ("idle", "switch", "never idle", "starved", "agents", "retx", "")
 HEADROOM_LEGEND = (
-    "Idle: of all cores. Switch: the busiest one's share of a core; saturated: share of the time "
-    "in which it never ran out of work; starved: in which it was behind and waited for a core. "
-    "Agents: waited for a core. Retx: segments that TCP retransmitted. All of the worst "
-    "execution."
+    "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the CPU "
+    "samples in which it never ran out of work; starved: share of the time in which it was behind "
+    "and waited for a core. Agents: waited for a core. Retx: segments that TCP retransmitted, in "
+    "all executions that count; all else is of the worst one."
 )
 
 
@@ -40,7 +39,7 @@ def _execution_cells(case: Case) -> Iterator[str | Text]:
     yield f"{disturbed}, all count" if case["disturbed_counted"] else f"{disturbed}"
     interval = case["measured_s"]["interval"]
     yield "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
-    yield f"{seen['lost']:.1%}" if "lost" in seen else "-"
+    yield number_or_dash(seen.get("lost"), ".1%")
     yield f"{1e3 * seen['pause_longest_s']:.1f} ms" if "lost" in seen else "-"
 
 
@@ -54,12 +53,8 @@ def _headroom_cells(case: Case) -> Iterator[str | Text]:
     seen = case["fidelity"]
     yield f"{seen['idle_mean']:.0%}"
     yield f"{seen['switch_share_mean']:.0%}"
-    yield _share(seen, "switch_never_done")
-    yield _share(seen, "switch_starved")
+    yield number_or_dash(seen.get("switch_never_done"), ".0%")
+    yield number_or_dash(seen.get("switch_starved"), ".0%")
     yield f"{seen['agents_run_delay_mean']:.1%}"
     yield f"{seen['retransmits']}"
     yield styled_verdict(seen["verdict"])
-
-
-def _share(seen: dict[str, Any], key: str) -> str:
-    return f"{seen[key]:.0%}" if key in seen else "-"

@@ -7,15 +7,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.measured.clock import print_clock
-from results.tables.style import VERDICT_STYLES, styled_verdict
+from results.tables.style import VERDICT_STYLES, print_clock, styled_verdict
 from results.verdicts.verdict import Verdict
 
 SHOWN_MISMATCHES = 20
 
 
 def print_verify(result: dict[str, Any], console: Console) -> None:
-    """Print the table, up to `SHOWN_MISMATCHES` per fabric, and failed rail isolation."""
+    """Print the table, each fabric's first `SHOWN_MISMATCHES` pairs, and failed rail isolation."""
     console.print(_table(result["fabrics"]))
     for fabric in result["fabrics"]:
         for line in (*_astray(fabric["mismatches"]), *_crossing(fabric["rail_isolation"])):

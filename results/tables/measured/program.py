@@ -11,7 +11,7 @@ from results.tables.style import figures_table
 
 
 def print_program(result: dict[str, Any], out: Console) -> None:
-    """Print a row for each GPU and each link between switches, and the controller's part."""
+    """Print the bytes of GPUs' links and of links between switches, and those of link probes."""
     out.print(f"{result['fabric']}: {result['seconds']:.1f} s; bytes on each link, by its counters")
     by_gpu: dict[str, dict[str, Any]] = {}
     for link in result["links"]:

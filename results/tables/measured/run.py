@@ -7,11 +7,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.tables.measured.clock import print_clock
+from results.store.runs import without_fabric
+from results.tables.measured.breakdown import (
+    interference_table,
+    latency_table,
+    parts_table,
+    reduction_lines,
+)
 from results.tables.measured.fault_impact import print_failures
-from results.tables.measured.inference import latency_table
-from results.tables.measured.iteration import parts_table, reduction_lines
-from results.tables.measured.jobs import interference_table
 from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.observations import (
     EXECUTIONS_LEGEND,
@@ -28,6 +31,7 @@ from results.tables.style import (
     figures_table,
     human_seconds,
     number_or_dash,
+    print_clock,
     styled_verdict,
 )
 
@@ -71,7 +75,7 @@ def _cells(case: Case) -> Iterator[RenderableType]:
     yield f"{case['modeled_s']:.3f} s"
     yield f"{case['ratio']:.4f}"
     for key in ("algbw_gbyte_per_s", "busbw_gbyte_per_s"):
-        yield "-" if case[key] is None else f"{case[key]:.1f}"
+        yield number_or_dash(case[key], ".1f")
     yield styled_verdict(case["verdict"])
 
 
@@ -81,10 +85,6 @@ def human_bytes(size: float) -> str:
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
     return f"{size:g} B"
-
-
-def _within_fabric(case: str) -> str:
-    return case.split("/", 1)[1]
 
 
 def _notes(result: dict[str, Any]) -> Iterator[RenderableType]:
@@ -198,7 +198,7 @@ def _reasons(cases: list[dict[str, Any]]) -> Iterator[RenderableType]:
 
 def slowdown_in_words(slowdown: dict[str, Any]) -> str:
     """Say how much slower rail-only is in a case, measured and modeled."""
-    case, baseline = _within_fabric(slowdown["case"]), _within_fabric(slowdown["baseline"])
+    case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
     measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
     return f"  {case}{against}: {measured} (modeled: {modeled})"

@@ -21,7 +21,7 @@ NAMES = ("A", "B")
 LEGEND = (
     "Medians, in emulated seconds. Slower, faster: the ranges of the repeats do not overlap; same: "
     "they do; few repeats: they do not, and there are too few to tell; other work: not compared. "
-    "What a set-up has of its own is not in the spread of its repeats."
+    "The spread of a run's repeats does not show the differences between two set-ups."
 )
 
 

@@ -1,1 +1,1 @@
-"""The tables of what is computed on paper."""
+"""Tables of modeled results."""

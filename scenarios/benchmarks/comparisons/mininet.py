@@ -28,8 +28,8 @@ from scenarios.benchmarks.common.side_by_side import (
     side_by_side,
 )
 from scenarios.execution.cases.emulation import AGENT, PlacedJob
-from testbed.fabric.plain_mininet.agents import plain_agents
 from testbed.fabric.plain_mininet.network import PlainFabric, plain_mininet
+from testbed.fabric.plain_mininet.services import plain_agents
 from testbed.nodes.gpu_proxies import SYSCTLS, ProxyKind
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds

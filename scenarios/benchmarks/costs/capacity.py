@@ -10,7 +10,7 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons
-from results.verdicts.machine_headroom import summarized
+from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Reason, worst
 from scenarios.benchmarks.common.fabrics import bench_fabric, containers
 from scenarios.benchmarks.common.rows import SIXTEEN, Row, part
@@ -122,7 +122,7 @@ def at_once(
         for _ in range(trials):
             done = _rings_at_once(fabric, rings)
             observer.note(done)
-            found = list(machine_reasons(summarized(observer.observations([done]), 0)))
+            found = list(machine_reasons(machine_headroom(observer.observations([done]), 0)))
             yield from (_ring_row(fabric, ring, done, found) for ring in rings)
 
 

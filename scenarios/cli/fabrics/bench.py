@@ -10,7 +10,7 @@ from rich.console import Console
 
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE
-from results.tables.measured.clock import print_clock
+from results.tables.style import print_clock
 from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import CONTAINER, AsJson, Store
 from scenarios.cli.common.ready import ready

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from model.fabric.platforms import PLATFORMS
-from results.tables.measured.iteration import reduction_in_words
+from results.tables.measured.breakdown import reduction_in_words
 from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.plan_table import print_chosen, print_crossings
 from traffic_gen.traces.replay import Replay

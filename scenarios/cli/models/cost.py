@@ -25,7 +25,7 @@ def cost(
 ) -> None:
     """Count switches and transceivers of both fabrics, with their price and power."""
     from results.documents.network_cost import cost_object
-    from results.tables.modeled.network_cost import print_cost
+    from results.tables.modeled.networks import print_cost
     from scenarios.file_formats.prices import DEFAULT, load_prices
 
     _require_sizes(gpus, radix, domain_size)

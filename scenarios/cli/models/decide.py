@@ -18,7 +18,7 @@ def decide(
     as_json: AsJson = False,
 ) -> None:
     """Compare networks for a cluster: cost, power, iteration times, failures, and an answer."""
-    from results.tables.modeled.decision import print_decision
+    from results.tables.modeled.networks import print_decision
     from scenarios.studies.decision.cluster_file import load_cluster
     from scenarios.studies.decision.decide import decide_object
 

@@ -66,7 +66,7 @@ def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iter
     from results.documents.sweep import sweep_object
     from results.report.comparison_article import comparison_article
     from results.report.data.run_data import read_run
-    from results.report.run_article import report_page
+    from results.report.run_article import run_article
     from results.report.sweep_article import sweep_article
     from results.store.sweeps import find_sweep
     from scenarios.cli.stored_runs.compare import compared
@@ -83,7 +83,7 @@ def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iter
             err.print(f"not compared: {error}", soft_wrap=True)
     for place in [find_run(store, name) for name in names]:
         with reading(place):
-            article = report_page(read_run(place), _lost_probes(place))
+            article = run_article(read_run(place), _lost_probes(place))
         yield article
 
 

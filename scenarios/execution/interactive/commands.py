@@ -9,6 +9,7 @@ from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
 from model.faults import Component, Fault, FaultMode
 from model.workload.generator import Generator
+from results.store.runs import without_fabric
 from results.tables.style import number_or_dash
 from scenarios.execution.interactive.fault_words import modes, parse_fault, require_target, targets
 from scenarios.execution.interactive.link_loads import LinkLoad
@@ -210,7 +211,7 @@ IPERFUDP = "Not offered: agents send TCP. Use iperf."
 
 def _workload(case: Case) -> str:
     """Return a workload's name: that of its case, without the fabric."""
-    return case.name.partition("/")[2]
+    return without_fabric(case.name)
 
 
 def _example(gpus: dict[str, Gpu]) -> str:

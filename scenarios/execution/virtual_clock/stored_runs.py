@@ -7,7 +7,7 @@ from typing import Any
 
 from results.store.raw_tables import seal
 from results.store.records import read_json, write_json, write_record
-from results.store.runs import adopt, new_run_id, scenario_of
+from results.store.runs import copy_into_store, new_run_id, scenario_of
 
 # Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
@@ -37,7 +37,7 @@ def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
 
     The copy gets the text of its `scenario` on this machine: files have other paths inside.
     """
-    folder = adopt(run, store, new_run_id(scenario_of(run.name) or run.name))
+    folder = copy_into_store(run, store, new_run_id(scenario_of(run.name) or run.name))
     if scenario is not None:
         write_record(folder / "scenario.yaml", scenario)
     return folder

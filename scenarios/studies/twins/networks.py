@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from model.fabric.platforms import PLATFORMS
+from results.store.runs import without_fabric
 from scenarios.studies.paper.tables import table2
 from scenarios.studies.twins.order import same_order
 from scenarios.studies.twins.points import ALL_TO_ALL, TABLE2, USUAL_DOMAINS
@@ -58,7 +59,7 @@ def cost_and_performance(points: Sequence[Row]) -> Row:
 def _same_work(points: Sequence[Row]) -> Iterator[Row]:
     """Yield the workloads of the twin of table II, which are the same on both fabrics."""
     found = {point["case"]: point for point in points if point["figure"] == TABLE2}
-    for name in dict.fromkeys(case.partition("/")[2] for case in found):
+    for name in dict.fromkeys(map(without_fabric, found)):
         both = (found[f"{kind}/{name}"] for kind in ("rail-only", "rail-optimized"))
         yield {"workload": name, **lost(*both)}
 

@@ -126,7 +126,9 @@ class PlainNetwork(Mininet):  # type: ignore[misc]
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self.begun_s + self.deadline_s:
-            raise EmulationError(f"plain Mininet: its network: not within {self.deadline_s:g} s")
+            raise EmulationError(
+                f"plain Mininet: its network was not built within {self.deadline_s:g} s"
+            )
 
 
 def _address(link: Link, gpu: Gpu) -> str:
@@ -184,7 +186,9 @@ def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> 
             _add_routes(network[gpu.name], gpu, topology)
         network.start()
     except SystemExit as error:
-        raise EmulationError("plain Mininet gave up; what it found is above") from error
+        raise EmulationError(
+            "plain Mininet: it ended the start of its network; its messages are above"
+        ) from error
 
 
 def _wait_until_connected(network: Mininet, controller: LearningController) -> float:

@@ -1,18 +1,21 @@
-"""Services that a user of plain Mininet starts first: Open vSwitch as packaged, and Ryu.
+"""Services beside plain Mininet: Open vSwitch as packaged, Ryu, and Railbed's agents on the hosts.
 
-Both run in the current network namespace, with their files in the run's folder. All settings are
-the packages' defaults, so Open vSwitch forwards packet by packet.
+Open vSwitch and Ryu run in the current network namespace, with their files in the run's folder. All
+settings are the packages' defaults, so Open vSwitch forwards packet by packet. The agents send the
+same traffic as on Railbed's own fabrics.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.network.namespaces import namespace_of
 from linux.network.proc_net import connections, listens
-from linux.processes.lifetime import output_of, running, wait_until_begun
+from linux.processes.lifetime import output_of, running, wait_for, wait_until_begun
 from linux.processes.run_lock import RunLock
+from testbed.nodes.gpu_proxies import ARCHIVE, pack_agent
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 LOOPBACK = "127.0.0.1"
@@ -36,7 +39,7 @@ class LearningController:
     log: Path
 
     def switches(self) -> int:
-        """How many switches are connected."""
+        """The number of connected switches."""
         return connections(self.process_id, OPENFLOW_PORT)
 
 
@@ -74,3 +77,21 @@ def learning_controller(lock: RunLock) -> Iterator[LearningController]:
 
         wait_until_begun(ryu, listening, "ryu-manager", log, DEADLINE_S)
         yield LearningController(ryu.pid, log)
+
+
+@contextmanager
+def plain_agents(process_ids: Sequence[int], agent: Path, lock: RunLock) -> Iterator[list[Path]]:
+    """Run the program `agent` in each host's namespace; yield the agents' sockets, by rank."""
+    folder = lock.folder / "plain-agents"
+    folder.mkdir()
+    archive = folder / ARCHIVE
+    pack_agent(agent, archive)
+    sockets = [folder / f"{rank}.sock" for rank in range(len(process_ids))]
+    with ExitStack() as stack:
+        for process_id, path in zip(process_ids, sockets, strict=True):
+            command = [sys.executable, "-IS", str(archive), str(path)]
+            with namespace_of(process_id):
+                stack.enter_context(running(command, path.with_suffix(".log"), lock.environment))
+        for path in sockets:
+            wait_for(path.exists, f"the agent at {path.name} starts", DEADLINE_S)
+        yield sockets

@@ -1,8 +1,8 @@
-"""Rates of links, from the kernel's traffic control in the current namespace.
+"""Kernel notifications about interfaces of the current namespace: carrier and rate (rtnetlink(7)).
 
 A real switch reports the current speed of a port (OpenFlow 1.3, section 7.2.1, `curr_speed`).
 Here it is the rate of the root HTB class, which all packets of an interface pass. The kernel
-reports every change at once (rtnetlink(7), RTM_NEWTCLASS; linux/pkt_sched.h).
+reports every change at once (RTM_NEWTCLASS; linux/pkt_sched.h).
 """
 
 import socket
@@ -10,21 +10,71 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.route_messages import GroupReader
+from controller.southbound.route_messages import RTM_NEWLINK, Netlink, link_of
 from linux.network.netlink import Message, attributes_in
 
+RTMGRP_LINK, RTMGRP_TC = 1, 8
 CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
 RATE64 = struct.Struct("=Q")
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
-RTMGRP_TC = 8
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
 TC_H_ROOT = 0xFFFF_FFFF
 HTB = b"htb\0"
 
+# An interface's name, and whether it is up (RFC 2863).
+Carrier = tuple[str, bool]
 # An interface's name, and its sending rate in bit/s.
 Rate = tuple[str, int]
+
+
+class GroupReader:
+    """A socket for notifications of a multicast group, and one to read the current state."""
+
+    def __init__(self, groups: int) -> None:
+        self._group = Netlink(groups)
+        self._reader = Netlink()
+
+    @property
+    def sock(self) -> socket.socket:
+        """The notification socket: readable when something has changed."""
+        return self._group.sock
+
+    def close(self) -> None:
+        """Release the namespace."""
+        self._group.close()
+        self._reader.close()
+
+
+class LinkCarriers(GroupReader):
+    """Reports interfaces that appear, disappear, and gain or lose carrier."""
+
+    def __init__(self) -> None:
+        super().__init__(RTMGRP_LINK)
+        self._known: frozenset[str] = frozenset()
+
+    def present(self) -> list[Carrier]:
+        """All interfaces; those that have disappeared are reported as down."""
+        found = {name: up for name, (_, up) in self._reader.interfaces().items()}
+        gone = self._known - found.keys()
+        self._known = frozenset(found)
+        return [*found.items(), *((name, False) for name in gone)]
+
+    def changed(self) -> list[Carrier]:
+        """Wait for notifications; return the changed interfaces, or all if some were lost."""
+        notified = self._group.notifications()
+        if notified is None:
+            return self.present()
+        changes = list(_carriers(notified))
+        self._known |= {name for name, _ in changes}
+        return changes
+
+
+def _carriers(notified: Iterable[Message]) -> Iterator[Carrier]:
+    for kind, payload in notified:
+        name, _, up = link_of(payload)
+        yield name, up and kind == RTM_NEWLINK
 
 
 class LinkRates(GroupReader):

@@ -1,0 +1,141 @@
+"""Ratios between two cases of a run that have the same work.
+
+Rail-only over rail-optimized, another generator over the agents, a job among others over it alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import isclose
+from typing import Any
+
+from model.fabric.spec import FabricKind
+from model.workload.generator import Generator
+from results.verdicts.job_times import JobTime
+from results.verdicts.model_comparison import CaseResult
+from results.verdicts.summary import MeasuredModeled
+from results.verdicts.verdict import Verdict, worst
+
+# Sizes of the same work, rounded up to whole elements, differ by less than this part.
+SAME_SIZE = 0.01
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
+
+    collective: str
+    case: str
+    baseline: str
+    measured: float
+    modeled: float
+
+
+def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
+    """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
+    found = []
+    for case in cases:
+        rivals = [other for other in cases if _is_baseline(other, case)]
+        # Completion times of request loads are those of arrivals, the same on all fabrics.
+        timed = case.work.generator.is_timed and case.breakdown.inference is None
+        if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+            baseline = min(rivals, key=lambda rival: rival.modeled.completion_s)
+            found.append(
+                Slowdown(
+                    collective=case.work.task,
+                    case=case.name,
+                    baseline=baseline.name,
+                    measured=case.measured_s / baseline.measured_s - 1,
+                    modeled=case.modeled.completion_s / baseline.modeled.completion_s - 1,
+                )
+            )
+    return tuple(found)
+
+
+def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
+    return (
+        other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
+        and other.work.task == case.work.task
+        and (case.work.collective is not None or other.work.algorithm == case.work.algorithm)
+        and other.work.generator is case.work.generator
+        and other.work.variant == case.work.variant
+        # Each algorithm rounds up to whole elements of each of its slices.
+        and isclose(other.work.size_bytes, case.work.size_bytes, rel_tol=SAME_SIZE)
+    )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The median completion time of a case, over that of the same case by the agents."""
+
+    case: str
+    by_agents: str
+    ratio: float
+
+
+def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
+    """Yield the agreement of each timed case that a run has with both generators."""
+    by_agents = {case.name: case for case in cases if case.work.generator is Generator.AGENT}
+    for case in cases:
+        # The generator is a part of a case's name, unless it is the agents.
+        other = by_agents.get(case.name.replace(f"/{case.work.generator}", ""))
+        if other is not None and other is not case and case.work.generator.is_timed:
+            ratio = case.measured_s / other.measured_s
+            yield Agreement(case.name, other.name, ratio)
+
+
+@dataclass(frozen=True)
+class Interference:
+    """A job among others, against itself alone; `verdict` is the worse one of both cases."""
+
+    case: str
+    alone: str
+    job: str
+    alone_s: MeasuredModeled
+    together_s: MeasuredModeled
+    verdict: Verdict
+
+    @property
+    def slowdown(self) -> MeasuredModeled:
+        """The time together over that alone; 1.1 is 10 % slower."""
+        alone, together = self.alone_s, self.together_s
+        return MeasuredModeled(together.measured / alone.measured, together.modeled / alone.modeled)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {**asdict(self), "interference": asdict(self.slowdown)}
+
+
+def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
+    """Yield the interference of each job that a run has both alone and among others."""
+    alone = {
+        _same(case, job): (case, job)
+        for case in cases
+        for job in case.breakdown.jobs
+        if _is_one(case)
+    }
+    for case in cases:
+        for job in () if _is_one(case) else case.breakdown.jobs:
+            if found := alone.get(_same(case, job)):
+                yield _interference(*found, case, job)
+
+
+def _is_one(case: CaseResult) -> bool:
+    return len(case.breakdown.jobs) == 1
+
+
+def _same(case: CaseResult, job: JobTime) -> object:
+    """Return the key of a job on a fabric, the same alone and among others."""
+    return case.work.fabric, job.digest
+
+
+def _interference(
+    alone: CaseResult, by_itself: JobTime, case: CaseResult, job: JobTime
+) -> Interference:
+    return Interference(
+        case=case.name,
+        alone=alone.name,
+        job=job.job,
+        alone_s=MeasuredModeled(by_itself.measured.median, by_itself.modeled_s),
+        together_s=MeasuredModeled(job.measured.median, job.modeled_s),
+        verdict=worst((alone.verdict, case.verdict)),
+    )
