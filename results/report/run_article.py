@@ -24,7 +24,7 @@ from results.report.drawings.pictures import Picture
 from results.report.machine_sections import calibration_section, fidelity_section
 from results.store.runs import BASELINE, DEGRADED, DURING
 from results.tables.measured.run import human_bytes, is_checked, slowdown_in_words
-from results.tables.style import number_or_dash
+from results.tables.style import number_or_dash, range_of
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
@@ -52,8 +52,7 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
     found = [case["ratio"] for case in _judged(result["cases"])]
     found += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
     if found:
-        low, high = min(found), max(found)
-        yield f"Measured over modeled is {low:.3f} to {high:.3f}."
+        yield f"Measured over modeled is {range_of(found)}."
     yield f"The verdict is {result['verdict']}{_because(result)}."
 
 
@@ -356,7 +355,8 @@ def _steps(cases: Sequence[CaseData]) -> Section:
         "Step k is the k-th transfer of every GPU, and ends when the last of them has arrived. The "
         "bottleneck is the link direction that needs the longest for the bytes of the step, by the "
         f"paths of the model. The table has the {MOST_STEPS} steps of each case with the longest "
-        "need.",
+        "need. A step may end sooner than that: the buckets of links that were idle let its first "
+        "bytes leave at once.",
         drawn,
         ("case", "step", "transfers", "ended s", "modeled s", "bottleneck", "needs s"),
         rows,

@@ -18,6 +18,7 @@ from results.report.drawings.pictures import (
 )
 from results.store.runs import without_fabric
 from results.tables.measured.run import is_checked
+from results.tables.style import range_of
 
 Point = Mapping[str, Any]
 # A picture with more lines than this is illegible.
@@ -83,7 +84,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     ended = sum(point["run_id"] is not None for point in points)
     told = f"{ended} of {len(points)} points have a result."
     if ratios:
-        told += f" Measured over modeled is {min(ratios):.3f} to {max(ratios):.3f}."
+        told += f" Measured over modeled is {range_of(ratios)}."
     return f"{told} The verdict is {result['verdict']}."
 
 

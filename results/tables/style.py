@@ -1,6 +1,6 @@
 """Formats that tables share: columns, rows of cases, verdicts in colour, the virtual clock."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -40,6 +40,11 @@ def styled_verdict(verdict: str) -> Text:
 def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     """Format a number with its unit, or a dash if there is none."""
     return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def range_of(values: Collection[float]) -> str:
+    """Format the least and the largest of some ratios, or one number if they look the same."""
+    return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))
 
 
 def human_seconds(seconds: float) -> str:

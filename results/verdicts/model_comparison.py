@@ -389,7 +389,8 @@ def _losses(measured: Measured) -> Iterator[Reason]:
     for note in dict.fromkeys(note for repeat in executions.repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if executions.retransmits:
-        yield Verdict.PASS, f"TCP retransmitted {executions.retransmits} segments"
+        plural = "" if executions.retransmits == 1 else "s"
+        yield Verdict.PASS, f"TCP retransmitted {executions.retransmits} segment{plural}"
     if dropped:
         yield Verdict.WARN, f"queues dropped {dropped} packets"
 

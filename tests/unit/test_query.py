@@ -1,5 +1,6 @@
 """Queries over all runs of a store: right, read-only, and undisturbed by damaged runs."""
 
+import io
 import json
 import resource
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
 
 from model.errors import InputError
 from results.store.query import TABLES, query
 from results.store.raw_tables import TRANSFERS, quoted, seal, sealed
+from results.tables.query import print_answer
 from tests.unit.run_folders import begun_run
 from tests.unit.test_raw_tables import CASES, run_folder
 
@@ -158,3 +162,20 @@ def test_no_text_ends_a_quoted_one(text: str) -> None:
     import duckdb
 
     assert duckdb.execute(f"SELECT {quoted(text)}").fetchall() == [(text,)]
+
+
+ROW = ("20261125-212153-quickstart-2569", "rail-only/all-reduce/hierarchical", 1.5)
+ANSWER = {"columns": ["run", "case_name", "ratio"], "rows": [ROW, ROW]}
+
+
+@pytest.mark.parametrize(
+    ("width", "is_terminal", "lines"),
+    [(120, True, 3), (50, True, 7), (50, False, 3)],
+    ids=["wide enough", "narrow", "a pipe"],
+)
+def test_an_answer_has_whole_values(width: int, is_terminal: bool, lines: int) -> None:
+    out = io.StringIO()
+    print_answer(ANSWER, Console(file=out, width=width, force_terminal=is_terminal))
+    told = Text.from_ansi(out.getvalue()).plain
+    assert told.count(ROW[0]) == told.count(ROW[1]) == 2
+    assert len(told.strip().splitlines()) == lines

@@ -58,7 +58,7 @@ def completion(cases: Sequence[Case]) -> Picture:
     fastest = min(cases, key=lambda case: float(case["measured_s"]["median"]))
     slowest = max(cases, key=lambda case: float(case["measured_s"]["median"]))
     ends = (f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest))
-    sentence = f"Completion times of {len(cases)} cases, from {' to '.join(ends)}."
+    sentence = f"Completion times, {len(cases)} in all, from {' to '.join(ends)}."
     return Picture("completion", sentence, figure)
 
 

@@ -106,7 +106,7 @@ def sentence(failure: Mapping[str, Any]) -> str:
     if times and times[0]["detected_ms"] is not None:
         told += f": detected after {times[0]['detected_ms']:.0f} ms"
     if times and times[0]["confirmed_ms"] is not None:
-        told += f", repaired after {times[0]['confirmed_ms']:.0f} ms"
+        told += f", new paths confirmed after {times[0]['confirmed_ms']:.0f} ms"
     return told + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
 
 
