@@ -27,7 +27,8 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Article:
 def test_the_answer_of_a_failure_tells_its_moments(failed: Article) -> None:
     assert failed.answer.startswith(
         "Nic-link down at d0g0--rail0 on rail-only: detected after 1 ms, new paths confirmed "
-        "after 10 ms; longest blackout 14 ms; with it, an execution takes 1.01 times as long (modeled: 1.00)."
+        "after 10 ms; longest blackout 14 ms; with it, an execution takes 1.01 times as long "
+        "(modeled: 1.00)."
     )
     assert failed.run is not None
     failure = failed.run.result["failures"][0]
