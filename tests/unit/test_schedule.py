@@ -5,6 +5,7 @@ import math
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import assert_never
 
 import numpy as np
 import pytest
@@ -169,6 +170,8 @@ def asked_of(schedule: Schedule) -> list[tuple[set[int], dict[int, set[int]]]]:
             case Collective.SEND_RECV:
                 last = shard == n - 1
                 found.append((set(), {}) if last else ({shard}, {shard + 1: {shard}}))
+            case other:
+                assert_never(other)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
-from model.workload.transfers.collective import Collective
+from traffic_gen.traces.collective_nodes import ALGORITHM_OF
 from traffic_gen.traces.formats.nodes import Nodes
 
 
@@ -39,9 +39,12 @@ def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int) -> list[in
         return [nodes.add(NodeKind.COMPUTE, rank, place, seconds=seconds)]
     if what is NodeKind.COLLECTIVE:
         group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=1))
-        collective = draw(st.sampled_from([c for c in Collective if c is not Collective.SEND_RECV]))
+        collective = draw(st.sampled_from(sorted(ALGORITHM_OF)))
         size_bytes *= len(group)
-        return list(nodes.collective(collective, size_bytes, tuple(sorted(group)), place).values())
+        root = draw(st.integers(0, len(group) - 1)) if collective.has_root else 0
+        ranks = sorted(group)
+        ranks = ranks[root:] + ranks[:root]
+        return list(nodes.collective(collective, size_bytes, tuple(ranks), place).values())
     peer, tag = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 2))
     return _message(nodes, rank, peer, size_bytes, tag, place)
 

@@ -18,6 +18,35 @@ class Collective(StrEnum):
     BROADCAST = "broadcast"
     SEND_RECV = "send-recv"
 
+    @property
+    def has_root(self) -> bool:
+        """Whether one of the ranks, the root, has a part of its own."""
+        match self:
+            case Collective.BROADCAST:
+                return True
+            case (
+                Collective.ALL_REDUCE
+                | Collective.ALL_GATHER
+                | Collective.REDUCE_SCATTER
+                | Collective.ALL_TO_ALL
+                | Collective.SEND_RECV
+            ):
+                return False
+
+    @property
+    def reduces(self) -> bool:
+        """Whether contributions of several ranks are summed."""
+        match self:
+            case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
+                return True
+            case (
+                Collective.ALL_GATHER
+                | Collective.ALL_TO_ALL
+                | Collective.BROADCAST
+                | Collective.SEND_RECV
+            ):
+                return False
+
 
 def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
     """The chunk of an all-to-all that `source` has for `destination`."""

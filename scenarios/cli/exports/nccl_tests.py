@@ -12,13 +12,11 @@ from typing import Any
 from linux.files.user_files import make_folder
 from model.errors import InputError, Problem
 from model.workload.generator import Generator
+from model.workload.transfers.collective import ROOT, Collective
 from results.store.records import reading, write_record
 from results.store.runs import folder_name, read_result
 
 ELEMENT_BYTES = 4
-SUMS = ("all-reduce", "reduce-scatter")
-# Elements are counted for one rank's part.
-SHARED = ("all-gather", "reduce-scatter", "all-to-all")
 Case = Mapping[str, Any]
 TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
 COLUMNS = ("size", "count", "type", "redop", "root", *TIMED, *TIMED)
@@ -71,7 +69,7 @@ def _name(case: Case) -> str:
 
 def _row(case: Case) -> dict[str, Any]:
     """Return a result under the names of nccl-tests."""
-    size = round(case["bytes"] * case["size_scale"])
+    size, collective = round(case["bytes"] * case["size_scale"]), Collective(case["collective"])
     wrong = {None: "N/A", True: "0", False: "1"}[case["data_is_right"]]
     timed = {
         "time": case["real_s"] * 1e6,
@@ -81,13 +79,22 @@ def _row(case: Case) -> dict[str, Any]:
     }
     return {
         "size": size,
-        "count": size // ELEMENT_BYTES // (case["gpus"] if case["collective"] in SHARED else 1),
+        "count": size // ELEMENT_BYTES // _parts(collective, case["gpus"]),
         "type": "float",
-        "redop": "sum" if case["collective"] in SUMS else "none",
-        "root": "0" if case["collective"] == "broadcast" else "-1",
+        "redop": "sum" if collective.reduces else "none",
+        "root": str(ROOT) if collective.has_root else "-1",
         "out_of_place": timed,
         "in_place": timed,
     }
+
+
+def _parts(collective: Collective, ranks: int) -> int:
+    """Return the number of parts of the data: elements are counted for one rank's part."""
+    match collective:
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+            return ranks
+        case Collective.ALL_REDUCE | Collective.BROADCAST | Collective.SEND_RECV:
+            return 1
 
 
 def _object(name: str, cases: Sequence[Case]) -> dict[str, Any]:

@@ -308,9 +308,9 @@ class _Assembly:
         return Operation(collective, size_bytes, self._rooted(first, collective, ranks))
 
     def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Begin with the root of a broadcast, which is `comm_src`, or the lowest rank."""
+        """Begin with the root, if the collective has one: `comm_src`, or the lowest rank."""
         root = int(self.columns.comm_src[node])
-        if collective is not Collective.BROADCAST or root not in ranks:
+        if not collective.has_root or root not in ranks:
             return ranks
         place = ranks.index(root)
         return ranks[place:] + ranks[:place]

@@ -72,7 +72,7 @@ def _collective(trace: Trace, number: int) -> Iterator[bytes]:
     yield _attribute(
         "comm_size", INT64, operation.size_bytes // (len(operation.ranks) if gathers else 1)
     )
-    if operation.collective is Collective.BROADCAST:
+    if operation.collective.has_root:
         yield _attribute("comm_src", INT64, operation.ranks[0])
     if len(operation.ranks) < trace.ranks:
         group = "-".join(map(str, sorted(operation.ranks)))
