@@ -92,7 +92,8 @@ class _Started:
         self.log = order.folder / "log.txt"
         self.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
-        self._hangs_s = self._begun_s + at_most_s(order)
+        self._at_most_s = at_most_s(order)
+        self._hangs_s = self._begun_s + self._at_most_s
         self._hung = False
         self.process = start(_command(order), self.log, {"PYTHONPATH": str(ROOT)})
 
@@ -111,11 +112,14 @@ class _Started:
         exit_code = HANGING if self._hung else self.process.wait()
         run = next(reversed(stored_runs(self.order.folder)), None)
         took_s = time.monotonic() - self._begun_s
-        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log))
+        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, self._at_most_s))
 
 
 def at_most_s(order: Order) -> float:
-    """Seconds after which a run hangs: ten times as many as modeled, its faults' and more."""
+    """Seconds after which a run hangs.
+
+    Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
+    """
     if VIRTUAL in order.options:
         return VIRTUAL_S
     loaded = load(order.scenario)
@@ -166,8 +170,11 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             end(process)
 
 
-def cause(exit_code: int, run: Path | None, log: Path) -> str:
-    """The reason for a run's missing result, by its own message if there is one; else empty."""
+def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
+    """The reason for a run's missing result, by its own message if there is one; else empty.
+
+    `limit_s` is the number of seconds after which the run was taken to hang.
+    """
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state
@@ -175,7 +182,7 @@ def cause(exit_code: int, run: Path | None, log: Path) -> str:
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
     if exit_code == HANGING:
-        return "its run did not end in ten times its modeled time, and was ended"
+        return f"its run did not end within {limit_s / 60:.3g} min, and was ended"
     if exit_code < 0:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == INTERRUPTED:
