@@ -1,4 +1,4 @@
-"""Run a program that knows nothing of Railbed, once for each rank, in the proxies of a fabric."""
+"""Run a program that knows nothing of Railbed, or its launcher, in the proxies of a fabric."""
 
 import math
 import os

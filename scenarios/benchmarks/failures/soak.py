@@ -45,7 +45,7 @@ BAD_INPUT = (
 GONE_S, END_S, WHOLE_S = 10.0, 25.0, 180.0
 # Of a signal, since the run's start or since its first part was there.
 MOMENTS_S = 8.0
-# Of a program: what takes it down in order, and what does not.
+# Signals that take a program down in order.
 IN_ORDER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED, BAD = 130, 2
 

@@ -22,7 +22,7 @@ def kind_of(proxies: str) -> Any:
 def ready(proxies: str, without_root: str = "") -> Any:
     """Require a ready machine, clean up after dead runs, and return the kind of proxies.
 
-    `without_root` names the commands that a user without root can use, for the error.
+    `without_root` is a hint for users without root, which the error ends with.
     """
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready

@@ -41,7 +41,7 @@ def execute(
         float, typer.Option(min=0.1, max=LONGEST_S, help="seconds after which all ranks are ended")
     ] = 300.0,
 ) -> None:
-    """Run a command once for each rank, in the proxies of a scenario's first fabric."""
+    """Run a command in a scenario's first fabric: once for each rank, or once with --launcher."""
     from results.documents.program import program_object
     from results.tables.measured.program import print_program
     from scenarios.planning.kernel_support import require_fabrics

@@ -37,7 +37,10 @@ NO_PROBES: Mapping[Hop, Span] = {}
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """A case that is measured, but not judged; `carried` lacks the background probes."""
+    """A case that is measured, but not judged.
+
+    `carried` counts all bytes, probes included; its `probed` is empty until the case is judged.
+    """
 
     name: str
     measured: Measured

@@ -73,7 +73,7 @@ class Board:
         self.version += 1
 
     def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add those events of the controller's journal that the page shows."""
+        """Add the journal's events that the page shows; take over the failed links."""
         for event in events:
             if event["event"] == "computed":
                 self.failed = list(event["failed"])

@@ -109,7 +109,7 @@ class PathSamples:
 
 @dataclass(frozen=True)
 class Bench:
-    """A fabric that is up, with its idle processor time as a share of one core."""
+    """A fabric that is up, with the cores that are busy while it is idle: in all, in switches."""
 
     fabric: Experiment
     idle: float

@@ -148,7 +148,7 @@ class Fabric(Strict):
 
 
 class Expect(Strict):
-    """Limits of the ratio of measured to modeled completion time."""
+    """Limits of the ratio of measured to modeled completion time, and of blackouts."""
 
     ratio_within: float = Field(
         default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"

@@ -7,7 +7,7 @@ from scenarios.file_formats.training.configuration import Configuration
 
 
 def evaluated(name: str, configuration: Configuration, *, search: bool = False) -> Evaluation:
-    """The given strategy, its missing degrees searched; with `search` the best of all.
+    """Evaluate the given strategy, its missing degrees searched; with `search`, the best of all.
 
     A strategy that is given whole need not fit the memory. Raises `InputError` if there is none.
     """

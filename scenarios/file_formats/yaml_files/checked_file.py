@@ -32,10 +32,10 @@ PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file, for messages: its name, the command that lists such files, its page."""
+    """The kind of a file, for messages: its name, a hint if there is no such file, its page."""
 
     name: str
-    listing: str
+    missing_hint: str
     page: str
 
 
@@ -73,7 +73,7 @@ def read(path: Path, kind: FileKind) -> str:
     try:
         return read_text(path, MOST_BYTES)
     except Unreadable as error:
-        hint = "" if os.path.lexists(path) else kind.listing
+        hint = "" if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
 
 

@@ -128,9 +128,10 @@ def _issue(task: SizedCollective) -> Words | None:
 
 
 def stand_in(task: SizedCollective) -> SizedCollective:
-    """Return a collective on the largest grid within its own and the limits above that it accepts.
+    """Return a collective on a smaller grid: the first that it accepts, most domains first.
 
-    The grid has a single domain only if its own has. Raises `ScheduleError` if none is accepted.
+    The limits above and its own grid bound the search; a single domain stands only for one.
+    Raises `ScheduleError` if no grid is accepted.
     """
     domains, domain_size = min(task.shape[0], LARGEST_DOMAINS), min(task.shape[1], LARGEST_SIZE)
     fewest = min(domains, 2)

@@ -93,7 +93,7 @@ def _relative_time(trainings: list[Training]) -> float:
 
 
 def _efficient(evaluated: Evaluated, prices: Prices) -> set[Design]:
-    """The designs that no other one beats in both price and time."""
+    """The Pareto-optimal designs by price and time."""
     places = {
         design: (prices.usd(design.equipment), _relative_time(trainings))
         for design, trainings in evaluated.items()

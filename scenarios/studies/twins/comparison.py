@@ -52,6 +52,6 @@ def _points(planned: Planned, result: Result) -> Iterator[Result]:
 
 
 def _microbatches(case: Case) -> float:
-    """The number of the whole iteration's microbatches for an executed one; 1 without any."""
+    """The ratio of the whole iteration's microbatches to the executed ones; 1 if not reduced."""
     changes = case.task.iteration.changes if isinstance(case.task, Iteration) else ()
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)
