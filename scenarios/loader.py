@@ -64,7 +64,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:
-    """Return what raises `InputError` if a scenario with overrides is not in the file's format.
+    """Return a check of overrides that raises `InputError` for wrong keys, types or values.
 
     That takes a tenth of the time of `load`: the file is read once.
     """
@@ -81,8 +81,8 @@ def _validated(
 ) -> tuple[Source, ScenarioFile, list[Problem], bool]:
     """Apply overrides to a document and check its keys and values; put files in place.
 
-    Returns where its values are, the values, problems of other kinds, and whether the document is
-    another one than the file's.
+    Returns the source of the values, the values, problems of overrides and files, and whether the
+    document differs from the file.
     """
     twice = list(rename_old_keys(document))
     problems: list[Problem] = []

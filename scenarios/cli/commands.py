@@ -87,7 +87,10 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def railbed(
     _version: Annotated[
-        bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="and leave")
+        bool,
+        typer.Option(
+            VERSION, callback=_print_version, is_eager=True, help="print the version and exit"
+        ),
     ] = False,
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
@@ -193,7 +196,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
 
 @app.command()
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
-    """Say what a scenario will ask of this machine, and whether it fits. Needs no root."""
+    """Estimate a scenario's load on this machine, and whether it fits. Needs no root."""
     from scenarios.planning.machine_profile import known_machine
     from scenarios.planning.plan import plan as planned
     from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
@@ -287,7 +290,7 @@ def doctor(
     proxies: Proxies = None,
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
 ) -> None:
-    """Say what this machine can do, and what is missing; measure it if that was never done."""
+    """Check this machine's requirements and print its costs; measure them if none are stored."""
     from rich.text import Text
 
     from scenarios.planning.plan_table import print_machine
@@ -310,8 +313,10 @@ def doctor(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def vm(
-    command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
-    memory: Annotated[int, typer.Option(metavar="MIB", help="of the virtual machine")] = 4096,
+    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", help="memory of the virtual machine")
+    ] = 4096,
     docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
@@ -369,7 +374,7 @@ def clean(
 
 @app.command(name="test", context_settings={"ignore_unknown_options": True})
 def all_tests(
-    _arguments: Annotated[list[str] | None, typer.Argument(help="for pytest")] = None,
+    _arguments: Annotated[list[str] | None, typer.Argument(help="arguments of pytest")] = None,
 ) -> None:
     """Check style and types, and run all tests; with arguments, run pytest with them."""
     # The script does it without this program, which lists the command for `--help` only.

@@ -56,7 +56,7 @@ def check_paths(fabric: Experiment) -> PathCheck:
 def check_isolation(fabric: Experiment) -> IsolationCheck | None:
     """Count the bytes within and across rails since start-up.
 
-    `None` unless rail-only, and in a fabric of one HB domain, where rails carry nothing.
+    `None` on rail-optimized, and with a single HB domain, whose rails carry nothing.
     """
     topology = fabric.topology
     if topology.spec.kind is not FabricKind.RAIL_ONLY or topology.spec.domains == 1:

@@ -22,8 +22,7 @@ from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Command, Ended, OnLine, running_ranks
 
-# Rounds of link probes that may begin or end within a program beyond its length over their
-# interval: on a busy machine, a link had the bytes of five.
+# Margin in rounds of link probes over the program's length: a link of a busy machine had five more.
 MORE_ROUNDS = 10
 
 

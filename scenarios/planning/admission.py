@@ -46,7 +46,11 @@ def _rate_issues(
         f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
         f"(bandwidth_scale {specs[case.kind].bandwidth_scale:g})"
     )
-    hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
+    hint = (
+        f"use {better:g}"
+        if works
+        else "this machine cannot carry this number of GPUs at any rate: use fewer"
+    )
     yield Issue(("fabric", "bandwidth_scale"), what, hint)
 
 

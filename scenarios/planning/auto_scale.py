@@ -48,7 +48,9 @@ def auto_bandwidth_scale(jobs: Sequence[RealTask], machine: Machine | None) -> C
         return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
     if scale > slowest >= by_links:
         needs = [peak(job, machine, slowest) for job in jobs]
-        return Chosen(slowest, f"the slowest that links can be, and too fast: {_binding(needs)}")
+        return Chosen(
+            slowest, f"the largest with links that can be shaped, yet too fast: {_binding(needs)}"
+        )
     return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
 
 
@@ -67,7 +69,7 @@ def _known_to_work(spec: FabricSpec) -> Chosen:
     hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
     by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
     scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
-    return Chosen(scale, f"what two cores are known to carry; {NOT_MEASURED}")
+    return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
 
 
 def _binding(needs: Sequence[Need]) -> str:
@@ -89,7 +91,7 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
-    why = f"95 % of what pauses take is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
+    why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 

@@ -11,14 +11,14 @@ from scenarios.planning.load_estimate import estimate_of, real_task
 from scenarios.planning.plan import followed
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 
-# Idle paths whose links add no delay have shorter latencies on any machine that emulates at all.
+# Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01
 # Estimates assume that no flows share a link. Where flows do, as on the last edge of a ring that
 # crosses rails, a step takes twice as long, times the oversubscription; another factor of two is
 # margin for algorithms and fabrics that were not tried.
 MARGIN = 4
-# Segments leave on credit, so the order of flows matters: on paths with shorter latencies, all may
-# end a ten-thousandth later.
+# Margin for the order of flows, which depends on latencies: with shorter ones, an execution may end
+# a ten-thousandth later.
 ORDER_MARGIN = 1.01
 
 

@@ -140,7 +140,7 @@ class Followed:
 
 @lru_cache(maxsize=16)
 def followed(job: RealTask) -> Followed:
-    """Follow each step of a task with times of its own at the real platform's rates."""
+    """Profile each step of a task with times of its own, at the real platform's rates."""
     topology = build_topology(job.spec)
     sent, gpus = job.task.steps().transfers, topology.job_gpus
     pairs, pair = pairs_of(sent, len(gpus))

@@ -28,7 +28,7 @@ def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
 
 
 def _told(case: Case, spec: FabricSpec) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say about a case or each of its jobs, after whose it is."""
+    """Yield a prefix, and how the case or each of its jobs crosses rails; empty if it does not."""
     if isinstance(case.task, Jobs):
         pairs = _pairs(case, spec)
         for job in case.task.jobs:

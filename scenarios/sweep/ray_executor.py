@@ -27,7 +27,7 @@ ATTEMPTS = 3
 # Seconds between two questions to the cluster for new machines.
 POLL_S = 1.0
 TAKE_DOWN_S = 60.0
-# A machine ends a run that hangs; what it has not told so long after is lost with the machine.
+# Seconds after a run's limit, at which its machine ends it, until a silent machine is lost.
 ANSWER_S = 900.0
 
 

@@ -88,7 +88,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
         (
             "[{what: gpu}]",
-            "faults.0.what: nobody would do the work of a gpu",
+            "faults.0.what: a lost gpu needs a replacement",
         ),
         (
             "[{what: nic-link}, {what: hb-link}]",

@@ -46,8 +46,8 @@ Paths = Mapping[Ranks, tuple[Hop, ...]]
 def sharing(_store: Path) -> Iterator[Row]:
     """Compare degraded fabrics with models of fair and of uneven sharing.
 
-    The shares are measured by contests of two flows, a GPU's own one and one that it forwards,
-    with as many bytes as the collective's transfers: nothing of the comparison is in them.
+    The shares are measured apart from the compared executions: a GPU's own flow competes with one
+    that it forwards, both with the median size of the collective's forwarded transfers.
     """
     for name, overrides in LOADS:
         scenario = load(LIBRARY / f"{name}.yaml", overrides)

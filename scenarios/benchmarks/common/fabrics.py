@@ -19,7 +19,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def containers() -> ProxyKind:
-    """Containers, but processes in the virtual clock's machine, which has no Docker Engine."""
+    """Return containers; processes in the virtual machine, which has no Docker Engine."""
     return ProxyKind.PROCESS if is_virtual_machine() else ProxyKind.CONTAINER
 
 

@@ -43,7 +43,7 @@ BAD_INPUT = (
 )
 # Nothing may be left after `GONE_S`; a program that has not ended `END_S` after a signal hangs.
 GONE_S, END_S, WHOLE_S = 10.0, 25.0, 180.0
-# Of a signal, since the run's start or since its first part was there.
+# Latest moment of a signal, in seconds since the run's start or since its first process.
 MOMENTS_S = 8.0
 # Signals that take a program down in order.
 IN_ORDER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -37,7 +37,7 @@ Capture = Annotated[
     typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files"),
 ]
 Datapath = Annotated[
-    str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
+    str | None, typer.Option(help="datapath of rail and spine switches: kernel or user-space")
 ]
 CONTAINER = "container"
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")

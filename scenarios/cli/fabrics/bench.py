@@ -31,8 +31,8 @@ def bench(
     ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
-    minutes: Annotated[float, typer.Option(help="how long soak lasts")] = 20,
-    seed: Annotated[int, typer.Option(help="of soak's random numbers")] = 1,
+    minutes: Annotated[float, typer.Option(help="duration of soak")] = 20,
+    seed: Annotated[int, typer.Option(help="seed of soak's random numbers")] = 1,
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
@@ -50,7 +50,7 @@ def bench(
         _bench(name, known[name], as_json, store)
     elif name in REAL_ONLY:
         what = f"must be real for bench {name}, got virtual"
-        hint = "what it does to a machine does not reach the virtual clock's"
+        hint = "it measures or disturbs this machine itself"
         raise InputError(Problem("--clock", what, hint))
     else:
         _bench_virtually(name, as_json, store, fresh=fresh)

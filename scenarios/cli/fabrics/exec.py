@@ -26,7 +26,7 @@ LONGEST_S = 86_400.0
 
 def execute(
     scenario: ScenarioPath,
-    command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
+    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
     as_json: AsJson = False,
     proxies: Proxies = None,
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
@@ -87,12 +87,12 @@ def _not_startable(name: str) -> RailbedError:
 
 
 def shown(rank: int, is_error: bool, line: bytes) -> None:
-    """Print a line of a rank on the same output, behind its number."""
+    """Print a rank's line on the output that it was written to, after the rank's number."""
     _write(rank, line, on_error=is_error)
 
 
 def shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
-    """Print a line of a rank on standard error: the other one is for the JSON object."""
+    """Print a rank's line on standard error, as standard output is for the JSON object."""
     _write(rank, line, on_error=True)
 
 

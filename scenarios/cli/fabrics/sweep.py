@@ -34,7 +34,7 @@ def sweep(
     ] = [],  # noqa: B006  (typer wants a plain default)
     overrides: Overrides = [],  # noqa: B006
     proxies: Proxies = None,
-    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
+    name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
     ] = None,
@@ -48,7 +48,7 @@ def sweep(
     executor: Annotated[
         str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
     ] = EXECUTORS[0],
-    address: Annotated[str, typer.Option(help="of the Ray cluster")] = "auto",
+    address: Annotated[str, typer.Option(help="address of the Ray cluster")] = "auto",
 ) -> None:
     """Run a scenario at every combination of values; can be resumed."""
     from results.documents.sweep import sweep_object

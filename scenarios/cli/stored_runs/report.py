@@ -40,7 +40,7 @@ def report(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write an HTML page about stored runs or a sweep that opens anywhere, and its figures."""
+    """Write one self-contained HTML page about stored runs or a sweep, and its figures."""
     from results.report.article import render
 
     formats = _formats(figures)

@@ -1,4 +1,4 @@
-"""Chance under the virtual clock: each execution has its own seed, and can be repeated exactly."""
+"""Seed the virtual machine before each execution, so that it can be repeated exactly."""
 
 from collections.abc import Callable
 

@@ -36,7 +36,7 @@ Executions = Generator[Repeat, None, None]
 
 
 def executions(kind: Kind, fabric: Experiment, request: Request) -> Executions:
-    """Execute a schedule by a generator, whose servers and sockets last until the result closes."""
+    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
     match kind:
         case Kind.AGENT:
             return _by_agents(fabric, request)

@@ -68,7 +68,10 @@ class Observer:
         self._ends: list[_End] = []
 
     def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
-        """Return each agent's wait for a core, and on request those of its network's processes."""
+        """Return, by agent, the waits for a core of the agent and, on request, its neighbours.
+
+        Neighbours are other processes in the agent's network namespace.
+        """
         agents = tuple(self._bed.links.process_ids.values())
         beside = processes_beside(agents) if self._beside_agents else {}
         groups = {agent: thread_times((agent, *beside.get(agent, ()))) for agent in agents}
@@ -184,7 +187,7 @@ def probed(
 ) -> dict[Hop, Span]:
     """Return the bytes that the probes of these pairs, with a record each, added to each link.
 
-    Of a probe, those beyond a header of TCP count.
+    Of each probe, the bytes beyond a TCP segment's headers are counted.
     """
     routing = Routing(placement.topology, placement.health)
     least, most = Counter[Hop](), Counter[Hop]()

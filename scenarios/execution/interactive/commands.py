@@ -187,14 +187,14 @@ class Commands:
 
     def iperfudp(self, _words: Sequence[str]) -> None:
         """Explain that there is no such measurement."""
-        what = "agents send TCP: more UDP than a link carries is dropped, and measures nothing else"
+        what = "agents send TCP; UDP beyond a link's rate is dropped, which measures nothing"
         raise InputError(Problem("iperfudp", what, "use iperf"))
 
 
 FAULT = f"""Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
 NAME is a link (d0g0--rail0), a switch, a GPU, a domain (d0) or `controller`.
 A link's modes are {", ".join(modes(Component.NIC_LINK))}: `degrade 100 Gbit/s`.
-Affected pairs are probed a thousand times a second: how long did no packet arrive?"""
+Affected pairs are probed a thousand times a second, which gives the longest blackout."""
 HEAL = "Undo faults: heal [NAME ...]. Without a name, all of them."
 FAULTS = "List what is broken."
 RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with the model.

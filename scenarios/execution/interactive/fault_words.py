@@ -26,7 +26,7 @@ def modes(component: Component) -> tuple[FaultMode, ...]:
 def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     """Parse the words of a fault; raises `InputError` with the mistake."""
     if not words:
-        raise InputError(Problem("fault", f"what shall break? Usage: {USAGE}"))
+        raise InputError(Problem("fault", f"needs the name of a component; usage: {USAGE}"))
     target, *rest = words
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
@@ -48,7 +48,7 @@ def require_target(topology: Topology, name: str) -> Component:
 def _mode(component: Component, word: str) -> FaultMode:
     possible = modes(component)
     if word not in possible:
-        hint = "a scenario has the others" if word in POSSIBLE[component] else ""
+        hint = "only a scenario can have it" if word in POSSIBLE[component] else ""
         what = f"a {component} can be {', '.join(possible)} here, not {word!r}"
         raise InputError(Problem("fault", what, hint))
     return FaultMode(word)

@@ -12,7 +12,7 @@ from scenarios.execution.live.link_reader import Reading
 KEPT_LINES = 40
 # Most faults whose blackouts the page keeps.
 KEPT_BLACKOUTS = 6
-# The light of the processors warns if less of them is idle; it fails at the limit of verdicts.
+# Idle share of the processors below which the page warns; it fails at the verdicts' limit.
 SCARCE_SHARE = 0.2
 # Events of the controller's journal that the page shows, with the fact to show.
 SHOWN_EVENTS: Mapping[str, str] = {
@@ -64,7 +64,7 @@ class Board:
         self.version += 1
 
     def note(self, changes: Mapping[str, Any]) -> None:
-        """Take over changes of fields, by their names; one of a list is added to it."""
+        """Set fields by their names; append the value of a name in `ADDED` to its list."""
         for name, value in changes.items():
             if name in ADDED:
                 getattr(self, ADDED[name]).append(value)

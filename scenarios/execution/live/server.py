@@ -39,7 +39,7 @@ EVERY_S = 0.18
 # Commands of a page; the longest request, in bytes.
 ASKED = frozenset({"fault", "heal", "run", "stop"})
 LONGEST = 500
-# Pages may take so long to read that the run has ended.
+# Seconds after the end of the run in which pages may read their last events.
 FAREWELL_S = 1
 # Longest line from the run: a fabric of 1024 GPUs.
 LINE_BYTES = 1 << 24
@@ -95,7 +95,7 @@ class LiveServer:
             await asyncio.sleep(max(0.0, begun_s + EVERY_S - time.monotonic()))
 
     async def wake(self) -> None:
-        """Let all pages send their news."""
+        """Wake the event streams of all pages."""
         async with self._news:
             self._news.notify_all()
 

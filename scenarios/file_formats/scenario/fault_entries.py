@@ -179,7 +179,7 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
             what = (
-                f"nobody would do the work of a {entry.what}: job.strategy is {file.job.strategy}"
+                f"a lost {entry.what} needs a replacement, but job.strategy is {file.job.strategy}"
             )
             others = ", ".join(strategy for strategy in RecoveryStrategy if strategy not in STAYING)
             yield Issue(("faults", number, "what"), what, f"choose one of {others}")

@@ -8,5 +8,5 @@ OLD_NAMES = {"verify": "check-data"}
 
 
 def library() -> list[Path]:
-    """Their files, by name."""
+    """Return the files of all scenarios, sorted by name."""
     return sorted(LIBRARY.glob("*.yaml"))

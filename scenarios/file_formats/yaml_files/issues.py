@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-# Where an entry may be of several models, the place of an error also has this and the model's key.
+# Prefix of a model's key in the place of an error, where an entry may be of several models.
 TAGGED = "with "
 
 # The keys that lead to a value in a scenario file, and numbers of list entries.

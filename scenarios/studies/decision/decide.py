@@ -18,7 +18,7 @@ from scenarios.studies.decision.designs import (
 )
 
 SCHEMA = "railbed.decide/1"
-# What measures the same on an emulated twin.
+# Commands that measure a modeled figure on an emulated twin.
 MEASURED_BY = {
     "all_to_all_slowdown": "sudo ./railbed run quickstart",
     "losses": "sudo ./railbed failures",
@@ -143,7 +143,7 @@ def _larger_domains(evaluated: Evaluated, chosen: Design) -> str:
         return ""
     return (
         f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster; "
-        "what they cost themselves is not counted."
+        "the cost of these domains is not counted."
     )
 
 
