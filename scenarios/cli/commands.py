@@ -21,26 +21,28 @@ from linux.processes.interruptions import end_program, is_ending
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.store.crash import reported
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import (
     CONTAINER,
+    NEEDS_NO_ROOT,
     VERSION,
     AsJson,
     Capture,
+    Clock,
     Datapath,
+    Fresh,
     Overrides,
     Proxies,
     RunName,
     ScenarioPath,
     Store,
-    find,
     for_this_machine,
+    is_virtual,
     on,
     require_alone,
     require_folder,
 )
+from scenarios.cli.common.output import err, leave, out, print_result, show_run
 from scenarios.cli.common.ready import kind_of, ready
-from scenarios.cli.common.terminal import err, leave, out, print_result, show_run
 from scenarios.cli.examples import add_examples
 from scenarios.cli.fabrics.bench import bench
 from scenarios.cli.fabrics.exec import execute
@@ -58,7 +60,7 @@ from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.cli.stored_runs.query import query_runs
 from scenarios.cli.stored_runs.report import report
 from scenarios.cli.stored_runs.timeline import timeline
-from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY, scenario_file
 
 if TYPE_CHECKING:
     from model.prediction.machine import Machine
@@ -146,7 +148,7 @@ def _for_virtual_machine(path: Path, overrides: list[str]) -> "Scenario":
     from scenarios.loader import load
     from scenarios.planning.machine_profile import virtual_machine
 
-    scenario = load(find(path), overrides, virtual_machine())
+    scenario = load(scenario_file(path), overrides, virtual_machine())
     require_built_in(scenario)
     return scenario
 

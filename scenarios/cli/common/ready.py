@@ -6,7 +6,7 @@ Importing the testbed's libraries takes a second: only commands that need them d
 from typing import Any
 
 from model.errors import InputError, Problem
-from scenarios.cli.common.terminal import err
+from scenarios.cli.common.output import err
 
 
 def kind_of(proxies: str) -> Any:

@@ -11,10 +11,17 @@ from rich.console import Console
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from results.tables.measured.clock import print_clock
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
-from scenarios.cli.common.options import CONTAINER, AsJson, Store
+from scenarios.cli.common.options import (
+    CONTAINER,
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    Store,
+    is_virtual,
+)
+from scenarios.cli.common.output import err, leave, out, print_result
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import err, leave, out, print_result
 
 # A soak of a week.
 MOST_MINUTES = 7 * 24 * 60

@@ -18,8 +18,8 @@ from scenarios.cli.common.options import (
     for_this_machine,
     on,
 )
+from scenarios.cli.common.output import err, leave, print_result
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import err, leave, print_result
 
 LONGEST_S = 86_400.0
 

@@ -11,11 +11,19 @@ import typer
 from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.store.runs import DEFAULT_STORE
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Fresh, is_virtual
-from scenarios.cli.common.completion import scenario_names
-from scenarios.cli.common.options import AsJson, Overrides, Proxies, Store, find
+from scenarios.cli.common.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    Fresh,
+    Overrides,
+    Proxies,
+    Store,
+    is_virtual,
+    scenario_names,
+)
+from scenarios.cli.common.output import err, leave, print_result
 from scenarios.cli.common.ready import kind_of, ready
-from scenarios.cli.common.terminal import err, leave, print_result
+from scenarios.file_formats.scenario.library import scenario_file
 
 if TYPE_CHECKING:
     from results.store.sweeps import SweepFolder
@@ -57,7 +65,7 @@ def sweep(
     from scenarios.sweep.points import anything_elsewhere
     from scenarios.sweep.request import SweepRequest
 
-    found = None if scenario is None else find(scenario)
+    found = None if scenario is None else scenario_file(scenario)
     kind = None if proxies is None else kind_of(proxies).value
     if clock is not None:
         is_virtual(clock, proxies)

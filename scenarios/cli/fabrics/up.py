@@ -11,8 +11,8 @@ from scenarios.cli.common.options import (
     for_this_machine,
     on,
 )
+from scenarios.cli.common.output import out
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import out
 from scenarios.cli.fabrics.live import DEFAULT_AT, Live, LiveAt, page
 
 

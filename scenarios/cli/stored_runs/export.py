@@ -11,8 +11,7 @@ from model.errors import InputError, Problem
 from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.common.options import RunName, Store
-from scenarios.cli.common.terminal import out
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.output import out, writing
 
 FORMATS = (*OPTIONS, "chakra", "htsim", "nccl-tests")
 

@@ -11,8 +11,7 @@ from model.errors import InputError, Problem
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
 from scenarios.cli.common.options import Store
-from scenarios.cli.common.terminal import err, out
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.output import err, out, writing
 
 if TYPE_CHECKING:
     from results.report.article import Article

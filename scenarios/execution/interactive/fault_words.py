@@ -6,7 +6,7 @@ from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
 from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, wrong_rate
-from scenarios.file_formats.scenario.units import RATES, parse
+from scenarios.file_formats.scenario.field_types import RATES, parse_quantity
 from scenarios.file_formats.yaml_files.issues import nearest
 
 USAGE = "fault NAME [MODE [RATE]]"
@@ -61,7 +61,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
             raise InputError(Problem("fault", f"{mode} takes no {' '.join(words)!r}"))
         return None
     try:
-        rate_bps = parse(" ".join(words), RATES) / topology.spec.bandwidth_scale
+        rate_bps = parse_quantity(" ".join(words), RATES) / topology.spec.bandwidth_scale
     except ValueError as error:
         raise InputError(Problem("fault", f"the rate that is left {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:

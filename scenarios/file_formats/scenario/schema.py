@@ -28,7 +28,7 @@ from scenarios.file_formats.scenario.field_types import (
     words,
 )
 from scenarios.file_formats.scenario.workload_entries import AnyWorkload
-from scenarios.file_formats.yaml_files.strict import Strict
+from scenarios.file_formats.yaml_files.checked_file import Strict
 
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6

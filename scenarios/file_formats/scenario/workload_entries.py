@@ -30,8 +30,8 @@ from scenarios.file_formats.scenario.field_types import (
     size_in_bytes,
     words,
 )
+from scenarios.file_formats.yaml_files.checked_file import Strict
 from scenarios.file_formats.yaml_files.issues import TAGGED, Place, nearest
-from scenarios.file_formats.yaml_files.strict import Strict
 from traffic_gen.traces.placement import PlacementRule
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,

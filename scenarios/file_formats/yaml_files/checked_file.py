@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError
 
@@ -28,6 +28,12 @@ Model = TypeVar("Model", bound=BaseModel)
 MOST_BYTES = 2**18
 # Hint for `generator: exec`: programs follow no schedule, so a command of its own runs them.
 PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
+
+
+class Strict(BaseModel):
+    """The base model of YAML files: unknown keys are errors, values do not change once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from scenarios.file_formats.scenario.workload_entries import IterationWork
 from scenarios.file_formats.training.configuration import (
     Configuration,
     configuration_name,
+    evaluated,
     load_configuration,
 )
-from scenarios.file_formats.training.iteration import evaluated
 from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.workloads.training_iteration import Iteration
 
