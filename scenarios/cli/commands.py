@@ -18,7 +18,7 @@ import typer
 from linux.files.program_files import ROOT, program_version, release
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
-from model.errors import InputError, NotReady, Problem, RailbedError
+from model.errors import EXIT_INTERRUPTED, InputError, NotReady, Problem, RailbedError
 from results.store.crash import reported
 from results.store.runs import DEFAULT_STORE, find_run, read_result
 from scenarios.cli.common.options import (
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 LEAST_MIB = 2048
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
+EXIT_EMULATION_FAILED = 4
 
 
 app = typer.Typer(

@@ -14,9 +14,9 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import carried
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.neighbours import experiment_beside_others
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
@@ -46,7 +46,7 @@ def execute(
     if program.image:
         require_image(program.image)
     run_id = f"exec-{os.getpid()}-{scenario}"
-    with experiment(spec, kind, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, kind, run_id) as fabric:
         fabric.bed.impair()
         commands = _commands(fabric, program)
         before = fabric.bed.read_counters()

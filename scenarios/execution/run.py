@@ -29,12 +29,12 @@ from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.capture import captured, require_links
 from scenarios.execution.cases.case import Measuring
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import NOBODY, Listener, Onlooker
 from scenarios.execution.faults.fault_case import FaultCase
 from scenarios.execution.link_check import calibrate, require_calibrated, undecided
 from scenarios.execution.machine.host_facts import environment
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.neighbours import experiment_beside_others
 from scenarios.execution.path_check import check_fabric
 from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.rail_isolation import crossings
@@ -83,10 +83,7 @@ class Run:
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
-        with (
-            experiment(spec, self.proxies, run_id) as fabric,
-            telling_of_others(fabric.lock, tell, self.others),
-        ):
+        with experiment_beside_others(spec, self.proxies, run_id, tell, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import end, last_words, start
-from model.errors import InputError
+from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
@@ -24,7 +24,6 @@ from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate_of
 
-INTERRUPTED = 130
 END_DEADLINE_S = 60
 # Seconds of a point beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800
@@ -123,8 +122,8 @@ def at_most_s(order: Order) -> float:
     if VIRTUAL in order.options:
         return VIRTUAL_S
     loaded = load(order.scenario)
-    specs = {spec.kind: spec for spec in loaded.fabrics}
-    longest_s = max(estimate_of(case, specs[case.kind]).completion_s for case in loaded.cases)
+    estimates = (estimate_of(case, loaded.spec_of(case.kind)) for case in loaded.cases)
+    longest_s = max(found.completion_s for found in estimates)
     faulted_s = sum(_faulted_s(loaded, case.kind) for case in loaded.cases)
     return PATIENCE_S + PATIENCE * loaded.executions * longest_s + faulted_s
 
@@ -185,6 +184,6 @@ def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
         return f"its run did not end within {limit_s / 60:.3g} min, and was ended"
     if exit_code < 0:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
-    if exit_code == INTERRUPTED:
+    if exit_code == EXIT_INTERRUPTED:
         return "its run was interrupted"
     return state.get("cause") or last_words(log).rpartition("railbed: ")[2]

@@ -27,9 +27,8 @@ from linux.processes.lifetime import (
     wait_until_ended,
 )
 from linux.processes.threads import THREADS, in_threads
-from model.errors import EmulationError, NotReady
+from model.errors import EXIT_INTERRUPTED, EmulationError, NotReady
 from scenarios.benchmarks.failures.soak import SOUGHT, summary
-from scenarios.cli.commands import EXIT_INTERRUPTED
 from scenarios.sweep import executor
 from scenarios.sweep.executor import LocalExecutor, Order
 from testbed.nodes import docker_engine

@@ -51,9 +51,8 @@ def sharing(_store: Path) -> Iterator[Row]:
     """
     for name, overrides in LOADS:
         scenario = load(LIBRARY / f"{name}.yaml", overrides)
-        specs = {spec.kind: spec for spec in scenario.fabrics}
         for case in scenario.cases:
-            (fault,), spec = scenario.faults[case.kind], specs[case.kind]
+            (fault,), spec = scenario.faults[case.kind], scenario.spec_of(case.kind)
             rows = _rows(case_schedule(case, spec), spec, fault)
             yield from part(rows, case=case.name, fault=fault.name)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from model.fabric.spec import FabricSpec
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.neighbours import experiment_beside_others
 from scenarios.execution.run import run
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
@@ -29,7 +29,7 @@ def bench_fabric(
 ) -> Iterator[Experiment]:
     """Bring a fabric up in a run that has the benchmark's name."""
     run_id = f"bench-{os.getpid()}-{name}"
-    with experiment(spec, proxies, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, proxies, run_id) as fabric:
         yield fabric
 
 

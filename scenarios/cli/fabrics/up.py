@@ -30,16 +30,14 @@ def up(
     loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
-    from scenarios.execution.cases.emulation import experiment
     from scenarios.execution.interactive.command_line import serve
     from scenarios.execution.live.audience import PageAudience
-    from scenarios.execution.machine.neighbours import telling_of_others
+    from scenarios.execution.machine.neighbours import experiment_beside_others
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (
         page(live, live_at) as feed,
-        experiment(loaded.fabrics[0], kind, run_id) as fabric,
-        telling_of_others(fabric.lock),
+        experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
     ):
         fabric.bed.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else None)

@@ -14,7 +14,7 @@ from scenarios.execution.interactive.fault_words import modes, parse_fault, requ
 from scenarios.execution.interactive.link_loads import LinkLoad
 from scenarios.execution.interactive.session import Executed, FaultSeen, PathSeen, Session
 from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 from testbed.fabric.command_line import Command
 
 WATCHED_S = 1.0
@@ -132,7 +132,7 @@ class Commands:
             raise InputError(Problem("run", f"needs one workload, of {known}"))
         (name,) = words
         if name not in self.workloads:
-            near = nearest(name, tuple(self.workloads)).rstrip("; ")
+            near = did_you_mean(name, tuple(self.workloads)).rstrip("; ")
             raise InputError(Problem("run", f"unknown workload {name!r}{near}", f"known: {known}"))
         return self.workloads[name]
 

@@ -7,7 +7,7 @@ from model.fabric.topology import Topology
 from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
 from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, wrong_rate
 from scenarios.file_formats.scenario.field_types import RATES, parse_quantity
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 
 USAGE = "fault NAME [MODE [RATE]]"
 
@@ -40,7 +40,7 @@ def require_target(topology: Topology, name: str) -> Component:
     """Return the kind of a component; raises `InputError` if the fabric has none of this name."""
     known = targets(topology)
     if name not in known:
-        what = f"this fabric has no {name!r}{nearest(name, tuple(known))}".rstrip(";")
+        what = f"this fabric has no {name!r}{did_you_mean(name, tuple(known))}".rstrip(";")
         raise InputError(Problem("fault", what, "links are named as `links` shows them"))
     return known[name]
 

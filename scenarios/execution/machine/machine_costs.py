@@ -33,8 +33,8 @@ from model.prediction.machine import (
     solve_threads,
     with_ports,
 )
-from scenarios.execution.cases.emulation import Experiment, experiment
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.machine.neighbours import experiment_beside_others
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
@@ -175,7 +175,7 @@ class Bench:
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its idle cost after a first load, when it has come to rest."""
     run_id = f"doctor-{os.getpid()}-{name}"
-    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, ProxyKind.PROCESS, run_id) as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()

@@ -6,6 +6,9 @@ from contextlib import contextmanager, suppress
 
 from linux.processes.run_lock import RunLock, live_run_ids
 from model.errors import EmulationError
+from model.fabric.spec import FabricSpec
+from scenarios.execution.cases.emulation import Experiment, experiment
+from testbed.nodes.gpu_proxies import ProxyKind
 
 Tell = Callable[[str], None]
 
@@ -30,6 +33,22 @@ def telling_of_others(
     # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
         _tell_of_others(lock, tell, known)
+
+
+@contextmanager
+def experiment_beside_others(
+    spec: FabricSpec,
+    kind: ProxyKind,
+    run_id: str,
+    tell: Tell = on_standard_error,
+    known: set[str] | None = None,
+) -> Iterator[Experiment]:
+    """Bring a fabric up as `experiment` does, and report other runs at both ends of the context."""
+    with (
+        experiment(spec, kind, run_id) as fabric,
+        telling_of_others(fabric.lock, tell, known),
+    ):
+        yield fabric
 
 
 def _tell_of_others(lock: RunLock, tell: Tell, known: set[str]) -> None:

@@ -18,7 +18,7 @@ from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.file_formats.scenario.field_types import MOST_S
 from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
-from scenarios.file_formats.yaml_files.issues import Issue, nearest
+from scenarios.file_formats.yaml_files.issues import Issue, did_you_mean
 
 DEFAULT_AT_S = 0.3
 # A full packet takes 1.2 s at this rate. Below it, a link is lost rather than slow.
@@ -118,7 +118,7 @@ def _missing(
     for name in unknown[:1]:
         others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
         hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
-        missing = f"{entry.what} {name!r}{others}{nearest(name, known)}"
+        missing = f"{entry.what} {name!r}{others}{did_you_mean(name, known)}"
         what = f"the {spec.kind} fabric has no {missing}"
         yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
     if entry.random is not None and entry.random > len(known):

@@ -10,7 +10,7 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import FabricKind
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 from traffic_gen.workloads.algorithms.matrices import Preset
 
 # Units of quantities: `400 Gbit/s`, `12 MB`.
@@ -86,7 +86,7 @@ def known_platform(name: str) -> str:
     """Return the name of a platform; raise `ValueError` with a message if it is unknown."""
     if name not in PLATFORMS:
         known = ", ".join(PLATFORMS)
-        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
+        raise ValueError(f"unknown platform {name!r}{did_you_mean(name, PLATFORMS)} known: {known}")
     return name
 
 

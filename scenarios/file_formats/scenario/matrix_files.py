@@ -10,7 +10,7 @@ from typing import Any
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.file_formats.scenario.workload_entries import entries
-from scenarios.file_formats.yaml_files.issues import Issue, Place, nearest
+from scenarios.file_formats.yaml_files.issues import Issue, Place, did_you_mean
 from traffic_gen.traces.formats.byte_matrix import row_of
 from traffic_gen.workloads.algorithms.matrices import Preset
 
@@ -38,7 +38,7 @@ def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Ite
         except ValueError as error:
             yield Issue(place, f"{name}: {error}")
         except Unreadable as error:
-            hint = f"{nearest(name, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
+            hint = f"{did_you_mean(name, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
             yield Issue(place, f"{name}: {error}", hint)
 
 

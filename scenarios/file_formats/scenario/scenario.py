@@ -120,6 +120,10 @@ class Scenario:
             counted += during + 2 * (1 + self.repeats.most)
         return len(self.cases) * counted
 
+    def spec_of(self, kind: FabricKind) -> FabricSpec:
+        """The fabric of a kind; raises `KeyError` if the scenario has none."""
+        return {spec.kind: spec for spec in self.fabrics}[kind]
+
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""
         return tuple(case for case in self.cases if case.kind is kind)

@@ -31,7 +31,7 @@ from scenarios.file_formats.scenario.field_types import (
     words,
 )
 from scenarios.file_formats.yaml_files.checked_file import Strict
-from scenarios.file_formats.yaml_files.issues import TAGGED, Place, nearest
+from scenarios.file_formats.yaml_files.issues import TAGGED, Place, did_you_mean
 from traffic_gen.traces.placement import PlacementRule
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
@@ -90,7 +90,7 @@ class CollectiveWork(Strict):
         if self.algorithm not in known:
             raise ValueError(
                 f"{self.collective} has no algorithm {self.algorithm!r}"
-                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
+                f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
             )
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
             raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")

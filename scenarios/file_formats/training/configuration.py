@@ -1,7 +1,6 @@
 """Training configurations, YAML files with model, batch, machine and strategy; their iteration."""
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -14,6 +13,7 @@ from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.file_formats.scenario.field_types import Platform
 from scenarios.file_formats.yaml_files.checked_file import FileKind, Strict, load_as
+from scenarios.file_formats.yaml_files.issues import meant
 
 SHIPPED = Path(__file__).parent / "configurations"
 ENDINGS = (".yaml", ".yml")
@@ -124,8 +124,7 @@ def load_configuration(path: Path) -> Configuration:
     if is_name and os.path.exists(shipped):
         path = shipped
     elif is_name and path.suffix not in ENDINGS:
-        meant = get_close_matches(path.name, names(), n=1)
-        hint = f"did you mean {meant[0]!r}?" if meant else f"shipped are {', '.join(names())}"
+        hint = meant(path.name, names(), f"shipped are {', '.join(names())}")
         raise InputError(Problem(str(path), "is no file and no shipped configuration", hint))
     kind = FileKind(
         "training configuration",

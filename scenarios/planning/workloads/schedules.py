@@ -66,11 +66,21 @@ def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
             case CollectiveWork():
                 yield from _collective_issues(place, work.on_grid(shape))
             case TraceWork():
-                yield from trace_issues(place, work, shape, file)
+                yield from _data_issues(file, "a trace")
+                yield from trace_issues(place, work, shape)
             case IterationWork():
-                yield from iteration_issues(place, work, shape, file)
+                yield from _data_issues(file, "an iteration")
+                yield from iteration_issues(place, work, shape)
             case InferenceWorkload():
-                yield from inference_issues(place, work, shape, file)
+                yield from _data_issues(file, "inference")
+                yield from inference_issues(place, work, shape)
+
+
+def _data_issues(file: ScenarioFile, kind: str) -> Iterator[Issue]:
+    """Refuse a data check of work without a result."""
+    if file.check_data:
+        what = f"is not possible with {kind}, which has no result to check"
+        yield Issue(("check_data",), what, "leave it out")
 
 
 def _collective_issues(place: Place, task: SizedCollective) -> Iterator[Issue]:

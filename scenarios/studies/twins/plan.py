@@ -50,8 +50,9 @@ class Planned:
         executions = scenario.warmup + scenario.repeats.least
         phases = PHASES if scenario.has_faults else 1
         fabrics = len(scenario.cases) if scenario.has_faults else len(scenario.fabrics)
-        specs = {spec.kind: spec for spec in scenario.fabrics}
-        modeled_s = (followed(case, specs[case.kind]).completion_s for case in scenario.cases)
+        modeled_s = (
+            followed(case, scenario.spec_of(case.kind)).completion_s for case in scenario.cases
+        )
         cases_s = (CASE_S + phases * executions * (one + PAUSE_S) for one in modeled_s)
         return fabrics * FABRIC_S + sum(cases_s)
 
