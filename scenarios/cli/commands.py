@@ -35,14 +35,14 @@ from scenarios.cli.common.options import (
     RunName,
     ScenarioPath,
     Store,
-    for_this_machine,
+    datapath_override,
     is_virtual,
-    on,
+    load_for_this_machine,
     require_alone,
     require_folder,
 )
-from scenarios.cli.common.output import err, leave, out, print_result, show_run
-from scenarios.cli.common.ready import kind_of, ready
+from scenarios.cli.common.output import err, exit_with, out, print_result, show_run
+from scenarios.cli.common.ready import proxy_kind, ready
 from scenarios.cli.examples import add_examples
 from scenarios.cli.fabrics.bench import bench
 from scenarios.cli.fabrics.exec import execute
@@ -128,7 +128,7 @@ def run(
     capture: Capture = [],  # noqa: B006
 ) -> None:
     """Run one scenario."""
-    changes = [*overrides, *on(datapath)]
+    changes = [*overrides, *datapath_override(datapath)]
     if is_virtual(clock, proxies):
         if capture:
             raise InputError(Problem("--capture", "does not work under the virtual clock"))
@@ -140,7 +140,7 @@ def run(
         with page(live, live_at) as feed:
             result = _run(scenario, changes, proxies or CONTAINER, store, feed, capture)
     show_run(result, as_json)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _for_virtual_machine(path: Path, overrides: list[str]) -> "Scenario":
@@ -164,7 +164,7 @@ def _run(
     from scenarios.execution.cases.progress import Bar, Lines
     from scenarios.planning.kernel_support import require_possible
 
-    scenario = for_this_machine(path, overrides)
+    scenario = load_for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
     # Importing the testbed's libraries takes a second: mistakes are reported before.
@@ -190,7 +190,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     from scenarios.cli.models.check import describe
     from scenarios.planning.kernel_support import require_possible
 
-    checked = for_this_machine(scenario, overrides)
+    checked = load_for_this_machine(scenario, overrides)
     require_possible(checked)
     out.print(f"{scenario}: ok", soft_wrap=True)
     describe(checked, out)
@@ -203,7 +203,7 @@ def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B0
     from scenarios.planning.plan import plan as planned
     from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
 
-    machine, loaded = known_machine(), for_this_machine(scenario, overrides)
+    machine, loaded = known_machine(), load_for_this_machine(scenario, overrides)
     print_plan(planned(loaded, machine), machine, out)
     print_chosen(loaded, out)
     print_crossings(loaded, out)
@@ -222,16 +222,16 @@ def verify(
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
     from results.tables.measured.path_check import print_verify
 
-    changes = [*overrides, *on(datapath)]
+    changes = [*overrides, *datapath_override(datapath)]
     if is_virtual(clock, proxies):
         from scenarios.execution.virtual_clock.run import verify_virtually
 
         loaded = _for_virtual_machine(scenario, changes)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
     else:
-        result = _verify(for_this_machine(scenario, changes), proxies or CONTAINER)
+        result = _verify(load_for_this_machine(scenario, changes), proxies or CONTAINER)
     print_result(result, as_json, print_verify)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _verify(scenario: "Scenario", proxies: str) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def doctor(
     from testbed.host.preflight import checks, datapath_in_words, unneeded_checks
     from testbed.nodes.openvswitch import default_datapath
 
-    found = checks(kind_of(proxies or CONTAINER))
+    found = checks(proxy_kind(proxies or CONTAINER))
     for item in (*found, *unneeded_checks()):
         absent = Text("missing", "red") if item in found else Text("absent ", "yellow")
         sign = Text("ok     ", "green") if item.ready else absent

@@ -11,7 +11,7 @@ from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import Listener
-from scenarios.execution.machine.neighbours import experiment_beside_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -16,7 +16,7 @@ from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import carried
-from scenarios.execution.machine.neighbours import experiment_beside_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment

@@ -10,7 +10,7 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
-from scenarios.planning.emulated_fabric import fastest
+from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
 
 
@@ -38,7 +38,7 @@ def _rate_issues(
     case, need = _worst(specs, cases, machine)
     if not need.is_too_much:
         return
-    better = fastest(file, machine).value
+    better = auto_bandwidth_scale_of(file, machine).value
     slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in specs.items()}
     works = not _worst(slowed, cases, machine)[1].is_too_much
     what = (

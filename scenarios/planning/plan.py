@@ -63,7 +63,7 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
         yield CasePlan(case, found.completion_s, exact, load, needed, *told)
 
 
-def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
+def predicted_profile(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
     return _forecast(case, spec, path_s).profile
 

@@ -9,18 +9,18 @@ from typing import Any
 from model.fabric.spec import FabricSpec
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.machine.neighbours import experiment_beside_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from scenarios.execution.run import run
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning.machine_profile import is_virtual_machine
+from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.host.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def containers() -> ProxyKind:
     """Return containers; processes in the virtual machine, which has no Docker Engine."""
-    return ProxyKind.PROCESS if is_virtual_machine() else ProxyKind.CONTAINER
+    return ProxyKind.PROCESS if in_virtual_clock() else ProxyKind.CONTAINER
 
 
 @contextmanager

@@ -75,7 +75,7 @@ CONTAINER = "container"
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 
 
-def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
+def load_for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
     """The scenario of a command, with its overrides; `auto` is worked out for this machine.
 
     Raises `InputError` with all mistakes of the scenario.
@@ -105,7 +105,7 @@ def require_folder() -> None:
         ) from None
 
 
-def on(datapath: str | None) -> list[str]:
+def datapath_override(datapath: str | None) -> list[str]:
     """The override that `--datapath` stands for."""
     return [] if datapath is None else [f"fabric.datapath={datapath}"]
 

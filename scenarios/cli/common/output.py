@@ -35,7 +35,7 @@ def show_run(result: dict[str, Any], as_json: bool) -> None:
         out.print(kept, soft_wrap=True)
 
 
-def leave(*, failed: bool) -> NoReturn:
+def exit_with(*, failed: bool) -> NoReturn:
     """End the command with the exit code of a result."""
     raise typer.Exit(EXIT_FAILED if failed else 0)
 

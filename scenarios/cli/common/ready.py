@@ -9,7 +9,7 @@ from model.errors import InputError, Problem
 from scenarios.cli.common.output import err
 
 
-def kind_of(proxies: str) -> Any:
+def proxy_kind(proxies: str) -> Any:
     """Parse the value of `--proxies`; raises `InputError` if it is unknown."""
     from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -27,7 +27,7 @@ def ready(proxies: str, without_root: str = "") -> Any:
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready
 
-    kind = kind_of(proxies)
+    kind = proxy_kind(proxies)
     require_ready(kind, without_root)
     removed = clean()
     if removed:

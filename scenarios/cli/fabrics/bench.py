@@ -20,7 +20,7 @@ from scenarios.cli.common.options import (
     Store,
     is_virtual,
 )
-from scenarios.cli.common.output import err, leave, out, print_result
+from scenarios.cli.common.output import err, exit_with, out, print_result
 from scenarios.cli.common.ready import ready
 
 # A soak of a week.
@@ -80,14 +80,14 @@ def _bench(
             print(json.dumps({"rows": rows}))
     if lost := [row for row in rows if FAILED in row]:
         raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
-    leave(failed=not all(row.get("judged_right", True) for row in rows))
+    exit_with(failed=not all(row.get("judged_right", True) for row in rows))
 
 
 def _require_ready(name: str) -> None:
     from scenarios.benchmarks import WITH_CONTAINERS, WITH_NOISE, WITHOUT_FABRIC
-    from scenarios.planning.machine_profile import is_virtual_machine
+    from scenarios.planning.machine_profile import in_virtual_clock
 
-    containers = name in WITH_CONTAINERS and not is_virtual_machine()
+    containers = name in WITH_CONTAINERS and not in_virtual_clock()
     if name not in WITHOUT_FABRIC:
         offer = "" if name in WITH_NOISE else NEEDS_NO_ROOT
         ready(CONTAINER if containers else "process", offer)
@@ -98,7 +98,7 @@ def _bench_virtually(name: str, as_json: bool, store: Path, *, fresh: bool) -> N
 
     exit_code, result = bench_virtually(name, store, fresh=fresh)
     print_result(result, as_json, _print_rows)
-    leave(failed=exit_code != 0)
+    exit_with(failed=exit_code != 0)
 
 
 def _print_rows(result: Mapping[str, Any], console: Console) -> None:

@@ -15,10 +15,10 @@ from scenarios.cli.common.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    for_this_machine,
-    on,
+    datapath_override,
+    load_for_this_machine,
 )
-from scenarios.cli.common.output import err, leave, print_result
+from scenarios.cli.common.output import err, exit_with, print_result
 from scenarios.cli.common.ready import ready
 
 LONGEST_S = 86_400.0
@@ -46,7 +46,7 @@ def execute(
     from results.tables.measured.program import print_program
     from scenarios.planning.kernel_support import require_fabrics
 
-    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     _require_startable(command, image, launcher, proxies or CONTAINER)
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
@@ -59,7 +59,7 @@ def execute(
     print_result(program_object(run), as_json, print_program)
     if run.sentence:
         err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
-    leave(failed=bool(run.sentence))
+    exit_with(failed=bool(run.sentence))
 
 
 def _require_startable(command: list[str], image: str, launcher: bool, proxies: str) -> None:

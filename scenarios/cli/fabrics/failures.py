@@ -18,7 +18,7 @@ from scenarios.cli.common.options import (
     Store,
     is_virtual,
 )
-from scenarios.cli.common.output import err, leave, print_result
+from scenarios.cli.common.output import err, exit_with, print_result
 from scenarios.cli.common.ready import ready
 from scenarios.file_formats.scenario.library import library
 
@@ -47,7 +47,7 @@ def failures(
     finally:
         if rows:
             print_result(rows, as_json, print_failures)
-    leave(failed=any(row["verdict"] == "fail" for row in rows))
+    exit_with(failed=any(row["verdict"] == "fail" for row in rows))
 
 
 def _one_by_one(

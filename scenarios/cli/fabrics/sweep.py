@@ -21,8 +21,8 @@ from scenarios.cli.common.options import (
     is_virtual,
     scenario_names,
 )
-from scenarios.cli.common.output import err, leave, print_result
-from scenarios.cli.common.ready import kind_of, ready
+from scenarios.cli.common.output import err, exit_with, print_result
+from scenarios.cli.common.ready import proxy_kind, ready
 from scenarios.file_formats.scenario.library import scenario_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def sweep(
     from scenarios.sweep.request import SweepRequest
 
     found = None if scenario is None else scenario_file(scenario)
-    kind = None if proxies is None else kind_of(proxies).value
+    kind = None if proxies is None else proxy_kind(proxies).value
     if clock is not None:
         is_virtual(clock, proxies)
     asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
@@ -84,7 +84,7 @@ def sweep(
         err.print("All points have results already; another --name measures them again.")
     result = sweep_object(folder)
     print_result(result, as_json, print_sweep)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _require_known(executor: str) -> None:

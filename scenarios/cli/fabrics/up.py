@@ -8,8 +8,8 @@ from scenarios.cli.common.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    for_this_machine,
-    on,
+    datapath_override,
+    load_for_this_machine,
 )
 from scenarios.cli.common.output import out
 from scenarios.cli.common.ready import ready
@@ -27,12 +27,12 @@ def up(
     """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
     from scenarios.planning.kernel_support import require_fabrics
 
-    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
     from scenarios.execution.interactive.command_line import serve
     from scenarios.execution.live.audience import PageAudience
-    from scenarios.execution.machine.neighbours import experiment_beside_others
+    from scenarios.execution.machine.other_runs import experiment_beside_others
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (

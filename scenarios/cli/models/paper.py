@@ -10,7 +10,7 @@ from rich.console import Console
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from scenarios.cli.common.options import CONTAINER, NEEDS_NO_ROOT, AsJson, Proxies, Store
-from scenarios.cli.common.output import err, leave, print_result, writing
+from scenarios.cli.common.output import err, exit_with, print_result, writing
 
 if TYPE_CHECKING:
     from scenarios.studies.twins.plan import Planned
@@ -71,7 +71,7 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
         draw_heat_maps(found["points"], store, to)
         found["page"] = str(write_page(found, to))
     print_result(found, as_json, print_measured)
-    leave(failed=found["verdict"] == "fail")
+    exit_with(failed=found["verdict"] == "fail")
 
 
 def _print_plan(plan: "Sequence[Planned]") -> None:

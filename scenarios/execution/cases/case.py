@@ -22,12 +22,12 @@ from results.verdicts.model_comparison import (
     compare,
 )
 from results.verdicts.verdict import Reason
-from scenarios.execution.cases.chance import seeding
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.generators import Request, executions
 from scenarios.execution.cases.observer import carried, observing
 from scenarios.execution.cases.progress import Listener
 from scenarios.execution.cases.repeats import Executions, is_disturbed
+from scenarios.execution.cases.seeding import seeding
 from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete

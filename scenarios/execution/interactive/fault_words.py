@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
-from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, wrong_rate
+from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, rate_problem
 from scenarios.file_formats.scenario.field_types import RATES, parse_quantity
 from scenarios.file_formats.yaml_files.issues import did_you_mean
 
@@ -31,7 +31,7 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
     fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
-    if what := wrong_rate(topology, fault):
+    if what := rate_problem(topology, fault):
         raise InputError(Problem("fault", f"the rate that is left {what}"))
     return fault
 

@@ -34,7 +34,7 @@ MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
 
 
-def words(choices: type[StrEnum]) -> str:
+def listed(choices: type[StrEnum]) -> str:
     """The values of an enumeration, as descriptions list them."""
     return ", ".join(f"`{choice}`" for choice in choices)
 

@@ -18,7 +18,7 @@ MOST_BYTES = 2**20
 PRESETS = [str(preset) for preset in Preset]
 
 
-def named_files(document: Any) -> dict[Place, str]:
+def matrix_file_names(document: Any) -> dict[Place, str]:
     """Return the file names that `matrix` keys have, by the place of the workload or job."""
     named = {place: entry.get("matrix") for place, entry in entries(document)}
     return {
@@ -28,7 +28,7 @@ def named_files(document: Any) -> dict[Place, str]:
     }
 
 
-def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
+def insert_matrices(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
     """Replace names by the rows of files, relative to a folder; yield issues of bad files."""
     found = dict(entries(document))
     for of, name in named.items():

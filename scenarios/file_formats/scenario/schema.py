@@ -25,7 +25,7 @@ from scenarios.file_formats.scenario.field_types import (
     Seconds,
     Seed,
     ShortName,
-    words,
+    listed,
 )
 from scenarios.file_formats.scenario.workload_entries import AnyWorkload
 from scenarios.file_formats.yaml_files.checked_file import Strict
@@ -181,9 +181,9 @@ class Expect(Strict):
 class FaultEntry(Strict):
     """A fault that begins during an execution, and lasts through the degraded phase."""
 
-    what: Component = Field(description=f"the component: {words(Component)}")
+    what: Component = Field(description=f"the component: {listed(Component)}")
     how: FaultMode = Field(
-        default=FaultMode.DOWN, description=f"the fault mode: {words(FaultMode)}"
+        default=FaultMode.DOWN, description=f"the fault mode: {listed(FaultMode)}"
     )
     where: Names | None = Field(
         default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"

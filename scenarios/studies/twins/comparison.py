@@ -5,10 +5,10 @@ from typing import Any
 
 from results.verdicts.verdict import Verdict, worst
 from scenarios.file_formats.scenario.scenario import Case
+from scenarios.studies.twins.fault_losses import lost_at_scale, lost_in_experiments
 from scenarios.studies.twins.iterations import gains, relative_times, trends
-from scenarios.studies.twins.losses import lost_at_scale, lost_in_experiments
-from scenarios.studies.twins.networks import all_to_alls, cost_and_performance, trend
 from scenarios.studies.twins.plan import Planned
+from scenarios.studies.twins.rail_only_losses import all_to_alls, cost_and_performance, trend
 from traffic_gen.workloads.training_iteration import Iteration
 
 Result = dict[str, Any]

@@ -11,7 +11,6 @@ from scenarios.studies.paper.study import DEFAULT
 from scenarios.studies.twins.drawings import DRAWINGS
 from scenarios.studies.twins.heat_maps import HEAT_MAPS
 from scenarios.studies.twins.iterations import PARTS
-from scenarios.studies.twins.networks import ALGORITHMS
 from scenarios.studies.twins.points import (
     ALL_TO_ALL,
     EXPERIMENTS,
@@ -22,6 +21,7 @@ from scenarios.studies.twins.points import (
     HB,
     IDEAL,
 )
+from scenarios.studies.twins.rail_only_losses import ALGORITHMS
 
 Result = dict[str, Any]
 Row = dict[str, Any]

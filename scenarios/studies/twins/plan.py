@@ -18,7 +18,7 @@ from scenarios.execution.cases.progress import Listener
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
-from scenarios.planning.plan import followed
+from scenarios.planning.plan import predicted_profile
 from scenarios.studies.twins.points import Twin
 from scenarios.sweep.progress import human_remaining
 
@@ -51,7 +51,8 @@ class Planned:
         phases = PHASES if scenario.has_faults else 1
         fabrics = len(scenario.cases) if scenario.has_faults else len(scenario.fabrics)
         modeled_s = (
-            followed(case, scenario.spec_of(case.kind)).completion_s for case in scenario.cases
+            predicted_profile(case, scenario.spec_of(case.kind)).completion_s
+            for case in scenario.cases
         )
         cases_s = (CASE_S + phases * executions * (one + PAUSE_S) for one in modeled_s)
         return fabrics * FABRIC_S + sum(cases_s)

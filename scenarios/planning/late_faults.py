@@ -8,7 +8,7 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
 from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.load_estimate import estimate_of, real_task
-from scenarios.planning.plan import followed
+from scenarios.planning.plan import predicted_profile
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
@@ -53,7 +53,7 @@ def latest_end_s(case: Case, spec: FabricSpec) -> float:
     """Seconds after which an execution without faults has ended, by any prediction of a run."""
     if spec.gpus > EXACT_UP_TO_GPUS:
         return estimated_end_s(case, spec)
-    return ORDER_MARGIN * followed(case, spec, _slowest_path_s(spec)).completion_s
+    return ORDER_MARGIN * predicted_profile(case, spec, _slowest_path_s(spec)).completion_s
 
 
 def estimated_end_s(case: Case, spec: FabricSpec) -> float:

@@ -34,7 +34,7 @@ ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}
 
 
 @dataclass
-class Board:
+class PageState:
     """The present state; `version` grows with each change of the slow part."""
 
     version: int = 0
@@ -135,7 +135,7 @@ def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -
         "idle": round(min(1.0, idle), 3),
         "stolen": round(stolen, 3),
         "dropped": now.dropped,
-        "light": light(idle),
+        "light": cpu_verdict(idle),
     }
 
 
@@ -143,7 +143,7 @@ def _machine(before: Reading, now: Reading) -> tuple[tuple[float, float], tuple[
     return (now.idle_s, before.idle_s), (now.steal_s, before.steal_s)
 
 
-def light(idle: float) -> str:
+def cpu_verdict(idle: float) -> str:
     """The light of the processors for their idle share, in the words of verdicts."""
     if idle < SATURATED_SHARE:
         return "fail"

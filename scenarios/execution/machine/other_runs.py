@@ -19,7 +19,7 @@ def on_standard_error(sentence: str) -> None:
 
 
 @contextmanager
-def telling_of_others(
+def reporting_other_runs(
     lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
 ) -> Iterator[None]:
     """Report other live runs at the beginning and at the end of the context.
@@ -28,11 +28,11 @@ def telling_of_others(
     reported again; reported runs are added to it.
     """
     known = set() if known is None else known
-    _tell_of_others(lock, tell, known)
+    _report_other_runs(lock, tell, known)
     yield
     # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
-        _tell_of_others(lock, tell, known)
+        _report_other_runs(lock, tell, known)
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def experiment_beside_others(
     """Bring a fabric up as `experiment` does, and report other runs at both ends of the context."""
     with (
         experiment(spec, kind, run_id) as fabric,
-        telling_of_others(fabric.lock, tell, known),
+        reporting_other_runs(fabric.lock, tell, known),
     ):
         yield fabric
 
 
-def _tell_of_others(lock: RunLock, tell: Tell, known: set[str]) -> None:
+def _report_other_runs(lock: RunLock, tell: Tell, known: set[str]) -> None:
     others = live_run_ids() - {lock.run_id} - known
     if others:
         known.update(others)
