@@ -19,6 +19,10 @@ MOST_CHARACTERS = 1000
 MOST_PROBLEMS = 100
 
 
+# Exit code of an interrupted command, by the convention of shells: 128 and the number of SIGINT.
+EXIT_INTERRUPTED = 130
+
+
 class RailbedError(Exception):
     """An error that Railbed reports to its user in a sentence."""
 

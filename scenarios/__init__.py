@@ -1,1 +1,1 @@
-"""From a file to a scenario."""
+"""The experiments and the program that runs them: scenarios, plans, runs, sweeps, commands."""

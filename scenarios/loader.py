@@ -18,8 +18,8 @@ from ruamel.yaml.comments import CommentedMap
 from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from scenarios.file_formats.networks.imported import import_network
-from scenarios.file_formats.scenario.matrix_files import named_files, put_in_place
-from scenarios.file_formats.scenario.old_keys import current, rename_old_keys
+from scenarios.file_formats.scenario.matrix_files import insert_matrices, matrix_file_names
+from scenarios.file_formats.scenario.old_keys import rename_old_keys, with_present_name
 from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import FILE_KEYS, entries
@@ -55,7 +55,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
     document = parse(path, text, SCENARIO)
     source, parsed, problems, changed = _validated(path, document, overrides)
     name = _name_of(path)
-    alone = _alone(document, name) if changed else text
+    alone = _standalone_text(document, name) if changed else text
     scenario, found = resolve(parsed, name, alone, machine)
     problems += [_reported(source, issue) for issue in found]
     if problems or scenario is None:
@@ -64,7 +64,7 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:
-    """Return what raises `InputError` if a scenario with overrides is not in the file's format.
+    """Return a check of overrides that raises `InputError` for wrong keys, types or values.
 
     That takes a tenth of the time of `load`: the file is read once.
     """
@@ -81,8 +81,8 @@ def _validated(
 ) -> tuple[Source, ScenarioFile, list[Problem], bool]:
     """Apply overrides to a document and check its keys and values; put files in place.
 
-    Returns where its values are, the values, problems of other kinds, and whether the document is
-    another one than the file's.
+    Returns the source of the values, the values, problems of overrides and files, and whether the
+    document differs from the file.
     """
     twice = list(rename_old_keys(document))
     problems: list[Problem] = []
@@ -95,8 +95,8 @@ def _validated(
     imported = import_network(document, path.parent)
     changed = _locate_files(document, path) or imported or bool(overrides)
     source = Source(path, document, frozenset(overridden))
-    files = named_files(document)
-    bad = put_in_place(document, path.parent, files)
+    files = matrix_file_names(document)
+    bad = insert_matrices(document, path.parent, files)
     problems += [_reported(source, issue) for issue in (*twice, *bad)]
     try:
         parsed = ScenarioFile.model_validate(plain(document))
@@ -122,7 +122,7 @@ def _name_of(path: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
 
 
-def _alone(document: CommentedMap, name: str) -> str:
+def _standalone_text(document: CommentedMap, name: str) -> str:
     """YAML text of the document with its overrides and name, so it stands alone; keeps comments."""
     if document.get("name") is None:
         document["name"] = name
@@ -167,7 +167,7 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
         for file in files_of(path) if key == "trace" else [path]:
             files[there / file.relative_to(path.parent)] = file
         entry[key] = str(there / path.name)
-    return _alone(document, scenario.name) if files else scenario.text, files
+    return _standalone_text(document, scenario.name) if files else scenario.text, files
 
 
 def _override(document: CommentedMap, override: str) -> Place:
@@ -178,7 +178,7 @@ def _override(document: CommentedMap, override: str) -> Place:
     parts = keys.split(".")
     if len(parts) > MOST_LEVELS:
         raise ValueError(f"has {len(parts)} keys, one in the other, of at most {MOST_LEVELS}")
-    place = current(tuple(int(key) if key.isdecimal() else key for key in parts))
+    place = with_present_name(tuple(int(key) if key.isdecimal() else key for key in parts))
     node: Any = document
     made = len(place)
     for depth, part in enumerate(place[:-1], start=1):

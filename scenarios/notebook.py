@@ -26,9 +26,9 @@ from model.sweep import VIRTUAL
 from results.store.judged_tables import JUDGED_TABLES, judged_rows
 from results.store.raw_tables import RAW_TABLES, read_table
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from scenarios.cli.common.options import find
 from scenarios.cli.common.ready import ready
 from scenarios.execution.cases.progress import SILENT, Lines
+from scenarios.file_formats.scenario.library import scenario_file
 from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load as load_scenario
 from scenarios.planning.kernel_support import require_possible
@@ -137,7 +137,7 @@ def load(
     scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
 ) -> Setup:
     """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
-    return _checked(Setup(find(Path(scenario)), changes or {}, clock))
+    return _checked(Setup(scenario_file(Path(scenario)), changes or {}, clock))
 
 
 def _checked(setup: Setup) -> Setup:

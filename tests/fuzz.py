@@ -30,11 +30,11 @@ from model.workload.transfers.collective import Collective
 from scenarios.file_formats.scenario.library import LIBRARY, library
 from scenarios.file_formats.scenario.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import (
+    CollectiveWorkload,
     InferenceWorkload,
     IterationWorkload,
     JobsWorkload,
     TraceWorkload,
-    Workload,
 )
 from tests.playground import (
     GOOD,
@@ -103,7 +103,7 @@ VALUE = st.one_of(
 SECTIONS: dict[str, type[BaseModel]] = {
     "": ScenarioFile,
     "fabric.": Fabric,
-    "workloads.0.": Workload,
+    "workloads.0.": CollectiveWorkload,
     "faults.0.": FaultEntry,
     "job.": Job,
     "expect.": Expect,

@@ -20,7 +20,8 @@ PERMANENT = 0
 APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
 # No switch has this port, so a rule that outputs to it is never desired.
 NO_PORT = 0
-BACKUP_BITS = 16  # port numbers are below 0xff00 (section 7.2.1)
+# Open vSwitch numbers ports below 0xff00, OpenFlow 1.0's OFPP_MAX (1.3: below 0xffffff00).
+BACKUP_BITS = 16
 
 # The ports of a fast-failover group: the switch uses the first live one (section 5.6.1).
 Buckets = tuple[int, ...]

@@ -68,9 +68,9 @@ def clock_of(result: Mapping[str, Any]) -> str:
     return str(result.get("clock", {}).get("kind", REAL))
 
 
-def digest_of(scenario: str) -> str:
-    """Return the digest of a scenario's file, 16 hexadecimal digits."""
-    return hashlib.sha256(scenario.encode()).hexdigest()[:16]
+def digest_of(text: str) -> str:
+    """Return the digest of a text, such as a scenario's, 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -18,29 +18,31 @@ import typer
 from linux.files.program_files import ROOT, program_version, release
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
-from model.errors import InputError, NotReady, Problem, RailbedError
+from model.errors import EXIT_INTERRUPTED, InputError, NotReady, Problem, RailbedError
 from results.store.crash import report_bug
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
 from scenarios.cli.common.options import (
     CONTAINER,
+    NEEDS_NO_ROOT,
     VERSION,
     AsJson,
     Capture,
+    Clock,
     Datapath,
+    Fresh,
     Overrides,
     Proxies,
     RunName,
     ScenarioPath,
     Store,
-    find,
-    for_this_machine,
-    on,
+    datapath_override,
+    is_virtual,
+    load_for_this_machine,
     require_alone,
     require_folder,
 )
-from scenarios.cli.common.ready import kind_of, ready
-from scenarios.cli.common.terminal import err, leave, out, print_result, show_run
+from scenarios.cli.common.output import err, exit_with, out, print_result, show_run
+from scenarios.cli.common.ready import proxy_kind, ready
 from scenarios.cli.examples import add_examples
 from scenarios.cli.fabrics.bench import bench
 from scenarios.cli.fabrics.exec import execute
@@ -58,7 +60,7 @@ from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.cli.stored_runs.query import query_runs
 from scenarios.cli.stored_runs.report import report
 from scenarios.cli.stored_runs.timeline import timeline
-from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.file_formats.scenario.library import LIBRARY, scenario_file
 
 if TYPE_CHECKING:
     from model.prediction.machine import Machine
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
 LEAST_MIB = 2048
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-EXIT_EMULATION_FAILED, EXIT_INTERRUPTED = 4, 130
+EXIT_EMULATION_FAILED = 4
 
 
 app = typer.Typer(
@@ -87,7 +89,10 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def railbed(
     _version: Annotated[
-        bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="and leave")
+        bool,
+        typer.Option(
+            VERSION, callback=_print_version, is_eager=True, help="print the version and exit"
+        ),
     ] = False,
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
@@ -123,7 +128,7 @@ def run(
     capture: Capture = [],  # noqa: B006
 ) -> None:
     """Run one scenario."""
-    changes = [*overrides, *on(datapath)]
+    changes = [*overrides, *datapath_override(datapath)]
     if is_virtual(clock, proxies):
         if capture:
             raise InputError(Problem("--capture", "does not work under the virtual clock"))
@@ -135,7 +140,7 @@ def run(
         with page(live, live_at) as feed:
             result = _run(scenario, changes, proxies or CONTAINER, store, feed, capture)
     show_run(result, as_json)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _for_virtual_machine(path: Path, overrides: list[str]) -> "Scenario":
@@ -143,7 +148,7 @@ def _for_virtual_machine(path: Path, overrides: list[str]) -> "Scenario":
     from scenarios.loader import load
     from scenarios.planning.machine_profile import virtual_machine
 
-    scenario = load(find(path), overrides, virtual_machine())
+    scenario = load(scenario_file(path), overrides, virtual_machine())
     require_built_in(scenario)
     return scenario
 
@@ -159,7 +164,7 @@ def _run(
     from scenarios.execution.cases.progress import Bar, Lines
     from scenarios.planning.kernel_support import require_possible
 
-    scenario = for_this_machine(path, overrides)
+    scenario = load_for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
     # Importing the testbed's libraries takes a second: mistakes are reported before.
@@ -185,7 +190,7 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     from scenarios.cli.models.check import describe
     from scenarios.planning.kernel_support import require_possible
 
-    checked = for_this_machine(scenario, overrides)
+    checked = load_for_this_machine(scenario, overrides)
     require_possible(checked)
     out.print(f"{scenario}: ok", soft_wrap=True)
     describe(checked, out)
@@ -193,12 +198,12 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
 
 @app.command()
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
-    """Say what a scenario will ask of this machine, and whether it fits. Needs no root."""
+    """Estimate a scenario's load on this machine, and whether it fits. Needs no root."""
     from scenarios.planning.machine_profile import known_machine
     from scenarios.planning.plan import plan as planned
     from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
 
-    machine, loaded = known_machine(), for_this_machine(scenario, overrides)
+    machine, loaded = known_machine(), load_for_this_machine(scenario, overrides)
     print_plan(planned(loaded, machine), machine, out)
     print_chosen(loaded, out)
     print_crossings(loaded, out)
@@ -217,16 +222,16 @@ def verify(
     """Check that packets take the intended paths on a scenario's fabrics, and stay on rails."""
     from results.tables.measured.path_check import print_verify
 
-    changes = [*overrides, *on(datapath)]
+    changes = [*overrides, *datapath_override(datapath)]
     if is_virtual(clock, proxies):
         from scenarios.execution.virtual_clock.run import verify_virtually
 
         loaded = _for_virtual_machine(scenario, changes)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
     else:
-        result = _verify(for_this_machine(scenario, changes), proxies or CONTAINER)
+        result = _verify(load_for_this_machine(scenario, changes), proxies or CONTAINER)
     print_result(result, as_json, print_verify)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _verify(scenario: "Scenario", proxies: str) -> dict[str, Any]:
@@ -287,14 +292,14 @@ def doctor(
     proxies: Proxies = None,
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
 ) -> None:
-    """Say what this machine can do, and what is missing; measure it if that was never done."""
+    """Check this machine's requirements and print its costs; measure them if none are stored."""
     from rich.text import Text
 
     from scenarios.planning.plan_table import print_machine
     from testbed.host.preflight import checks, datapath_in_words, unneeded_checks
     from testbed.nodes.openvswitch import default_datapath
 
-    found = checks(kind_of(proxies or CONTAINER))
+    found = checks(proxy_kind(proxies or CONTAINER))
     for item in (*found, *unneeded_checks()):
         absent = Text("missing", "red") if item in found else Text("absent ", "yellow")
         sign = Text("ok     ", "green") if item.ready else absent
@@ -310,8 +315,10 @@ def doctor(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def vm(
-    command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
-    memory: Annotated[int, typer.Option(metavar="MIB", help="of the virtual machine")] = 4096,
+    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", help="memory of the virtual machine")
+    ] = 4096,
     docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
@@ -369,7 +376,7 @@ def clean(
 
 @app.command(name="test", context_settings={"ignore_unknown_options": True})
 def all_tests(
-    _arguments: Annotated[list[str] | None, typer.Argument(help="for pytest")] = None,
+    _arguments: Annotated[list[str] | None, typer.Argument(help="arguments of pytest")] = None,
 ) -> None:
     """Check style and types, and run all tests; with arguments, run pytest with them."""
     # The script does it without this program, which lists the command for `--help` only.

@@ -24,9 +24,9 @@ Plugins = Annotated[
 
 
 def enter_plugins(files: Sequence[Path]) -> None:
-    """Enter the algorithms of installed packages and files, for this process and those it starts.
+    """Register the algorithms of installed packages and of files.
 
-    Raises `InputError` for a wrong one.
+    They hold for this process and its children. Raises `InputError` for a wrong one.
     """
     try:
         enter_installed()

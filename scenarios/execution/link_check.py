@@ -28,13 +28,15 @@ def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
     give_up_s = time.monotonic() + PATIENCE_S
     with watching_pauses() as watch:
         return tuple(
-            decided(partial(measure, fabric.bed, hop, watch), lambda: time.monotonic() < give_up_s)
+            calibrate_direction(
+                partial(measure, fabric.bed, hop, watch), lambda: time.monotonic() < give_up_s
+            )
             for link in representatives(fabric.topology)
             for hop in (Hop(link, link.lower.node), Hop(link, link.upper.node))
         )
 
 
-def decided(
+def calibrate_direction(
     trial: Callable[[int], LinkCalibration], may_go_on: Callable[[], bool]
 ) -> DirectionCalibration:
     """Run trials, numbered from 1, until one is right, enough are wrong, or time is up."""
@@ -64,7 +66,7 @@ def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> No
         )
 
 
-def undecided(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
+def undecided_reasons(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
     """Return a warning that names the undecided links: the run goes on, its cases report it."""
     open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
     if not open_links:

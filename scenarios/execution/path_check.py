@@ -9,9 +9,9 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import Listener
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -22,10 +22,8 @@ def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterat
     """Bring up each fabric of a scenario, and check it."""
     for spec in scenario.fabrics:
         listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        with (
-            experiment(spec, proxies, f"verify-{os.getpid()}-{spec.kind}") as fabric,
-            telling_of_others(fabric.lock, listener.step),
-        ):
+        run_id = f"verify-{os.getpid()}-{spec.kind}"
+        with experiment_beside_others(spec, proxies, run_id, listener.step) as fabric:
             listener.step(f"{spec.kind}: the paths of all pairs")
             yield check_fabric(fabric)
 
@@ -56,7 +54,7 @@ def check_paths(fabric: Experiment) -> PathCheck:
 def check_isolation(fabric: Experiment) -> IsolationCheck | None:
     """Count the bytes within and across rails since start-up.
 
-    `None` unless rail-only, and in a fabric of one HB domain, where rails carry nothing.
+    `None` on rail-optimized, and with a single HB domain, whose rails carry nothing.
     """
     topology = fabric.topology
     if topology.spec.kind is not FabricKind.RAIL_ONLY or topology.spec.domains == 1:

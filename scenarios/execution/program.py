@@ -1,4 +1,4 @@
-"""Run a program that knows nothing of Railbed, once for each rank, in the proxies of a fabric."""
+"""Run a program that knows nothing of Railbed, or its launcher, in the proxies of a fabric."""
 
 import math
 import os
@@ -14,16 +14,15 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.observer import carried
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
 
-# Rounds of link probes that may begin or end within a program beyond its length over their
-# interval: on a busy machine, a link had the bytes of five.
+# Margin in rounds of link probes over the program's length: a link of a busy machine had five more.
 MORE_ROUNDS = 10
 
 
@@ -47,7 +46,7 @@ def execute(
     if program.image:
         require_image(program.image)
     run_id = f"exec-{os.getpid()}-{scenario}"
-    with experiment(spec, kind, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, kind, run_id) as fabric:
         fabric.bed.impair()
         commands = _commands(fabric, program)
         before = fabric.bed.read_counters()

@@ -29,12 +29,12 @@ from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
 from scenarios.execution.capture import captured, require_links
 from scenarios.execution.cases.case import Measuring
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import NOBODY, Listener, Onlooker
 from scenarios.execution.faults.fault_case import FaultCase
-from scenarios.execution.link_check import calibrate, require_calibrated, undecided
+from scenarios.execution.link_check import calibrate, require_calibrated, undecided_reasons
 from scenarios.execution.machine.host_facts import environment
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from scenarios.execution.path_check import check_fabric
 from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.rail_isolation import crossings
@@ -83,10 +83,7 @@ class Run:
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
-        with (
-            experiment(spec, self.proxies, run_id) as fabric,
-            telling_of_others(fabric.lock, tell, self.others),
-        ):
+        with experiment_beside_others(spec, self.proxies, run_id, tell, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
@@ -112,7 +109,7 @@ class Run:
             f"calibration-{folder_name(name)}.json", json.dumps(objects[0], indent=1) + "\n"
         )
         require_calibrated(name, measured)
-        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided(name, measured))
+        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided_reasons(name, measured))
 
     def _check_paths(self, fabric: Experiment) -> None:
         """Check all paths while the fabric is idle; keep the results even if the run ends early."""
@@ -167,7 +164,7 @@ def run(
     run_id = new_run_id(scenario.name)
     facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
     folder = RunFolder.planned(store, run_id)
-    with ending_recorded(folder):
+    with recording_early_end(folder):
         folder.begin(scenario.text, facts)
         measuring = Measuring(scenario, folder, listener)
         under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
@@ -191,7 +188,7 @@ def run(
 
 
 @contextmanager
-def ending_recorded(folder: RunFolder) -> Iterator[None]:
+def recording_early_end(folder: RunFolder) -> Iterator[None]:
     """Record an early end in the run's folder; add the folder's path to an `EmulationError`.
 
     If a file system is full, the cause names it: parts of the testbed die of that, too.

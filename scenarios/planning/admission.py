@@ -10,7 +10,7 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.auto_scale import auto_time_dilation, round_up
-from scenarios.planning.emulated_fabric import fastest
+from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
 
 
@@ -38,7 +38,7 @@ def _rate_issues(
     case, need = _worst(specs, cases, machine)
     if not need.is_too_much:
         return
-    better = fastest(file, machine).value
+    better = auto_bandwidth_scale_of(file, machine).value
     slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in specs.items()}
     works = not _worst(slowed, cases, machine)[1].is_too_much
     what = (
@@ -46,7 +46,11 @@ def _rate_issues(
         f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
         f"(bandwidth_scale {specs[case.kind].bandwidth_scale:g})"
     )
-    hint = f"use {better:g}" if works else "at no rate do so many GPUs work here: use fewer"
+    hint = (
+        f"use {better:g}"
+        if works
+        else "this machine cannot carry this number of GPUs at any rate: use fewer"
+    )
     yield Issue(("fabric", "bandwidth_scale"), what, hint)
 
 

@@ -33,23 +33,26 @@ LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
-def auto_bandwidth_scale(jobs: Sequence[RealTask], machine: Machine | None) -> Chosen:
-    """Smallest two-digit scale that fits all jobs, limited by the slowest rate of links."""
+def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> Chosen:
+    """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
     if machine is None:
-        return _known_to_work(jobs[0].spec)
-    fastest = max(rate_bps for job in jobs for rate_bps in _rates_bps(job.spec))
-    by_links = round_up(fastest / MAX_LINK_BPS)
-    rates = (rate_bps for job in jobs for rate_bps in _rates_bps(job.spec))
-    slowest = round_down(min(rates) / MIN_RATE_BPS)
+        return _known_to_work(tasks[0].spec)
+    fastest_bps = max(rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    by_links = round_up(fastest_bps / MAX_LINK_BPS)
+    rates = (rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    largest_scale = round_down(min(rates) / MIN_RATE_BPS)
     scale = _smallest(
-        by_links, lambda scale: all(peak(job, machine, scale).is_within_budget for job in jobs)
+        by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
     )
     if scale == by_links:
         return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
-    if scale > slowest >= by_links:
-        needs = [peak(job, machine, slowest) for job in jobs]
-        return Chosen(slowest, f"the slowest that links can be, and too fast: {_binding(needs)}")
-    return Chosen(scale, _binding([peak(job, machine, scale) for job in jobs]))
+    if scale > largest_scale >= by_links:
+        needs = [peak(task, machine, largest_scale) for task in tasks]
+        return Chosen(
+            largest_scale,
+            f"the largest with links that can be shaped, yet too fast: {_binding(needs)}",
+        )
+    return Chosen(scale, _binding([peak(task, machine, scale) for task in tasks]))
 
 
 def _rates_bps(spec: FabricSpec) -> Iterator[float]:
@@ -67,7 +70,7 @@ def _known_to_work(spec: FabricSpec) -> Chosen:
     hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
     by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
     scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
-    return Chosen(scale, f"what two cores are known to carry; {NOT_MEASURED}")
+    return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
 
 
 def _binding(needs: Sequence[Need]) -> str:
@@ -78,10 +81,10 @@ def _binding(needs: Sequence[Need]) -> str:
     return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
 
 
-def peak(job: RealTask, machine: Machine, scale: float) -> Need:
-    """Need of the heaviest slice of a job at a bandwidth scale, however short the slice is."""
-    found = estimate(job).scaled(scale, 1.0)
-    return heaviest(found, machine, switch_ports(job.spec), 0.0)[1]
+def peak(task: RealTask, machine: Machine, scale: float) -> Need:
+    """Need of the heaviest slice of a task at a bandwidth scale, however short the slice is."""
+    found = estimate(task).scaled(scale, 1.0)
+    return heaviest(found, machine, switch_ports(task.spec), 0.0)[1]
 
 
 def auto_bucket_depth(machine: Machine | None) -> Chosen:
@@ -89,19 +92,19 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
-    why = f"95 % of what pauses take is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
+    why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 
-def auto_size_scale(job: RealTask, bandwidth_scale: float) -> float:
+def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:
     """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
-    full_s = wire_bytes(1) * job.full_s * bandwidth_scale
+    full_s = wire_bytes(1) * task.full_s * bandwidth_scale
     return max(1.0, round_up(full_s / TARGET_S))
 
 
-def auto_time_dilation(job: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
+def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
     """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
-    found = estimate(job)
+    found = estimate(task)
     floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
     if machine is not None:
         late_s = found.steps * machine.timer_p99_s / LATENESS_BUDGET

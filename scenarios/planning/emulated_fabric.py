@@ -16,25 +16,25 @@ from scenarios.planning.auto_scale import (
     auto_time_dilation,
 )
 from scenarios.planning.load_estimate import real_task
-from scenarios.planning.workloads.cases import alone, unsized_case
+from scenarios.planning.workloads.cases import alone, full_size_case
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """The scale of all rates, as given or chosen."""
     given = file.fabric.bandwidth_scale
-    return fastest(file, machine) if given == "auto" else Chosen(float(given))
+    return auto_bandwidth_scale_of(file, machine) if given == "auto" else Chosen(float(given))
 
 
-def fastest(file: ScenarioFile, machine: Machine | None) -> Chosen:
+def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """Choose the bandwidth scale for `auto`."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
-    jobs = [
-        real_task(unsized_case(workload, spec).task, spec)
+    tasks = [
+        real_task(full_size_case(workload, spec).task, spec)
         for spec in specs
         for workload in file.workloads
         if spec.kind in workload.kinds
     ]
-    return auto_bandwidth_scale(jobs, machine)
+    return auto_bandwidth_scale(tasks, machine)
 
 
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -110,14 +110,14 @@ def sized_cases(
 
 
 def _sized(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> tuple[Case, Chosen]:
-    case = unsized_case(workload, spec)
-    job, scale = real_task(case.task, spec), spec.bandwidth_scale
+    case = full_size_case(workload, spec)
+    task, scale = real_task(case.task, spec), spec.bandwidth_scale
     if workload.time_dilation is None:
         given = workload.size_scale
-        size_scale = auto_size_scale(job, scale) if given == "auto" else given
+        size_scale = auto_size_scale(task, scale) if given == "auto" else given
         return replace(case, size_scale=size_scale), Chosen(scale / size_scale)
     dilation = (
-        auto_time_dilation(job, scale, machine)
+        auto_time_dilation(task, scale, machine)
         if workload.time_dilation == "auto"
         else Chosen(workload.time_dilation)
     )

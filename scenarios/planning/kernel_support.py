@@ -14,16 +14,16 @@ def require_possible(scenario: Scenario) -> None:
 
 
 def require_fabrics(scenario: Scenario) -> None:
-    """Refuse fabrics that this kernel cannot make, whatever becomes of the scenario's faults."""
+    """Refuse fabrics that this kernel cannot make, but no faults; only root can check."""
     if os.geteuid() == 0:
         _require_netem(scenario)
         require_datapaths(scenario)
 
 
 def require_datapaths(scenario: Scenario) -> None:
-    """Raise `NotReady` if the datapath that a scenario names cannot be had; call this as root.
+    """Raise `NotReady` if the datapath that a scenario names is not available; needs root.
 
-    The default datapath is not the scenario's: the checks of the machine include what it needs.
+    The default datapath is not checked here: the machine's checks include its requirements.
     """
     from testbed.nodes.openvswitch import require
 

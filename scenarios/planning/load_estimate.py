@@ -39,7 +39,7 @@ class RealTask:
         Of any other task, a lower bound by each rank and each link.
         """
         if not isinstance(self.task, SizedCollective):
-            return followed(self).least_s
+            return profile_steps(self).least_s
         if not self.task.is_regular:
             return estimate(self).completion_s / wire_bytes(1)
         form, grid = self.task.how.closed_form, _grid(self.task, self.spec)
@@ -71,13 +71,13 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 
 
 @lru_cache(maxsize=64)
-def estimate(job: RealTask) -> Profile:
+def estimate(real: RealTask) -> Profile:
     """Profile as if no flows shared a link; rates and times are the real platform's."""
-    if not isinstance(job.task, SizedCollective):
-        return followed(job).profile
-    if not job.task.is_regular:
-        return _each_transfer(job.task, job.spec)
-    return _of_regular(job.task, job.spec)
+    if not isinstance(real.task, SizedCollective):
+        return profile_steps(real).profile
+    if not real.task.is_regular:
+        return _each_transfer(real.task, real.spec)
+    return _of_regular(real.task, real.spec)
 
 
 def _each_transfer(task: SizedCollective, spec: FabricSpec) -> Profile:
@@ -127,7 +127,7 @@ def transfers_of(task: SizedCollective) -> Transfers:
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
+class StepsProfile:
     """The profile of a task with times of its own, and its least completion time in seconds.
 
     `pairs` has the sources and the destinations of all pairs of ranks with a transfer or compute.
@@ -139,15 +139,15 @@ class Followed:
 
 
 @lru_cache(maxsize=16)
-def followed(job: RealTask) -> Followed:
-    """Follow each step of a task with times of its own at the real platform's rates."""
-    topology = build_topology(job.spec)
-    sent, gpus = job.task.steps().transfers, topology.job_gpus
+def profile_steps(real: RealTask) -> StepsProfile:
+    """Profile each step of a task with times of its own, at the real platform's rates."""
+    topology = build_topology(real.spec)
+    sent, gpus = real.task.steps().transfers, topology.job_gpus
     pairs, pair = pairs_of(sent, len(gpus))
     (net,) = networks([Epoch(topology)], gpus, pairs)
     found = profile(sent, pair, net, topology)
     least_s = max(found.completion_s, lower_bound_s(sent, pair, net))
-    return Followed(found, least_s, pairs)
+    return StepsProfile(found, least_s, pairs)
 
 
 def heaviest(

@@ -52,14 +52,14 @@ def virtual_machine() -> Machine:
     return TypeAdapter(Machine).validate_json(VIRTUAL_PLACE.read_text())
 
 
-def is_virtual_machine() -> bool:
+def in_virtual_clock() -> bool:
     """Whether this program runs inside of the virtual clock's machine."""
     return os.environ.get(CLOCK_VARIABLE) == VIRTUAL
 
 
 def known_machine() -> Machine | None:
     """Return this machine's measured costs; None if never measured, or if it has changed since."""
-    if is_virtual_machine():
+    if in_virtual_clock():
         return virtual_machine()
     try:
         found = json.loads(place().read_text())

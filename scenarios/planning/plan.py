@@ -50,9 +50,8 @@ class CasePlan:
 
 def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
     """Yield the plan of every case, on fabrics without faults and without latencies."""
-    specs = {spec.kind: spec for spec in scenario.fabrics}
     for case in scenario.cases:
-        spec = specs[case.kind]
+        spec = scenario.spec_of(case.kind)
         exact = spec.gpus <= EXACT_UP_TO_GPUS
         forecast = _forecast(case, spec) if exact else _Forecast(estimate_of(case, spec))
         found = forecast.profile
@@ -64,7 +63,7 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
         yield CasePlan(case, found.completion_s, exact, load, needed, *told)
 
 
-def followed(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
+def predicted_profile(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
     return _forecast(case, spec, path_s).profile
 

@@ -71,14 +71,14 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
         _add(plan, machine, table)
         console.print(table)
     if machine is None:
-        console.print(f"What is possible is not known: {NOT_MEASURED}.")
+        console.print(f"Possible rates and needs are not known: {NOT_MEASURED}.")
         return
     console.print(
-        f"Possible is what one kind of hop could carry alone. A case fits if its data needs at "
-        f"most {CPU_BUDGET:.0%} of all cores, and a switch's thread {THREAD_BUDGET:.0%} of one; "
-        f"it does not if it needs more than {REFUSED_ABOVE:.0%} of either, and between them "
-        "barely.\nIf estimated, no flow waits for another's link: the real load is no higher.\n"
-        "Overlap is the part of the time in which HB domains and NICs carry data at once.",
+        "Possible/s: packets that one kind of hop could carry alone. Fits: yes if data needs at "
+        f"most {CPU_BUDGET:.0%} of all cores and a switch's thread {THREAD_BUDGET:.0%} of one, no "
+        f"above {REFUSED_ABOVE:.0%} of either, else barely.\n"
+        "Estimated: as if no flows shared a link; the real load is no higher.\n"
+        "Overlap: the part of the time in which HB domains and NICs carry data at once.",
         soft_wrap=True,
     )
 

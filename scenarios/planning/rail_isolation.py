@@ -8,7 +8,7 @@ from model.arrays import Ints
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import label
 from scenarios.file_formats.scenario.scenario import Case, Scenario
-from scenarios.planning.load_estimate import followed, real_task, transfers_of
+from scenarios.planning.load_estimate import profile_steps, real_task, transfers_of
 from scenarios.planning.workloads.schedules import MOST_IRREGULAR_GPUS
 from traffic_gen.workloads.jobs import Job, Jobs, Task
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -28,7 +28,7 @@ def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
 
 
 def _told(case: Case, spec: FabricSpec) -> Iterator[tuple[str, str]]:
-    """Yield what there is to say about a case or each of its jobs, after whose it is."""
+    """Yield a prefix, and how the case or each of its jobs crosses rails; empty if it does not."""
     if isinstance(case.task, Jobs):
         pairs = _pairs(case, spec)
         for job in case.task.jobs:
@@ -75,5 +75,5 @@ def _pairs(case: Case, spec: FabricSpec) -> Ints:
     if isinstance(case.task, SizedCollective):
         sent = transfers_of(case.task)
         return np.unique(np.stack([sent.source, sent.destination]), axis=1)
-    ends = np.stack(followed(real_task(case.task, spec)).pairs)
+    ends = np.stack(profile_steps(real_task(case.task, spec)).pairs)
     return ends[:, ends[0] != ends[1]]

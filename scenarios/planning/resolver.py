@@ -23,13 +23,14 @@ from scenarios.planning.emulated_fabric import (
     fabric_spec,
     sized_cases,
 )
-from scenarios.planning.fault_times import late_faults
+from scenarios.planning.late_faults import late_faults
 from scenarios.planning.workloads.generators import generator_issues, generator_load_issues
 from scenarios.planning.workloads.jobs import job_issues
 from scenarios.planning.workloads.schedules import schedule_issues
 from scenarios.planning.workloads.sizes import given_size_issues, size_issues
 
-# OpenFlow 1.3 reserves the port numbers from here on (section 7.2.1).
+# Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
+# from 0xffffff00 on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
 LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
@@ -136,7 +137,7 @@ def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of sizes that exceed the addresses, the domains, or a switch's port numbers."""
+    """Issues of sizes beyond the addresses, the domains, or the port numbers of a switch."""
     domains = fabric.domains + fabric.spare_domains
     size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
     for key, value, most in (
@@ -146,14 +147,14 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
         if value > most:
             yield Issue(("fabric", key), f"there are addresses for at most {most}, got {value}")
     if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
-        yield from _number_issues(fabric, domains, size)
+        yield from _count_issues(fabric, domains, size)
     yield from _hb_switch_issues(fabric)
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
     ports = domains + (fabric.spines or 0)
     if ports > MAX_SWITCH_PORTS:
-        what = f"a rail switch would need {ports} ports; OpenFlow numbers {MAX_SWITCH_PORTS}"
+        what = f"a rail switch would need {ports} ports; Open vSwitch has {MAX_SWITCH_PORTS}"
         yield Issue(("fabric", "spines"), what)
 
 
@@ -168,13 +169,13 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
 
 
-def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
-    """Issues of more GPUs or uplinks, spares included, than one machine can emulate at all."""
+def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
+    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks."""
     gpus = domains * size
     if fabric.domains * fabric.domain_size < LEAST_GPUS:
         what = f"a fabric has at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
         yield Issue(("fabric", "domains"), what)
-    leaves = max(_leaves(fabric, kind) for kind in fabric.kinds)
+    leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
     uplinks = size * leaves * (fabric.spines or fabric.domains)
     if gpus > MAX_GPUS:
         what = f"{gpus} GPUs, spares included, are more than the {MAX_GPUS} that are possible"
@@ -187,7 +188,7 @@ def _number_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
         yield Issue(("fabric", "spines"), what)
 
 
-def _leaves(fabric: Fabric, kind: FabricKind) -> int:
+def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
     """Number of switches of each rail that have uplinks."""
     if kind is FabricKind.RAIL_OPTIMIZED:
         return 1

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import end, last_words, start
-from model.errors import InputError
+from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
@@ -24,7 +24,6 @@ from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
 from scenarios.planning.load_estimate import estimate_of
 
-INTERRUPTED = 130
 END_DEADLINE_S = 60
 # Seconds of a point beside its executions: a large fabric comes up in minutes on a busy machine.
 PATIENCE, PATIENCE_S = 10, 1800
@@ -92,7 +91,8 @@ class _Started:
         self.log = order.folder / "log.txt"
         self.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
-        self._hangs_s = self._begun_s + at_most_s(order)
+        self._at_most_s = at_most_s(order)
+        self._hangs_s = self._begun_s + self._at_most_s
         self._hung = False
         self.process = start(_command(order), self.log, {"PYTHONPATH": str(ROOT)})
 
@@ -111,16 +111,19 @@ class _Started:
         exit_code = HANGING if self._hung else self.process.wait()
         run = next(reversed(stored_runs(self.order.folder)), None)
         took_s = time.monotonic() - self._begun_s
-        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log))
+        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, self._at_most_s))
 
 
 def at_most_s(order: Order) -> float:
-    """Seconds after which a run hangs: ten times as many as modeled, its faults' and more."""
+    """Seconds after which a run hangs.
+
+    Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
+    """
     if VIRTUAL in order.options:
         return VIRTUAL_S
     loaded = load(order.scenario)
-    specs = {spec.kind: spec for spec in loaded.fabrics}
-    longest_s = max(estimate_of(case, specs[case.kind]).completion_s for case in loaded.cases)
+    estimates = (estimate_of(case, loaded.spec_of(case.kind)) for case in loaded.cases)
+    longest_s = max(found.completion_s for found in estimates)
     faulted_s = sum(_faulted_s(loaded, case.kind) for case in loaded.cases)
     return PATIENCE_S + PATIENCE * loaded.executions * longest_s + faulted_s
 
@@ -166,8 +169,11 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             end(process)
 
 
-def cause(exit_code: int, run: Path | None, log: Path) -> str:
-    """The reason for a run's missing result, by its own message if there is one; else empty."""
+def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
+    """The reason for a run's missing result, by its own message if there is one; else empty.
+
+    `limit_s` is the number of seconds after which the run was taken to hang.
+    """
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state
@@ -175,9 +181,9 @@ def cause(exit_code: int, run: Path | None, log: Path) -> str:
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
     if exit_code == HANGING:
-        return "its run did not end in ten times its modeled time, and was ended"
+        return f"its run did not end within {limit_s / 60:.3g} min, and was ended"
     if exit_code < 0:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
-    if exit_code == INTERRUPTED:
+    if exit_code == EXIT_INTERRUPTED:
         return "its run was interrupted"
     return state.get("cause") or last_words(log).rpartition("railbed: ")[2]

@@ -27,7 +27,7 @@ ATTEMPTS = 3
 # Seconds between two questions to the cluster for new machines.
 POLL_S = 1.0
 TAKE_DOWN_S = 60.0
-# A machine ends a run that hangs; what it has not told so long after is lost with the machine.
+# Seconds after a run's limit, at which its machine ends it, until a silent machine is lost.
 ANSWER_S = 900.0
 
 
@@ -73,7 +73,7 @@ class _Sent:
         subprocess.run(extract, input=returned["runs"], check=True)
         exit_code = returned["exit_code"]
         run = next(reversed(stored_runs(folder)), None)
-        return Outcome(exit_code, run, self.seconds, cause(exit_code, run, log))
+        return Outcome(exit_code, run, self.seconds, cause(exit_code, run, log, self.at_most_s))
 
     @property
     def seconds(self) -> float:
@@ -85,7 +85,7 @@ class RayExecutor:
     """Executes orders on machines of a Ray cluster, which have the same Railbed in the same place.
 
     By the virtual clock, a machine has as many runs at once as fit, `most` at most; by the real
-    clock, one. Fabrics have at most `gpus` GPUs. `say` is told of machines that were lost.
+    clock, one. Fabrics have at most `gpus` GPUs. `say` is told of runs that go to another machine.
     """
 
     def __init__(
@@ -117,6 +117,8 @@ class RayExecutor:
                     if outcome is None and losses[sent.order] < ATTEMPTS - 1:
                         losses[sent.order] += 1
                         lost.append(sent.order)
+                        name = sent.order.folder.name
+                        self._say(f"{name}: its machine was lost; it goes to another one")
                     else:
                         yield sent.order, outcome or _given_up(sent)
         finally:
@@ -186,7 +188,6 @@ class RayExecutor:
     def _lose(self, sent: _Sent) -> None:
         """Send no more runs to a machine."""
         self._gone.add(sent.machine)
-        self._say(f"{sent.order.folder.name}: its machine was lost; it goes to another one")
 
     def _require_machines(self, lost: list[Order]) -> None:
         if lost or not any(self._slots().values()):

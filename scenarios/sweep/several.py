@@ -63,7 +63,7 @@ def _stored(outcome: Outcome, store: Path) -> Path | None:
 
 
 def _placed(run: Path) -> dict[str, Any]:
-    """The JSON object of a run that was moved."""
+    """Write a moved run's folder into its JSON object; return the object."""
     result = read_json(run / "result.json")
     result["folder"] = str(run)
     write_json(run / "result.json", result)

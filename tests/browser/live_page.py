@@ -30,7 +30,7 @@ class Recording(LiveServer):
         super().__init__()
         self.asked: list[list[str]] = []
 
-    def hand_on(self, words: list[str]) -> None:
+    def send_to_run(self, words: list[str]) -> None:
         self.asked.append(words)
 
 
@@ -43,7 +43,7 @@ class Served:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/token/"
         self.live = Recording()
-        self.live.board.show(picture(topology))
+        self.live.page.show(picture(topology))
         app = self.live.app("token", LOOPBACK_NAMES)
         settings: Any = {"log_config": None, "lifespan": "off", "ws": "none"}
         self._web = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **settings))
@@ -61,7 +61,7 @@ class Served:
         self.loop.close()
 
     def note(self, **changes: Any) -> None:
-        self.loop.call_soon_threadsafe(self.live.board.note, changes)
+        self.loop.call_soon_threadsafe(self.live.page.note, changes)
         self._wake()
 
     def frame(self) -> None:

@@ -15,10 +15,10 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.verdict import Reason
-from scenarios.execution.cases.chance import no_chance
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.generators import Request, executions
 from scenarios.execution.cases.observer import carried
+from scenarios.execution.cases.seeding import unseeded
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import untouched
@@ -40,7 +40,7 @@ def execute(
     """Execute a schedule; return the executions, and what is wrong with the bytes of all links."""
     prediction = fabric.predict(schedule)
     before = fabric.bed.read_counters()
-    request = Request(schedule, prediction, count, False, no_chance)
+    request = Request(schedule, prediction, count, False, unseeded)
     done = list(executions(generator, fabric, request))
     found = carried(fabric, before, fabric.bed.read_counters())
     placement, framing = fabric.placement, FRAMINGS[generator]
@@ -75,7 +75,7 @@ def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None
         (repeat,) = executions(
             Generator.SCAPY,
             fabric,
-            Request(schedule, fabric.predict(schedule), 1, False, no_chance),
+            Request(schedule, fabric.predict(schedule), 1, False, unseeded),
         )
     finally:
         fabric.placement = whole
@@ -88,7 +88,7 @@ def test_all_of_iperf3_runs_before_the_first_execution_and_ends_after_the_last(
     fabric: Experiment,
 ) -> None:
     schedule = SizedCollective(Collective.ALL_GATHER, "ring", (2, 2), 8_000).steps()
-    request = Request(schedule, fabric.predict(schedule), 2, False, no_chance)
+    request = Request(schedule, fabric.predict(schedule), 2, False, unseeded)
     agents = list(fabric.bed.process_ids.values())
     beside = []
     with closing(executions(Generator.IPERF3, fabric, request)) as repeats:

@@ -37,7 +37,11 @@ from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.run import print_run
 from results.verdicts.verdict import Verdict
 from scenarios.benchmarks.accuracy.calibration import rows_by_class
-from scenarios.execution.link_check import decided, require_calibrated, undecided
+from scenarios.execution.link_check import (
+    calibrate_direction,
+    require_calibrated,
+    undecided_reasons,
+)
 from tests.unit.fabrics import spec, topologies
 
 RATES = st.integers(MIN_RATE_BPS, 1_000_000_000)
@@ -359,7 +363,7 @@ def decided_after(shares: list[float], patience: int = 10) -> DirectionCalibrati
         return replace(found, trial=number, undisturbed_s=found.undisturbed_s if share > 0 else 0)
 
     taken = iter(range(patience))
-    return decided(trial, lambda: next(taken, None) is not None)
+    return calibrate_direction(trial, lambda: next(taken, None) is not None)
 
 
 @pytest.mark.parametrize(
@@ -391,8 +395,8 @@ def test_what_cannot_be_decided_in_time_ends_no_run_and_is_said(patience: int) -
     assert found.outcome is Outcome.UNDECIDED
     assert len(found.trials) == WRONG_AFTER + patience
     require_calibrated("rail-only", [found])
-    assert undecided("rail-only", [tried(measured(20_000_000, 20e6))]) == []
-    ((verdict, reason),) = undecided("rail-only", [found] * 3)
+    assert undecided_reasons("rail-only", [tried(measured(20_000_000, 20e6))]) == []
+    ((verdict, reason),) = undecided_reasons("rail-only", [found] * 3)
     assert verdict is Verdict.WARN
     named = "rail-only: nic-link d0g0--rail0, upwards"
     assert reason == (

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from results.tables.style import figures_table, table_console
 from scenarios.cli.commands import app, main
-from scenarios.cli.common.completion import configuration_names, run_names
+from scenarios.cli.common.options import configuration_names, run_names
 from scenarios.cli.examples import EXAMPLES, command_name
 from scenarios.file_formats.scenario.library import LIBRARY
 from testbed.host import preflight

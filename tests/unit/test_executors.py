@@ -100,7 +100,7 @@ def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path
     log.write_text("railbed: no room\n")
     died = tmp_path / "run"
     died.mkdir()
-    assert "state.json" in executor.cause(4, died, log)
+    assert "state.json" in executor.cause(4, died, log, 60)
 
 
 def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
@@ -145,6 +145,7 @@ class FakeRay:
     done: list[tuple[str, str]] = field(default_factory=list)
     most: int = 0
     cancelled: list[Any] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
     under_way: list[Any] = field(default_factory=list)
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
@@ -197,7 +198,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     ) -> RayExecutor:
         monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
         monkeypatch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
-        return RayExecutor("auto", clock, gpus, most, lambda line: None)
+        return RayExecutor("auto", clock, gpus, most, ray.said.append)
 
     return made
 
@@ -255,6 +256,8 @@ def test_a_run_that_kills_its_machines_is_given_up(tmp_path: Path, cluster: Clus
     ray = FakeRay(dict.fromkeys("abcde", FOUR_CORES), lambda _, text: text == "scenario 1")
     ended = {o.folder.name: outcome for o, outcome in cluster(ray).execute(orders(tmp_path, 9))}
     assert ended.pop("001").cause == f"its machine was lost {ATTEMPTS} times"
+    told = [line for line in ray.said if line.startswith("001: ")]
+    assert told == ["001: its machine was lost; it goes to another one"] * (ATTEMPTS - 1)
     assert [outcome.cause for outcome in ended.values()] == [""] * 8
 
 

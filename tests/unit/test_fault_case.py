@@ -10,6 +10,8 @@ from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.measurement.records import Repeat
 from scenarios.execution.faults.fault_case import FaultCase, has_degraded_phase
+from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.loader import load
 from tests.unit.test_results import repeat
 
 DOWN = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
@@ -79,6 +81,21 @@ def phases_of(
     vars(case).update(replaced)
     case._phases()
     return done
+
+
+@pytest.mark.parametrize(
+    ("name", "executions"),
+    [
+        # Baseline, during the fault, and two phases with a warm-up each.
+        ("nic-link-down", (1 + 3) + 1 + 2 * (1 + 3)),
+        # The job aborts the execution during the fault, and executes again.
+        ("abort-and-restart", (1 + 3) + 2 + 2 * (1 + 3)),
+    ],
+)
+def test_the_executions_of_all_phases_are_counted(name: str, executions: int) -> None:
+    changes = ["warmup=1", "repeats=3"]
+    scenario = load(LIBRARY / f"{name}.yaml", changes)
+    assert scenario.executions == len(scenario.cases) * executions
 
 
 WHOLE, ENDED = repeat(0, 1.0), repeat(0, 0.3, complete=False)

@@ -18,8 +18,8 @@ from model.workload.transfers.collective import Collective
 from scenarios.file_formats.scenario.library import library
 from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.loader import load
-from scenarios.planning.fault_times import estimated_end_s, latest_end_s
-from scenarios.planning.plan import followed
+from scenarios.planning.late_faults import estimated_end_s, latest_end_s
+from scenarios.planning.plan import predicted_profile
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
@@ -88,7 +88,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
         (
             "[{what: gpu}]",
-            "faults.0.what: nobody would do the work of a gpu",
+            "faults.0.what: a lost gpu needs a replacement",
         ),
         (
             "[{what: nic-link}, {what: hb-link}]",
@@ -214,7 +214,7 @@ def test_nothing_that_could_run_is_refused(
     fabric = replace(topology.spec, hb=hb, nic=nic)
     assume_accepted(named, *fabric.job_shape)
     case = Case("", fabric.kind, SizedCollective(*named, fabric.job_shape, size), "", 2.0)
-    slow_s = followed(case, fabric, path_s=0.005).completion_s
+    slow_s = predicted_profile(case, fabric, path_s=0.005).completion_s
     assert slow_s <= latest_end_s(case, fabric)
     assert slow_s <= estimated_end_s(case, fabric)
 

@@ -80,7 +80,6 @@ def test_it_is_told_before_a_fabric_comes_up(
 
     for name in ("up", "exec"):
         monkeypatch.setattr(f"scenarios.cli.fabrics.{name}.ready", lambda *_: ProxyKind.PROCESS)
-    for name in ("cases.emulation", "program"):
-        monkeypatch.setattr(f"scenarios.execution.{name}.experiment", comes_up)
+    monkeypatch.setattr("scenarios.execution.machine.other_runs.experiment", comes_up)
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         command()

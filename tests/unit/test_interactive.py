@@ -63,9 +63,12 @@ def test_a_fault_is_what_a_scenario_would_call_it(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "what shall break?"),
+        ("", "needs the name of a component"),
         ("d0g0--rail1", "no 'd0g0--rail1'; did you mean 'd0g1--rail1'?"),
-        ("d0g0 kill", "a gpu can be down, blackhole here, not 'kill' (a scenario has the others)"),
+        (
+            "d0g0 kill",
+            "a gpu can be down, blackhole here, not 'kill' (only a scenario can have it)",
+        ),
         ("rail0 bent", "a rail-switch can be down, blackhole, kill here, not 'bent'"),
         ("rail0 down now", "down takes no 'now'"),
         ("d0g0--rail0 degrade", "must be a number with a unit"),

@@ -1,4 +1,4 @@
-"""The live view without a fabric: the board, the guard, what a page may ask, addresses."""
+"""The live view without a fabric: the page's state, the guard, what a page may ask, addresses."""
 
 import asyncio
 import json
@@ -27,10 +27,10 @@ from scenarios.cli.fabrics.live import refuse_virtual
 from scenarios.execution.interactive.fault_words import parse_fault
 from scenarios.execution.interactive.session import MOST_PROBED, FaultSeen
 from scenarios.execution.live.audience import PageAudience, blackout_message
-from scenarios.execution.live.board import Board, event_line, frame, light
 from scenarios.execution.live.feed import Address, LiveFeed, live_feed, parse_address
 from scenarios.execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from scenarios.execution.live.link_reader import Reading
+from scenarios.execution.live.page_state import PageState, cpu_verdict, event_line, frame
 from scenarios.execution.live.picture import picture
 from scenarios.execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
 from tests.unit.fabrics import spec
@@ -67,22 +67,22 @@ def test_the_use_of_a_degraded_link_is_that_of_the_rate_which_is_left() -> None:
     told: list[dict[str, Any]] = []
     session = SimpleNamespace(faults=[fault], health=health_under(topology, [fault]))
     PageAudience(cast(Any, SimpleNamespace(tell=told.append))).changed(cast(Any, session))
-    board = Board()
-    board.show(picture(topology))
-    board.note(json.loads(json.dumps(told[0])))
+    page = PageState()
+    page.show(picture(topology))
+    page.note(json.loads(json.dumps(told[0])))
     whole = [one.rate_bps for one in topology.links for _ in range(2)]
     number = 2 * topology.links.index(link)
     left = [*whole[:number], 15_000_000, 15_000_000, *whole[number + 2 :]]
-    assert board.rates_bps() == left != whole
-    assert board.state()["broken"] == {link.name: "degrade"}
-    assert board.state()["degraded"] == {link.name: 15_000_000}
-    board.show(picture(topology))
-    assert board.rates_bps() == whole
+    assert page.rates_bps() == left != whole
+    assert page.state()["broken"] == {link.name: "degrade"}
+    assert page.state()["degraded"] == {link.name: 15_000_000}
+    page.show(picture(topology))
+    assert page.rates_bps() == whole
 
 
 @pytest.mark.parametrize(("idle", "shown"), [(0.5, "pass"), (0.1, "warn"), (0.01, "fail")])
 def test_the_light_of_the_processors_follows_their_idle_share(idle: float, shown: str) -> None:
-    assert light(idle) == shown
+    assert cpu_verdict(idle) == shown
 
 
 def test_counters_are_read_from_the_kernels_table() -> None:
@@ -103,18 +103,18 @@ def test_an_event_is_a_line(event: Mapping[str, Any], line: str) -> None:
     assert event_line(event).endswith(line)
 
 
-def test_the_board_follows_the_journal_and_forgets_it_with_the_fabric() -> None:
-    board = Board()
-    board.show({"kind": "rail-only"})
-    board.add_events([{"ns": 1, "event": "computed", "failed": ["d0g0--rail0"]}])
-    board.add_events([{"ns": 2, "event": "sent", "switch": "rail0"}])
-    board.note({"said": "healed", "done": 3})
-    state = board.state()
+def test_the_page_follows_the_journal_and_forgets_it_with_the_fabric() -> None:
+    page = PageState()
+    page.show({"kind": "rail-only"})
+    page.add_events([{"ns": 1, "event": "computed", "failed": ["d0g0--rail0"]}])
+    page.add_events([{"ns": 2, "event": "sent", "switch": "rail0"}])
+    page.note({"said": "healed", "done": 3})
+    state = page.state()
     assert (state["failed"], state["said"], state["done"]) == (["d0g0--rail0"], ["healed"], 3)
     assert [entry["ns"] for entry in state["journal"]] == [1]
-    board.show(None)
-    assert (board.state()["failed"], board.state()["journal"]) == ([], [])
-    assert board.fabric_version == 2
+    page.show(None)
+    assert (page.state()["failed"], page.state()["journal"]) == ([], [])
+    assert page.fabric_version == 2
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_the_page_gets_the_blackout_of_each_probed_pair(
 ) -> None:
     fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
     message = blackout_message(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, blackouts(longest_ms)))
-    board = Board()
-    board.show({"kind": "rail-only"})
-    board.note({"blackout": json.loads(json.dumps(message))})
-    assert board.state()["blackouts"] == [
+    page = PageState()
+    page.show({"kind": "rail-only"})
+    page.note({"blackout": json.loads(json.dumps(message))})
+    assert page.state()["blackouts"] == [
         {
             "fault": "d0g0--rail0 down",
             "detected_ms": TIMES.detected_ms,
@@ -143,8 +143,8 @@ def test_the_page_gets_the_blackout_of_each_probed_pair(
             "pairs": spans,
         }
     ]
-    board.show(None)
-    assert board.state()["blackouts"] == []
+    page.show(None)
+    assert page.state()["blackouts"] == []
 
 
 def test_what_the_page_gets_of_a_fault_is_told_in_one_write() -> None:
@@ -181,7 +181,7 @@ def answered(path: str, headers: Mapping[str, str], method: str = "GET", body: b
 
 async def _answered(path: str, headers: Mapping[str, str], method: str, body: bytes) -> Any:
     live = LiveServer()
-    live.board.note({"interactive": True})
+    live.page.note({"interactive": True})
     sent: list[Any] = []
     parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -359,7 +359,7 @@ def test_a_page_that_reads_slowly_learns_it_too() -> None:
         live = LiveServer()
         events = live.events()
         first = [await anext(events), await anext(events)]  # the page has not read them yet
-        live.board.note({"ended": True})
+        live.page.note({"ended": True})
         await live.wake()
         return first + [event async for event in events]
 

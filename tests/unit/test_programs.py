@@ -2,15 +2,21 @@
 
 import io
 import os
+import socket
 import subprocess
+import sys
 from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import pytest
 from hypothesis import given
 from rich.console import Console
 
+from linux.files.program_files import ROOT
 from linux.network.namespaces import processes_beside
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
@@ -42,6 +48,47 @@ def test_every_rank_finds_itself_and_the_others(topology: Topology) -> None:
         assert node * int(found["LOCAL_WORLD_SIZE"]) + local == rank
         places.add((node, local))
     assert len(places) == len(gpus)
+
+
+@pytest.fixture
+def exchange() -> ModuleType:
+    """The program of the library, which is in no package."""
+    place = ROOT / "scenarios" / "library" / "programs" / "exchange.py"
+    found = spec_from_file_location("exchange", place)
+    assert found is not None
+    assert found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_a_rank_waits_for_a_late_peer(
+    exchange: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far more often than functions may call themselves."""
+    tries, late = count(), sys.getrecursionlimit() + 10
+    peer, end = socket.socketpair()
+
+    def create_connection(*_: object, **__: object) -> socket.socket:
+        if next(tries) < late:
+            raise ConnectionRefusedError
+        return peer
+
+    monkeypatch.setattr(exchange, "RETRY_S", 0)
+    monkeypatch.setattr(exchange.socket, "create_connection", create_connection)
+    exchange.send(("10.0.0.1", 1), 3, 2)
+    with end:
+        assert end.recv(100) == b"\0\0\0\3\3\3"
+
+
+def test_a_rank_gives_up_on_a_peer_that_never_listens(
+    exchange: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "DEADLINE_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = listener.getsockname()
+    with pytest.raises(ConnectionRefusedError):
+        exchange.send(place, 0, 1)
 
 
 @pytest.mark.parametrize(

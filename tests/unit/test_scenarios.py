@@ -13,9 +13,9 @@ from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
 from model.job.recovery import RecoveryStrategy
 from model.workload.training_sizes import PUBLISHED_SIZES
 from model.workload.transfers.collective import Collective
+from scenarios.file_formats.scenario.field_types import RATES, SIZES, parse_quantity
 from scenarios.file_formats.scenario.library import LIBRARY, library
 from scenarios.file_formats.scenario.reference import SECTIONS, reference
-from scenarios.file_formats.scenario.units import RATES, SIZES, parse
 from scenarios.loader import load
 from scenarios.planning.auto_scale import (
     MAX_HB_BPS,
@@ -227,8 +227,8 @@ def test_overrides_take_effect(
 @given(st.floats(1e-3, 1e6), st.sampled_from(sorted({**SIZES, **RATES})))
 def test_quantities_are_number_times_unit(number: float, unit: str) -> None:
     units = {**SIZES, **RATES}
-    assert parse(f"{number} {unit}", units) == parse(f"{number}{unit}", units)
-    assert parse(f"{number} {unit}", units) == pytest.approx(number * units[unit])
+    assert parse_quantity(f"{number} {unit}", units) == parse_quantity(f"{number}{unit}", units)
+    assert parse_quantity(f"{number} {unit}", units) == pytest.approx(number * units[unit])
 
 
 @given(st.integers(2, 5000), st.floats(1e9, 1e13), st.floats(1e9, 1e13))

@@ -33,7 +33,7 @@ from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.execution import run as execution
 from scenarios.execution.cases.progress import SILENT
 from scenarios.execution.machine.host_facts import environment
-from scenarios.execution.run import ending_recorded
+from scenarios.execution.run import recording_early_end
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -72,7 +72,7 @@ def test_a_named_store_that_is_no_folder_is_refused(
 
 def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
-    with pytest.raises(KeyboardInterrupt), ending_recorded(folder):
+    with pytest.raises(KeyboardInterrupt), recording_early_end(folder):
         raise KeyboardInterrupt
     with pytest.raises(InputError, match=r"the run is incomplete: interrupted$"):
         read_result(folder.path)
@@ -83,7 +83,7 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
 ) -> None:
     monkeypatch.setattr("scenarios.execution.run.is_ending", lambda: True)
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
-    with pytest.raises(KeyboardInterrupt), ending_recorded(folder):
+    with pytest.raises(KeyboardInterrupt), recording_early_end(folder):
         raise RuntimeError("of a library")
     assert read_state(folder.path)["cause"] == "interrupted"
     assert not (folder.path / REPORT).exists()

@@ -20,8 +20,12 @@ from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.cli.models.training import train
-from scenarios.file_formats.training.configuration import SHIPPED, load_configuration, names
-from scenarios.file_formats.training.iteration import evaluated
+from scenarios.file_formats.training.configuration import (
+    SHIPPED,
+    evaluated,
+    load_configuration,
+    names,
+)
 from scenarios.studies.paper import published
 
 SMALL = Transformer(layers=8, hidden=1024, heads=16, sequence=1024, vocabulary=50000)

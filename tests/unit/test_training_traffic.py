@@ -15,8 +15,7 @@ from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.cli.models.training import traffic as traffic_command
-from scenarios.file_formats.training.configuration import load_configuration
-from scenarios.file_formats.training.iteration import evaluated
+from scenarios.file_formats.training.configuration import evaluated, load_configuration
 
 
 def traffic_of(name: str) -> Traffic:

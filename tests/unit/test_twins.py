@@ -26,10 +26,9 @@ from scenarios.studies.twins import heat_maps
 from scenarios.studies.twins.comparison import measured_object
 from scenarios.studies.twins.drawings import DRAWINGS
 from scenarios.studies.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
-from scenarios.studies.twins.measuring import Pace, measure
 from scenarios.studies.twins.order import same_order
 from scenarios.studies.twins.page import write_page
-from scenarios.studies.twins.plan import planned, scenario_of, to_run
+from scenarios.studies.twins.plan import Pace, measure, planned, scenario_of, to_run
 from scenarios.studies.twins.points import (
     ALL_TO_ALL,
     DOMAINS,

@@ -46,14 +46,13 @@ Paths = Mapping[Ranks, tuple[Hop, ...]]
 def sharing(_store: Path) -> Iterator[Row]:
     """Compare degraded fabrics with models of fair and of uneven sharing.
 
-    The shares are measured by contests of two flows, a GPU's own one and one that it forwards,
-    with as many bytes as the collective's transfers: nothing of the comparison is in them.
+    The shares are measured apart from the compared executions: a GPU's own flow competes with one
+    that it forwards, both with the median size of the collective's forwarded transfers.
     """
     for name, overrides in LOADS:
         scenario = load(LIBRARY / f"{name}.yaml", overrides)
-        specs = {spec.kind: spec for spec in scenario.fabrics}
         for case in scenario.cases:
-            (fault,), spec = scenario.faults[case.kind], specs[case.kind]
+            (fault,), spec = scenario.faults[case.kind], scenario.spec_of(case.kind)
             rows = _rows(case_schedule(case, spec), spec, fault)
             yield from part(rows, case=case.name, fault=fault.name)
 

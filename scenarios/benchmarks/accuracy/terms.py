@@ -28,9 +28,8 @@ def terms(_store: Path) -> Iterator[Row]:
     """
     for slower in SLOWER:
         scenario = load(LIBRARY / "quickstart.yaml", [f"fabric.bandwidth_scale={20_000 * slower}"])
-        specs = {spec.kind: spec for spec in scenario.fabrics}
         for case in scenario.cases:
-            spec = specs[case.kind]
+            spec = scenario.spec_of(case.kind)
             yield {
                 "nic_mbps": spec.emulated_nic_bps / 1e6,
                 "case": case.name,

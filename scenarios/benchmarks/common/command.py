@@ -125,7 +125,7 @@ def _marked(mark: str) -> list[int]:
 
 
 def _name(process_id: int) -> str:
-    """The name of a process; empty if it has ended, also if nobody has asked for its status."""
+    """Return the name of a process; empty if it has ended or is a zombie."""
     place = Path(f"/proc/{process_id}")
     try:
         if (place / "stat").read_text().rpartition(") ")[2].startswith("Z"):

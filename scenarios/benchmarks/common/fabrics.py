@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from model.fabric.spec import FabricSpec
-from scenarios.execution.cases.emulation import Experiment, experiment
+from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from scenarios.execution.run import run
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.loader import load
-from scenarios.planning.machine_profile import is_virtual_machine
+from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.host.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
 
 
 def containers() -> ProxyKind:
-    """Containers, but processes in the virtual clock's machine, which has no Docker Engine."""
-    return ProxyKind.PROCESS if is_virtual_machine() else ProxyKind.CONTAINER
+    """Return containers; processes in the virtual machine, which has no Docker Engine."""
+    return ProxyKind.PROCESS if in_virtual_clock() else ProxyKind.CONTAINER
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def bench_fabric(
 ) -> Iterator[Experiment]:
     """Bring a fabric up in a run that has the benchmark's name."""
     run_id = f"bench-{os.getpid()}-{name}"
-    with experiment(spec, proxies, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, proxies, run_id) as fabric:
         yield fabric
 
 

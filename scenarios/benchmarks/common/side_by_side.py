@@ -25,7 +25,7 @@ Figures = dict[str, float]
 class CpuMeter:
     """Adds up the machine's processor time in windows, less its background load in cores."""
 
-    idle_share: float
+    background_cores: float
     read_s: Callable[[], float] = busy_s
     clock_s: Callable[[], float] = time.monotonic
     cpu_s: float = 0.0
@@ -36,10 +36,10 @@ class CpuMeter:
         begun_s, busy_before_s = self.clock_s(), self.read_s()
         yield
         elapsed_s = self.clock_s() - begun_s
-        self.cpu_s += self.read_s() - busy_before_s - self.idle_share * elapsed_s
+        self.cpu_s += self.read_s() - busy_before_s - self.background_cores * elapsed_s
 
 
-def idle_share(duration_s: float) -> float:
+def measured_background_cores(duration_s: float) -> float:
     """Measure the machine's background load in cores, for `duration_s` seconds."""
     before_s = busy_s()
     time.sleep(duration_s)

@@ -22,7 +22,7 @@ from scenarios.benchmarks.common.side_by_side import (
     CpuMeter,
     Execution,
     Figures,
-    idle_share,
+    measured_background_cores,
     medians,
     rounds_execution,
     side_by_side,
@@ -76,14 +76,14 @@ def compared_load(
     in rounds, with the model of the rounds.
     """
     schedule = SizedCollective(collective, algorithm, spec.job_shape, size_bytes).steps()
-    share = idle_share(IDLE_S)
+    background_cores = measured_background_cores(IDLE_S)
     names = {
         "collective": collective.value,
         "algorithm": algorithm,
         "bandwidth_scale": spec.bandwidth_scale,
     }
     for traffic in (AGENTS, IPERF3):
-        load = spec, schedule, share, traffic
+        load = spec, schedule, background_cores, traffic
         yield from side_by_side(
             {**_row(spec), **names, "traffic": traffic},
             lambda load=load: medians(_by_railbed(*load)),  # type: ignore[misc]
@@ -130,39 +130,40 @@ def _mininet_trial(spec: FabricSpec) -> PlainFabric:
 
 
 def _by_railbed(
-    spec: FabricSpec, schedule: Schedule, share: float, traffic: str
+    spec: FabricSpec, schedule: Schedule, background_cores: float, traffic: str
 ) -> list[Execution]:
     with bench_fabric(RAILBED, spec) as fabric:
         if traffic == AGENTS:
-            return _by_agents(fabric, schedule, share)
+            return _by_agents(fabric, schedule, background_cores)
         process_ids = [fabric.bed.process_ids[gpu.name] for gpu in fabric.topology.gpus]
-        return _by_iperf3(process_ids, spec, schedule, share)
+        return _by_iperf3(process_ids, spec, schedule, background_cores)
 
 
 def _by_mininet(
-    spec: FabricSpec, schedule: Schedule, share: float, traffic: str
+    spec: FabricSpec, schedule: Schedule, background_cores: float, traffic: str
 ) -> list[Execution]:
     with _plain(spec) as (fabric, lock):
         if traffic == IPERF3:
-            return _by_iperf3(fabric.process_ids, spec, schedule, share)
+            return _by_iperf3(fabric.process_ids, spec, schedule, background_cores)
         with (
             plain_agents(fabric.process_ids, AGENT, lock) as sockets,
             agent_client(sockets, lambda: None) as agents,
         ):
-            return _by_agents(PlacedJob(agents, job_placement(spec)), schedule, share)
+            return _by_agents(PlacedJob(agents, job_placement(spec)), schedule, background_cores)
 
 
-def _by_agents(job: PlacedJob, schedule: Schedule, share: float) -> list[Execution]:
+def _by_agents(job: PlacedJob, schedule: Schedule, background_cores: float) -> list[Execution]:
     prediction = job.predict(schedule)
     repeats = job.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
     executions = [
-        _execution(repeats, prediction.completion_s, share) for _ in range(WARMUP + REPEATS)
+        _execution(repeats, prediction.completion_s, background_cores)
+        for _ in range(WARMUP + REPEATS)
     ]
     return executions[WARMUP:]
 
 
-def _execution(repeats: Iterator[Repeat], modeled_s: float, share: float) -> Execution:
-    meter = CpuMeter(share)
+def _execution(repeats: Iterator[Repeat], modeled_s: float, background_cores: float) -> Execution:
+    meter = CpuMeter(background_cores)
     with meter.window():
         repeat = next(repeats)
     payload_bytes = sum(record.size_bytes for record in repeat.records)
@@ -170,16 +171,18 @@ def _execution(repeats: Iterator[Repeat], modeled_s: float, share: float) -> Exe
 
 
 def _by_iperf3(
-    process_ids: Sequence[int], spec: FabricSpec, schedule: Schedule, share: float
+    process_ids: Sequence[int], spec: FabricSpec, schedule: Schedule, background_cores: float
 ) -> list[Execution]:
     hosts = Hosts(process_ids, job_placement(spec).addresses())
-    executions = [_rounds(hosts, spec, schedule, share) for _ in range(WARMUP + REPEATS)]
+    executions = [_rounds(hosts, spec, schedule, background_cores) for _ in range(WARMUP + REPEATS)]
     return executions[WARMUP:]
 
 
-def _rounds(hosts: Hosts, spec: FabricSpec, schedule: Schedule, share: float) -> Execution:
+def _rounds(
+    hosts: Hosts, spec: FabricSpec, schedule: Schedule, background_cores: float
+) -> Execution:
     """Send the schedule's bytes of each pair, round by round, as a script around iperf3 does."""
-    sizes, meter = bytes_by_pair(schedule), CpuMeter(share)
+    sizes, meter = bytes_by_pair(schedule), CpuMeter(background_cores)
     flows = [
         carry(hosts, {pair: sizes[pair] for pair in pairs}, meter.window)
         for pairs in rounds(sizes, spec.domains, spec.domain_size)

@@ -1,1 +1,1 @@
-"""What is computed on paper, for many GPUs."""
+"""Benchmarks without a fabric: routing, schedules, imported traces, the model of training."""

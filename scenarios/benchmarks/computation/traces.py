@@ -1,4 +1,4 @@
-"""Benchmark the import of traces: a million nodes in each format that orders its nodes."""
+"""Benchmark the import of a trace of a million nodes, in each format that orders its nodes."""
 
 import resource
 import tempfile
@@ -19,9 +19,9 @@ from traffic_gen.traces.replay import Replay
 NODES, RANKS = 1_000_000, 64
 DOMAINS, DOMAIN_SIZE = 8, 8
 SIZE_BYTES, COMPUTE_NS = 4096, 1000
-# Layers of AICB, of which a rank has five nodes each; its groups of ranks for a layer's operations.
+# AICB: layers, each of five nodes for a rank, and ranks of a tensor-parallel group.
 LAYERS, TENSOR = NODES // (5 * RANKS), 2
-# Thread blocks of a GPU in MSCCL, and chunks that each takes once around the ring, of a byte each.
+# MSCCL: thread blocks of a GPU, and chunks of a byte that each block sends once around the ring.
 BLOCKS, CHUNKS = 16, 8
 
 

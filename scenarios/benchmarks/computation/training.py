@@ -12,8 +12,7 @@ from model.training.strategy import divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from scenarios.benchmarks.common.rows import Row
-from scenarios.file_formats.training.configuration import load_configuration
-from scenarios.file_formats.training.iteration import evaluated
+from scenarios.file_formats.training.configuration import evaluated, load_configuration
 
 TRIALS = 5
 NAME = "gpt-1t"

@@ -9,7 +9,7 @@ from statistics import median
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.benchmarks.common.fabrics import bench_fabric
 from scenarios.benchmarks.common.rows import Row, sized
-from scenarios.planning.machine_profile import is_virtual_machine
+from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -22,7 +22,7 @@ CONTAINERS: Sizes = (((4, 4), 5), ((8, 8), 3))
 def startup(_store: Path) -> Iterator[Row]:
     """Measure seconds from the first command to all rules confirmed, and of taking all down."""
     kinds = [(ProxyKind.PROCESS, PROCESSES)]
-    if not is_virtual_machine():
+    if not in_virtual_clock():
         kinds.append((ProxyKind.CONTAINER, CONTAINERS))
     for proxies, sizes in kinds:
         for kind in FabricKind:

@@ -82,7 +82,7 @@ def _summary(done: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _sought(done: Sequence[Trial]) -> dict[str, int]:
-    """Count what must not be, in all trials."""
+    """Count the trials that went wrong, and the lost probes of unaffected pairs."""
     links = [trial for trial in done if trial.affected]
     return {
         "incomplete": sum(not trial.complete for trial in done),

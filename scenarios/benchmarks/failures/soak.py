@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from scenarios.benchmarks.common.command import Command
 from scenarios.benchmarks.common.fabrics import bench_fabric
@@ -41,13 +42,21 @@ BAD_INPUT = (
     ("show", "never"),
     ("runn",),
 )
+# Findings of a round, in the order in which it looks for them.
+SOUGHT = (
+    "hangs",
+    "tracebacks",
+    "wrong exit codes",
+    "rounds with something left",
+    "folders left after the next command",
+    "next commands that failed",
+)
 # Nothing may be left after `GONE_S`; a program that has not ended `END_S` after a signal hangs.
 GONE_S, END_S, WHOLE_S = 10.0, 25.0, 180.0
-# Of a signal, since the run's start or since its first part was there.
+# Latest moment of a signal, in seconds since the run's start or since its first process.
 MOMENTS_S = 8.0
-# Of a program: what takes it down in order, and what does not.
+# Signals that take a program down in order.
 IN_ORDER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED, BAD = 130, 2
 
 
 @dataclass
@@ -128,7 +137,9 @@ class Soak:
     def _bad_input(self) -> Row:
         arguments = self.random.choice(BAD_INPUT)
         command = self._started(*arguments)
-        return self._looked_at(command, " ".join(arguments), command.wait(END_S), (BAD,))
+        return self._looked_at(
+            command, " ".join(arguments), command.wait(END_S), (InputError.exit_code,)
+        )
 
     def _up_and_down(self) -> Row:
         """Bring a fabric up and down in this very process."""
@@ -150,16 +161,16 @@ class Soak:
         said, last = command.said(), command.last_line()
         following = self._started("clean")
         next_code = following.wait(END_S)
-        found = {
-            "hangs": code is None,
-            "tracebacks": "Traceback" in said or "a bug in Railbed" in said,
-            "wrong exit codes": code is not None and code not in wanted,
-            "rounds with something left": bool(left),
-            "folders left after the next command": bool(command.folders()),
-            "next commands that failed": next_code != 0,
-        }
-        self.counts.update(["rounds", *(name for name, is_so in found.items() if is_so)])
-        wrong = [name for name, is_so in found.items() if is_so]
+        found = (
+            code is None,
+            "Traceback" in said or "a bug in Railbed" in said,
+            code is not None and code not in wanted,
+            bool(left),
+            bool(command.folders()),
+            next_code != 0,
+        )
+        wrong = [name for name, is_so in zip(SOUGHT, found, strict=True) if is_so]
+        self.counts.update(["rounds", *wrong])
         row = {"did": did, "took_s": took_s, "exit": code, "gone_s": gone_s}
         seen = {"wrong": wrong, "left": left, "said": last, "next": following.last_line()}
         return row | seen if wrong else row
@@ -170,7 +181,7 @@ def _codes(number: int) -> tuple[int, ...]:
 
     Interrupted in an `eval`, Python ends itself by SIGINT after all, which shells call 130, too.
     """
-    return (-number,) if number == signal.SIGKILL else (INTERRUPTED, -signal.SIGINT, -number)
+    return (-number,) if number == signal.SIGKILL else (EXIT_INTERRUPTED, -signal.SIGINT, -number)
 
 
 def _send(process_id: int, number: int) -> None:
@@ -198,16 +209,6 @@ def soak(_store: Path, minutes: float, seed: int) -> Iterator[Row]:
         soaked = Soak(random.Random(seed), Path(folder))
         yield from soaked.rounds(begun_s + 60 * minutes)
     yield summary(soaked.counts, (time.monotonic() - begun_s) / 60, seed)
-
-
-SOUGHT = (
-    "hangs",
-    "tracebacks",
-    "wrong exit codes",
-    "rounds with something left",
-    "folders left after the next command",
-    "next commands that failed",
-)
 
 
 def summary(counts: Counter[str], minutes: float, seed: int) -> Row:

@@ -1,6 +1,8 @@
-"""Options and arguments of several commands, and their values."""
+"""Options and arguments of several commands, their values, and their completion in the shell.
 
-import os
+Files are completed by the shell itself if no name begins with the word.
+"""
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,11 +10,35 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import InputError, Problem
-from scenarios.cli.common.completion import run_names, scenario_names
-from scenarios.file_formats.scenario.library import LIBRARY, OLD_NAMES, library
+from model.sweep import CLOCKS, VIRTUAL
+from results.store.runs import DEFAULT_STORE, stored_runs
+from scenarios.file_formats.scenario.library import library, scenario_file
 
 if TYPE_CHECKING:
     from scenarios.file_formats.scenario.scenario import Scenario
+
+
+def scenario_names(incomplete: str) -> list[str]:
+    """Names of the library's scenarios."""
+    return _beginning([path.stem for path in library()], incomplete)
+
+
+def configuration_names(incomplete: str) -> list[str]:
+    """Names of the training configurations that come with Railbed."""
+    from scenarios.file_formats.training.configuration import SHIPPED
+
+    return _beginning([path.stem for path in SHIPPED.glob("*.yaml")], incomplete)
+
+
+def run_names(incomplete: str) -> list[str]:
+    """Names of the runs in the default store, and `latest`."""
+    names = [run.name for run in stored_runs(DEFAULT_STORE)]
+    return _beginning(["latest", *names], incomplete)
+
+
+def _beginning(names: list[str], incomplete: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
 
 ScenarioPath = Annotated[
     Path,
@@ -37,20 +63,19 @@ Capture = Annotated[
     typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files"),
 ]
 Datapath = Annotated[
-    str | None, typer.Option(help="of rail and spine switches: kernel or user-space")
+    str | None, typer.Option(help="datapath of rail and spine switches: kernel or user-space")
 ]
+Clock = Annotated[
+    str, typer.Option(help="real, or virtual: counted instructions of a virtual machine, no root")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
+# For errors of commands that have the option.
+NEEDS_NO_ROOT = "`--clock virtual` needs no root"
 CONTAINER = "container"
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 
 
-def find(path: Path) -> Path:
-    """A scenario's file: as given, or by its name in the library."""
-    named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
-    is_name = path.parent == Path() and not os.path.exists(path)
-    return named if is_name and named in library() else path
-
-
-def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
+def load_for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
     """The scenario of a command, with its overrides; `auto` is worked out for this machine.
 
     Raises `InputError` with all mistakes of the scenario.
@@ -59,7 +84,7 @@ def for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
     from scenarios.loader import load
     from scenarios.planning.machine_profile import known_machine
 
-    return load(find(path), overrides, known_machine())
+    return load(scenario_file(path), overrides, known_machine())
 
 
 def require_alone(arguments: Sequence[str]) -> None:
@@ -80,6 +105,19 @@ def require_folder() -> None:
         ) from None
 
 
-def on(datapath: str | None) -> list[str]:
+def datapath_override(datapath: str | None) -> list[str]:
     """The override that `--datapath` stands for."""
     return [] if datapath is None else [f"fabric.datapath={datapath}"]
+
+
+def is_virtual(clock: str, proxies: str | None) -> bool:
+    """Whether `--clock` is the virtual one; raises `InputError` if it is unknown.
+
+    Also if `--proxies` asks for others than processes: the virtual machine has no Docker Engine.
+    """
+    if clock not in CLOCKS:
+        raise InputError(Problem("--clock", f"must be {' or '.join(CLOCKS)}, got {clock!r}"))
+    if clock == VIRTUAL and proxies not in (None, "process"):
+        what = f"must be process with the virtual clock, got {proxies!r}"
+        raise InputError(Problem("--proxies", what, "the virtual machine has no Docker Engine"))
+    return clock == VIRTUAL

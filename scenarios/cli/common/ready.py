@@ -6,10 +6,10 @@ Importing the testbed's libraries takes a second: only commands that need them d
 from typing import Any
 
 from model.errors import InputError, Problem
-from scenarios.cli.common.terminal import err
+from scenarios.cli.common.output import err
 
 
-def kind_of(proxies: str) -> Any:
+def proxy_kind(proxies: str) -> Any:
     """Parse the value of `--proxies`; raises `InputError` if it is unknown."""
     from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -22,12 +22,12 @@ def kind_of(proxies: str) -> Any:
 def ready(proxies: str, without_root: str = "") -> Any:
     """Require a ready machine, clean up after dead runs, and return the kind of proxies.
 
-    `without_root` names the commands that a user without root can use, for the error.
+    `without_root` is a hint for users without root, which the error ends with.
     """
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready
 
-    kind = kind_of(proxies)
+    kind = proxy_kind(proxies)
     require_ready(kind, without_root)
     removed = clean()
     if removed:

@@ -133,8 +133,7 @@ def _steps(
     noted = read_json(run / folder_name(name) / "prediction.json")["schedule_digest"]
     for case in scenario.cases:
         if case.name == name:
-            (spec,) = (spec for spec in scenario.fabrics if spec.kind is case.kind)
-            emulated = replace(spec, bandwidth_scale=bandwidth_scale)
+            emulated = replace(scenario.spec_of(case.kind), bandwidth_scale=bandwidth_scale)
             steps = case_schedule(replace(case, size_scale=size_scale), emulated)
             if steps.digest == noted:
                 return steps

@@ -11,10 +11,17 @@ from rich.console import Console
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from results.tables.style import print_clock
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
-from scenarios.cli.common.options import CONTAINER, AsJson, Store
+from scenarios.cli.common.options import (
+    CONTAINER,
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    Store,
+    is_virtual,
+)
+from scenarios.cli.common.output import err, exit_with, out, print_result
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import err, leave, out, print_result
 
 # A soak of a week.
 MOST_MINUTES = 7 * 24 * 60
@@ -31,8 +38,8 @@ def bench(
     ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
-    minutes: Annotated[float, typer.Option(help="how long soak lasts")] = 20,
-    seed: Annotated[int, typer.Option(help="of soak's random numbers")] = 1,
+    minutes: Annotated[float, typer.Option(help="duration of soak")] = 20,
+    seed: Annotated[int, typer.Option(help="seed of soak's random numbers")] = 1,
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
@@ -50,7 +57,7 @@ def bench(
         _bench(name, known[name], as_json, store)
     elif name in REAL_ONLY:
         what = f"must be real for bench {name}, got virtual"
-        hint = "what it does to a machine does not reach the virtual clock's"
+        hint = "it measures or disturbs this machine itself"
         raise InputError(Problem("--clock", what, hint))
     else:
         _bench_virtually(name, as_json, store, fresh=fresh)
@@ -73,14 +80,14 @@ def _bench(
             print(json.dumps({"rows": rows}))
     if lost := [row for row in rows if FAILED in row]:
         raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
-    leave(failed=not all(row.get("judged_right", True) for row in rows))
+    exit_with(failed=not all(row.get("judged_right", True) for row in rows))
 
 
 def _require_ready(name: str) -> None:
     from scenarios.benchmarks import WITH_CONTAINERS, WITH_NOISE, WITHOUT_FABRIC
-    from scenarios.planning.machine_profile import is_virtual_machine
+    from scenarios.planning.machine_profile import in_virtual_clock
 
-    containers = name in WITH_CONTAINERS and not is_virtual_machine()
+    containers = name in WITH_CONTAINERS and not in_virtual_clock()
     if name not in WITHOUT_FABRIC:
         offer = "" if name in WITH_NOISE else NEEDS_NO_ROOT
         ready(CONTAINER if containers else "process", offer)
@@ -91,7 +98,7 @@ def _bench_virtually(name: str, as_json: bool, store: Path, *, fresh: bool) -> N
 
     exit_code, result = bench_virtually(name, store, fresh=fresh)
     print_result(result, as_json, _print_rows)
-    leave(failed=exit_code != 0)
+    exit_with(failed=exit_code != 0)
 
 
 def _print_rows(result: Mapping[str, Any], console: Console) -> None:

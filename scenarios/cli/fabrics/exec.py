@@ -15,18 +15,18 @@ from scenarios.cli.common.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    for_this_machine,
-    on,
+    datapath_override,
+    load_for_this_machine,
 )
+from scenarios.cli.common.output import err, exit_with, print_result
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import err, leave, print_result
 
 LONGEST_S = 86_400.0
 
 
 def execute(
     scenario: ScenarioPath,
-    command: Annotated[list[str], typer.Argument(help="and its arguments, behind `--`")],
+    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
     as_json: AsJson = False,
     proxies: Proxies = None,
     overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
@@ -41,12 +41,12 @@ def execute(
         float, typer.Option(min=0.1, max=LONGEST_S, help="seconds after which all ranks are ended")
     ] = 300.0,
 ) -> None:
-    """Run a command once for each rank, in the proxies of a scenario's first fabric."""
+    """Run a command in a scenario's first fabric: once for each rank, or once with --launcher."""
     from results.documents.program import program_object
     from results.tables.measured.program import print_program
     from scenarios.planning.kernel_support import require_fabrics
 
-    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     _require_startable(command, image, launcher, proxies or CONTAINER)
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
@@ -59,7 +59,7 @@ def execute(
     print_result(program_object(run), as_json, print_program)
     if run.sentence:
         err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
-    leave(failed=bool(run.sentence))
+    exit_with(failed=bool(run.sentence))
 
 
 def _require_startable(command: list[str], image: str, launcher: bool, proxies: str) -> None:
@@ -87,12 +87,12 @@ def _not_startable(name: str) -> RailbedError:
 
 
 def shown(rank: int, is_error: bool, line: bytes) -> None:
-    """Print a line of a rank on the same output, behind its number."""
+    """Print a rank's line on the output that it was written to, after the rank's number."""
     _write(rank, line, on_error=is_error)
 
 
 def shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
-    """Print a line of a rank on standard error: the other one is for the JSON object."""
+    """Print a rank's line on standard error, as standard output is for the JSON object."""
     _write(rank, line, on_error=True)
 
 

@@ -8,10 +8,18 @@ from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE
 from results.tables.measured.fault_impact import print_failures
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Clock, Fresh, is_virtual
-from scenarios.cli.common.options import CONTAINER, AsJson, Proxies, Store
+from scenarios.cli.common.options import (
+    CONTAINER,
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    Proxies,
+    Store,
+    is_virtual,
+)
+from scenarios.cli.common.output import err, exit_with, print_result
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import err, leave, print_result
 from scenarios.file_formats.scenario.library import library
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ def failures(
     finally:
         if rows:
             print_result(rows, as_json, print_failures)
-    leave(failed=any(row["verdict"] == "fail" for row in rows))
+    exit_with(failed=any(row["verdict"] == "fail" for row in rows))
 
 
 def _one_by_one(

@@ -8,7 +8,7 @@ import typer
 
 from model.errors import InputError, Problem
 from scenarios.cli.common.options import Datapath, Overrides, Proxies, ScenarioPath
-from scenarios.cli.common.terminal import err
+from scenarios.cli.common.output import err
 
 if TYPE_CHECKING:
     from scenarios.execution.live.feed import LiveFeed

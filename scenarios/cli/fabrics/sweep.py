@@ -11,11 +11,19 @@ import typer
 from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.store.runs import DEFAULT_STORE
-from scenarios.cli.common.clock import NEEDS_NO_ROOT, Fresh, is_virtual
-from scenarios.cli.common.completion import scenario_names
-from scenarios.cli.common.options import AsJson, Overrides, Proxies, Store, find
-from scenarios.cli.common.ready import kind_of, ready
-from scenarios.cli.common.terminal import err, leave, print_result
+from scenarios.cli.common.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    Fresh,
+    Overrides,
+    Proxies,
+    Store,
+    is_virtual,
+    scenario_names,
+)
+from scenarios.cli.common.output import err, exit_with, print_result
+from scenarios.cli.common.ready import proxy_kind, ready
+from scenarios.file_formats.scenario.library import scenario_file
 
 if TYPE_CHECKING:
     from results.store.sweeps import SweepFolder
@@ -34,7 +42,7 @@ def sweep(
     ] = [],  # noqa: B006  (typer wants a plain default)
     overrides: Overrides = [],  # noqa: B006
     proxies: Proxies = None,
-    name: Annotated[str | None, typer.Option(help="what to call it")] = None,
+    name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
     ] = None,
@@ -48,7 +56,7 @@ def sweep(
     executor: Annotated[
         str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
     ] = EXECUTORS[0],
-    address: Annotated[str, typer.Option(help="of the Ray cluster")] = "auto",
+    address: Annotated[str, typer.Option(help="address of the Ray cluster")] = "auto",
 ) -> None:
     """Run a scenario at every combination of values; can be resumed."""
     from results.documents.sweep import sweep_object
@@ -57,8 +65,8 @@ def sweep(
     from scenarios.sweep.points import anything_elsewhere
     from scenarios.sweep.request import SweepRequest
 
-    found = None if scenario is None else find(scenario)
-    kind = None if proxies is None else kind_of(proxies).value
+    found = None if scenario is None else scenario_file(scenario)
+    kind = None if proxies is None else proxy_kind(proxies).value
     if clock is not None:
         is_virtual(clock, proxies)
     asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
@@ -76,7 +84,7 @@ def sweep(
         err.print("All points have results already; another --name measures them again.")
     result = sweep_object(folder)
     print_result(result, as_json, print_sweep)
-    leave(failed=result["verdict"] == "fail")
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _require_known(executor: str) -> None:

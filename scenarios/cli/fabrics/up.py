@@ -8,11 +8,11 @@ from scenarios.cli.common.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    for_this_machine,
-    on,
+    datapath_override,
+    load_for_this_machine,
 )
+from scenarios.cli.common.output import out
 from scenarios.cli.common.ready import ready
-from scenarios.cli.common.terminal import out
 from scenarios.cli.fabrics.live import DEFAULT_AT, Live, LiveAt, page
 
 
@@ -27,19 +27,17 @@ def up(
     """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
     from scenarios.planning.kernel_support import require_fabrics
 
-    loaded = for_this_machine(scenario, [*overrides, *on(datapath)])
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
-    from scenarios.execution.cases.emulation import experiment
     from scenarios.execution.interactive.command_line import serve
     from scenarios.execution.live.audience import PageAudience
-    from scenarios.execution.machine.neighbours import telling_of_others
+    from scenarios.execution.machine.other_runs import experiment_beside_others
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (
         page(live, live_at) as feed,
-        experiment(loaded.fabrics[0], kind, run_id) as fabric,
-        telling_of_others(fabric.lock),
+        experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
     ):
         fabric.bed.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else None)

@@ -7,7 +7,7 @@ import typer
 
 from model.errors import InputError, Problem
 from scenarios.cli.common.options import AsJson
-from scenarios.cli.common.terminal import print_result
+from scenarios.cli.common.output import print_result
 
 MOST_GPUS, MOST_RADIX = 10**9, 10**6
 

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from scenarios.cli.common.options import AsJson
-from scenarios.cli.common.terminal import print_result
-from scenarios.cli.common.written import draw_figure
+from scenarios.cli.common.output import draw_figure, print_result
 
 
 def decide(

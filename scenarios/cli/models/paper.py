@@ -9,10 +9,8 @@ from rich.console import Console
 
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
-from scenarios.cli.common.clock import NEEDS_NO_ROOT
-from scenarios.cli.common.options import CONTAINER, AsJson, Proxies, Store
-from scenarios.cli.common.terminal import err, leave, print_result
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.options import CONTAINER, NEEDS_NO_ROOT, AsJson, Proxies, Store
+from scenarios.cli.common.output import err, exit_with, print_result, writing
 
 if TYPE_CHECKING:
     from scenarios.studies.twins.plan import Planned
@@ -58,9 +56,8 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     from scenarios.execution.run import run
     from scenarios.studies.twins.comparison import measured_object
     from scenarios.studies.twins.heat_maps import draw_heat_maps
-    from scenarios.studies.twins.measuring import measure
     from scenarios.studies.twins.page import write_page
-    from scenarios.studies.twins.plan import planned
+    from scenarios.studies.twins.plan import measure, planned
     from scenarios.studies.twins.points import TWINS
 
     if part is not None:
@@ -74,7 +71,7 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
         draw_heat_maps(found["points"], store, to)
         found["page"] = str(write_page(found, to))
     print_result(found, as_json, print_measured)
-    leave(failed=found["verdict"] == "fail")
+    exit_with(failed=found["verdict"] == "fail")
 
 
 def _print_plan(plan: "Sequence[Planned]") -> None:

@@ -7,10 +7,8 @@ import typer
 
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE, find_run
-from scenarios.cli.common.completion import configuration_names
-from scenarios.cli.common.options import AsJson, Store
-from scenarios.cli.common.terminal import print_result
-from scenarios.cli.common.written import draw_figure
+from scenarios.cli.common.options import AsJson, Store, configuration_names
+from scenarios.cli.common.output import draw_figure, print_result
 
 if TYPE_CHECKING:
     from model.training.search import Evaluation
@@ -63,8 +61,11 @@ def _evaluated(
     search: bool,
 ) -> "tuple[str, Configuration, Evaluation]":
     """The name of a configuration, the configuration with its changes, and its iteration."""
-    from scenarios.file_formats.training.configuration import configuration_name, load_configuration
-    from scenarios.file_formats.training.iteration import evaluated
+    from scenarios.file_formats.training.configuration import (
+        configuration_name,
+        evaluated,
+        load_configuration,
+    )
 
     changes = _changes(gpus, batch, domain_size, platform)
     configuration = load_configuration(config).model_copy(update=changes)
@@ -79,11 +80,11 @@ def _changes(
     gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
 ) -> dict[str, int | str]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
+    from scenarios.file_formats.scenario.field_types import known_platform
     from scenarios.file_formats.training.configuration import (
         MOST_BATCH,
         MOST_COUNT,
         MOST_GPUS,
-        known_platform,
     )
 
     sizes = {"gpus": gpus, "batch": batch, "domain_size": domain_size}

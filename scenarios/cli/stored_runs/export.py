@@ -11,8 +11,7 @@ from model.errors import InputError, Problem
 from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.common.options import RunName, Store
-from scenarios.cli.common.terminal import out
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.output import out, writing
 
 FORMATS = (*OPTIONS, "chakra", "htsim", "nccl-tests")
 
@@ -21,11 +20,11 @@ def export(
     run_name: RunName,
     form: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "csv",
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="for the files; default: export/RUN")
+        Path | None, typer.Option(metavar="FOLDER", help="folder of the files; default: export/RUN")
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write a stored run as files: its tables, or what ran for a simulator or as nccl-tests do."""
+    """Export a stored run: tables, a simulator's traces, or results in the form of nccl-tests."""
     if form not in FORMATS:
         raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
     run = find_run(store, run_name)

@@ -8,7 +8,7 @@ from results.store.query import TABLES, query
 from results.store.runs import DEFAULT_STORE
 from results.tables.query import print_answer, print_tables
 from scenarios.cli.common.options import AsJson, Store
-from scenarios.cli.common.terminal import err, print_result
+from scenarios.cli.common.output import err, print_result
 
 SCHEMA = "railbed.query/1"
 

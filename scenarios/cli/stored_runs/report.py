@@ -11,8 +11,7 @@ from model.errors import InputError, Problem
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
 from scenarios.cli.common.options import Store
-from scenarios.cli.common.terminal import err, out
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.output import err, out, writing
 
 if TYPE_CHECKING:
     from results.report.article import Article
@@ -40,7 +39,7 @@ def report(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write an HTML page about stored runs or a sweep that opens anywhere, and its figures."""
+    """Write one self-contained HTML page about stored runs or a sweep, and its figures."""
     from results.report.article import render
 
     formats = _formats(figures)

@@ -10,8 +10,7 @@ from linux.files.user_files import make_folder
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.cli.common.options import RunName, Store
-from scenarios.cli.common.terminal import out
-from scenarios.cli.common.written import writing
+from scenarios.cli.common.output import out, writing
 
 
 def timeline(

@@ -22,12 +22,12 @@ from results.verdicts.model_comparison import (
     compare,
 )
 from results.verdicts.verdict import Reason
-from scenarios.execution.cases.chance import seeding
 from scenarios.execution.cases.emulation import Experiment
 from scenarios.execution.cases.generators import Request, executions
 from scenarios.execution.cases.observer import carried, observing
 from scenarios.execution.cases.progress import Listener
 from scenarios.execution.cases.repeats import Executions, is_disturbed
+from scenarios.execution.cases.seeding import seeding
 from scenarios.file_formats.scenario.scenario import Scenario
 from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete
@@ -37,7 +37,10 @@ NO_PROBES: Mapping[Hop, Span] = {}
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """A case that is measured, but not judged; `carried` lacks the background probes."""
+    """A case that is measured, but not judged.
+
+    `carried` counts all bytes, probes included; its `probed` is empty until the case is judged.
+    """
 
     name: str
     measured: Measured

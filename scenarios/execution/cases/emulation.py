@@ -20,7 +20,7 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, paths_of_pairs, predict
 from model.prediction.network import PathClass
 from model.workload.schedule import Steps
-from scenarios.execution.cases.chance import BeforeExecution, no_chance
+from scenarios.execution.cases.seeding import BeforeExecution, unseeded
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, deaths_told, testbed
 from traffic_gen.agents import agent
@@ -77,7 +77,7 @@ class PlacedJob:
         on_tick: OnTick = no_ticks,
         first: int = 0,
         not_before_ns: int = 0,
-        before: BeforeExecution = no_chance,
+        before: BeforeExecution = unseeded,
     ) -> Iterator[Repeat]:
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks.
 

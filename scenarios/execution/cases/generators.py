@@ -8,8 +8,8 @@ from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
 from model.workload.generator import Generator as Kind
 from model.workload.schedule import Steps
-from scenarios.execution.cases.chance import BeforeExecution
 from scenarios.execution.cases.emulation import Experiment, longest_s
+from scenarios.execution.cases.seeding import BeforeExecution
 from traffic_gen.generators.iperf3_flows import iperf3_flows
 from traffic_gen.generators.packet_replay import packet_replay
 from traffic_gen.iperf3 import Hosts, bytes_by_pair
@@ -36,7 +36,7 @@ Executions = Generator[Repeat, None, None]
 
 
 def executions(kind: Kind, fabric: Experiment, request: Request) -> Executions:
-    """Execute a schedule by a generator, whose servers and sockets last until the result closes."""
+    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
     match kind:
         case Kind.AGENT:
             return _by_agents(fabric, request)

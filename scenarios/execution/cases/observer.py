@@ -30,7 +30,7 @@ PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
 
 
 @dataclass(frozen=True)
-class _End:
+class ObservedExecution:
     """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses.
 
     `ended_ns` is when the last byte had arrived or, if not all did, when the execution ended.
@@ -65,10 +65,13 @@ class Observer:
         self._watching = watching
         self._watch = watch
         self._delays_ns = self._senders_delays_ns()
-        self._ends: list[_End] = []
+        self._ends: list[ObservedExecution] = []
 
     def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
-        """Return each agent's wait for a core, and on request those of its network's processes."""
+        """Return, by agent, the waits for a core of the agent and, on request, its neighbours.
+
+        Neighbours are other processes in the agent's network namespace.
+        """
         agents = tuple(self._bed.links.process_ids.values())
         beside = processes_beside(agents) if self._beside_agents else {}
         groups = {agent: thread_times((agent, *beside.get(agent, ()))) for agent in agents}
@@ -95,7 +98,7 @@ class Observer:
         log = self._watch.log_until(ended_ns)
         watched = log.covers(repeat.start_ns, ended_ns)
         pauses = log.during(repeat.start_ns, ended_ns) if watched else NOT_WATCHED
-        self._ends.append(_End(repeat, ended_ns, waited, left_bytes, pauses))
+        self._ends.append(ObservedExecution(repeat, ended_ns, waited, left_bytes, pauses))
         return pauses
 
     def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
@@ -184,7 +187,7 @@ def probed(
 ) -> dict[Hop, Span]:
     """Return the bytes that the probes of these pairs, with a record each, added to each link.
 
-    Of a probe, those beyond a header of TCP count.
+    Of each probe, the bytes beyond a TCP segment's headers are counted.
     """
     routing = Routing(placement.topology, placement.health)
     least, most = Counter[Hop](), Counter[Hop]()

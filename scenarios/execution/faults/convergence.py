@@ -19,7 +19,7 @@ from results.verdicts.fault_impact import FaultTimes
 from testbed.nodes.controller_process import read_journal
 from testbed.testbed import Testbed
 
-# Seconds until the controller has converged, beside the time until a gray failure is found.
+# Longest wait for convergence in seconds, beyond the detection of a gray failure.
 DEADLINE_S = 15.0
 # The controller's events once all pairs use their new paths, and once it removed the old ones.
 REROUTED = ("confirmed", "settled")
@@ -99,7 +99,7 @@ def _confirmed(events: Events) -> Iterator[Change]:
 
 
 def rate_changes(topology: Topology, records: Iterable[FaultRecord]) -> Iterator[Change]:
-    """Yield the rates of all degraded links, whenever a link's has changed."""
+    """Yield the rates of all degraded links at each moment at which one of them changes."""
     slow = [record for record in records if record.fault.rate_bps is not None]
     for ns in sorted({ns for one in slow for ns in (one.begun_ns, one.ended_ns) if ns}):
         lasting = (one.fault for one in slow if one.begun_ns <= ns < (one.ended_ns or inf))

@@ -90,10 +90,10 @@ class Phases:
 def has_degraded_phase(
     faults: Sequence[Fault], strategy: RecoveryStrategy, executions: int
 ) -> bool:
-    """Whether the job goes on with the faults; `executions` were begun during the fault.
+    """Whether the job executes after the faults; `executions` were begun during the fault.
 
-    A flapping link is mended by itself. A job that should have aborted, and did not, has not come
-    to where it goes on.
+    A flapping link recovers by itself. A job that was to abort, and did not, has no recovery to
+    measure.
     """
     if strategy is RecoveryStrategy.REROUTE:
         return not any(fault.mode is FaultMode.FLAP for fault in faults)

@@ -97,7 +97,7 @@ class FaultTimeline:
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
 
     def finish(self) -> None:
-        """After the execution, wait for all later begins and ends, each at its time.
+        """Begin and end, after the execution, the faults that are still due, each at its time.
 
         Raises `EmulationError` if a part of the testbed dies or is stopped meanwhile.
         """

@@ -33,7 +33,7 @@ class Audience(Protocol):
 def serve(
     fabric: Experiment, scenario: Scenario, out: Console, audience: Audience | None = None
 ) -> None:
-    """Serve the command line until its user leaves; faults that last go with the fabric."""
+    """Serve the command line until its user exits; lasting faults end with the fabric."""
 
     def say(text: str) -> None:
         out.print(text, soft_wrap=True)

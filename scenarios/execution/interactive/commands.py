@@ -15,7 +15,7 @@ from scenarios.execution.interactive.fault_words import modes, parse_fault, requ
 from scenarios.execution.interactive.link_loads import LinkLoad
 from scenarios.execution.interactive.session import Executed, FaultSeen, PathSeen, Session
 from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 from testbed.fabric.command_line import Command
 
 WATCHED_S = 1.0
@@ -133,7 +133,7 @@ class Commands:
             raise InputError(Problem("run", f"needs one workload, of {known}"))
         (name,) = words
         if name not in self.workloads:
-            near = nearest(name, tuple(self.workloads)).rstrip("; ")
+            near = did_you_mean(name, tuple(self.workloads)).rstrip("; ")
             raise InputError(Problem("run", f"unknown workload {name!r}{near}", f"known: {known}"))
         return self.workloads[name]
 
@@ -188,14 +188,14 @@ class Commands:
 
     def iperfudp(self, _words: Sequence[str]) -> None:
         """Explain that there is no such measurement."""
-        what = "agents send TCP: more UDP than a link carries is dropped, and measures nothing else"
+        what = "agents send TCP; UDP beyond a link's rate is dropped, which measures nothing"
         raise InputError(Problem("iperfudp", what, "use iperf"))
 
 
 FAULT = f"""Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
 NAME is a link (d0g0--rail0), a switch, a GPU, a domain (d0) or `controller`.
 A link's modes are {", ".join(modes(Component.NIC_LINK))}: `degrade 100 Gbit/s`.
-Affected pairs are probed a thousand times a second: how long did no packet arrive?"""
+Affected pairs are probed a thousand times a second, which gives the longest blackout."""
 HEAL = "Undo faults: heal [NAME ...]. Without a name, all of them."
 FAULTS = "List what is broken."
 RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with the model.

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from model.errors import InputError, Problem
 from model.fabric.topology import Topology
 from model.faults import FINAL, POSSIBLE, Component, Fault, FaultMode, components
-from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, wrong_rate
-from scenarios.file_formats.scenario.units import RATES, parse
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.scenario.fault_entries import LEAST_LEFT_BPS, rate_problem
+from scenarios.file_formats.scenario.field_types import RATES, parse_quantity
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 
 USAGE = "fault NAME [MODE [RATE]]"
 
@@ -26,12 +26,12 @@ def modes(component: Component) -> tuple[FaultMode, ...]:
 def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     """Parse the words of a fault; raises `InputError` with the mistake."""
     if not words:
-        raise InputError(Problem("fault", f"what shall break? Usage: {USAGE}"))
+        raise InputError(Problem("fault", f"needs the name of a component; usage: {USAGE}"))
     target, *rest = words
     component = require_target(topology, target)
     mode = _mode(component, rest[0] if rest else modes(component)[0])
     fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
-    if what := wrong_rate(topology, fault):
+    if what := rate_problem(topology, fault):
         raise InputError(Problem("fault", f"the rate that is left {what}"))
     return fault
 
@@ -40,7 +40,7 @@ def require_target(topology: Topology, name: str) -> Component:
     """Return the kind of a component; raises `InputError` if the fabric has none of this name."""
     known = targets(topology)
     if name not in known:
-        what = f"this fabric has no {name!r}{nearest(name, tuple(known))}".rstrip(";")
+        what = f"this fabric has no {name!r}{did_you_mean(name, tuple(known))}".rstrip(";")
         raise InputError(Problem("fault", what, "links are named as `links` shows them"))
     return known[name]
 
@@ -48,7 +48,7 @@ def require_target(topology: Topology, name: str) -> Component:
 def _mode(component: Component, word: str) -> FaultMode:
     possible = modes(component)
     if word not in possible:
-        hint = "a scenario has the others" if word in POSSIBLE[component] else ""
+        hint = "only a scenario can have it" if word in POSSIBLE[component] else ""
         what = f"a {component} can be {', '.join(possible)} here, not {word!r}"
         raise InputError(Problem("fault", what, hint))
     return FaultMode(word)
@@ -61,7 +61,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
             raise InputError(Problem("fault", f"{mode} takes no {' '.join(words)!r}"))
         return None
     try:
-        rate_bps = parse(" ".join(words), RATES) / topology.spec.bandwidth_scale
+        rate_bps = parse_quantity(" ".join(words), RATES) / topology.spec.bandwidth_scale
     except ValueError as error:
         raise InputError(Problem("fault", f"the rate that is left {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:

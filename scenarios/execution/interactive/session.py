@@ -1,4 +1,4 @@
-"""A fabric under a user's hands: faults, workloads, paths and loads, one after another.
+"""A user's session on a running fabric: faults, workloads, paths and loads, one at a time.
 
 A session uses the injector, the agents, the prober and the model of experiments. Faults and
 readings belong to one thread, as a restarted process dies with its thread.
@@ -118,8 +118,7 @@ class Session:
         self.home = fabric.placement
         self._injector = FaultInjector(fabric.bed)
         self._undos: dict[str, tuple[Fault, Undo]] = {}
-        # The health that the controller has answered; without it, the fabric may be in another
-        # state.
+        # The health on which the controller has converged; faults after its end are not in it.
         self._answered = self.health
         self._executing = Lock()
         # Held while agents connect: an agent without a path would end.
@@ -205,7 +204,7 @@ class Session:
     def _require_answered(self, command: str) -> None:
         """Raise `InputError` if the controller is gone, and the health has changed since."""
         if self._controller_is_gone() and self.health != self._answered:
-            what = "the controller is gone, and has not answered what has changed since"
+            what = "the controller is gone, and has not converged on the changes since"
             raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
@@ -230,8 +229,8 @@ class Session:
     def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
         """The payload in bit/s that the agents of two GPUs carry, in about a second.
 
-        Raises `InputError` as `execute` does. Ctrl-C ends the waiting alone, as agents that have
-        begun must be listened to.
+        Raises `InputError` as `execute` does. Ctrl-C ends the wait for the result alone: the
+        operator's thread still takes the agents' records.
         """
         if self._executing.locked():
             raise _in_use("iperf")
@@ -299,7 +298,7 @@ def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[
     try:
         return Routing(placement.topology, placement.health).path(source, destination)
     except Unreachable as error:
-        raise InputError(Problem("iperf", str(error), "heal something")) from error
+        raise InputError(Problem("iperf", str(error), "heal a fault")) from error
 
 
 def _require_paths(topology: Topology, health: Health) -> None:
@@ -308,4 +307,4 @@ def _require_paths(topology: Topology, health: Health) -> None:
         require_connected(topology, health)
     except Unreachable as error:
         what = f"{error}: no execution would complete"
-        raise InputError(Problem("run", what, "heal something")) from error
+        raise InputError(Problem("run", what, "heal a fault")) from error

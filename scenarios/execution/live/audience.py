@@ -68,7 +68,7 @@ def said_message(text: str) -> dict[str, str]:
 
 
 def blackout_message(seen: FaultSeen) -> dict[str, Any]:
-    """The picture of a fault: milliseconds from its begin, `None` for events that were not seen.
+    """Return the message of a fault: milliseconds since its begin, `None` for events not seen.
 
     Each pair has the begin and the end of its longest blackout; both are `None` without one.
     """

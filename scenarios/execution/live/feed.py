@@ -115,7 +115,8 @@ def fabric_message(fabric: Experiment) -> dict[str, Any]:
 def live_feed(address: Address) -> Iterator[LiveFeed]:
     """Serve the page for as long as the context lasts; raises `InputError` if that is impossible.
 
-    Everybody with the page's address, which has a secret token, can look and break things.
+    Everybody with the page's address, which has a secret token, can look; and give commands if a
+    session takes them: the server refuses those to a run.
     """
     token = secrets.token_urlsafe(16)
     with _listening(address) as listening:

@@ -23,9 +23,9 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from model.errors import EmulationError
-from scenarios.execution.live.board import Board, frame
 from scenarios.execution.live.guard import Guard
 from scenarios.execution.live.link_reader import LinkReader, Reading, Sources, link_reader
+from scenarios.execution.live.page_state import PageState, frame
 
 PAGE = Path(__file__).parent / "page"
 # The page's files by their names in addresses, with their media types.
@@ -39,23 +39,23 @@ EVERY_S = 0.18
 # Commands of a page; the longest request, in bytes.
 ASKED = frozenset({"fault", "heal", "run", "stop"})
 LONGEST = 500
-# Pages may take so long to read that the run has ended.
+# Seconds after the end of the run in which pages may read their last events.
 FAREWELL_S = 1
 # Longest line from the run: a fabric of 1024 GPUs.
 LINE_BYTES = 1 << 24
 
 
 class LiveServer:
-    """The board, its readings, and the pages that look at it.
+    """The state of the page, the readings behind it, and the open pages.
 
     `present` is the latest frame.
     """
 
     def __init__(self) -> None:
-        self.board = Board()
+        self.page = PageState()
         self.present: dict[str, Any] | None = None
-        self._looking = 0
-        self._news = asyncio.Condition()
+        self._open_pages = 0
+        self._updated = asyncio.Condition()
         self._opened = ExitStack()
         self._reader: LinkReader | None = None
         self._last: Reading | None = None
@@ -64,18 +64,18 @@ class LiveServer:
 
     # Messages of the run
 
-    def told(self, message: dict[str, Any]) -> None:
-        """Take over a message of the run: another fabric, or changes of the board."""
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take over a message of the run: another fabric, or changes of the page's state."""
         if "fabric" not in message:
-            self.board.note(message)
+            self.page.note(message)
             return
         self._opened.close()
         self._reader, self._last, self.present = None, None, None
         fabric = message["fabric"]
         if fabric is None:
-            self.board.show(None)
+            self.page.show(None)
             return
-        self.board.show(fabric["picture"])
+        self.page.show(fabric["picture"])
         sources = Sources(
             fabric["interfaces"], [(p, n) for p, n in fabric["ends"]], fabric["process_ids"]
         )
@@ -89,15 +89,15 @@ class LiveServer:
         """Read the fabric while a page is open, and wake the pages."""
         while True:
             begun_s = time.monotonic()
-            if self._looking:
+            if self._open_pages:
                 self._read()
                 await self.wake()
             await asyncio.sleep(max(0.0, begun_s + EVERY_S - time.monotonic()))
 
     async def wake(self) -> None:
-        """Let all pages send their news."""
-        async with self._news:
-            self._news.notify_all()
+        """Wake the event streams of all pages."""
+        async with self._updated:
+            self._updated.notify_all()
 
     def _read(self) -> None:
         if self._reader is None:
@@ -108,7 +108,7 @@ class LiveServer:
         except (OSError, EmulationError):  # the fabric has just gone
             return
         if self._last is not None:
-            self.present = frame(self._last, now, self.board.rates_bps(), os.cpu_count() or 1)
+            self.present = frame(self._last, now, self.page.rates_bps(), os.cpu_count() or 1)
             self.present["page_cpu"] = round(self._own_share(), 3)
         self._last = now
 
@@ -124,7 +124,7 @@ class LiveServer:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._journal_read += len(whole)
-        self.board.add_events([json.loads(line) for line in whole.splitlines()])
+        self.page.add_events([json.loads(line) for line in whole.splitlines()])
 
     # Requests of a page
 
@@ -134,24 +134,24 @@ class LiveServer:
         The last event is the state that the run has ended.
         """
         fabric_seen = state_seen = -1
-        self._looking += 1
+        self._open_pages += 1
         try:
             while True:
-                if fabric_seen != self.board.fabric_version:
-                    fabric_seen = self.board.fabric_version
-                    yield _event("fabric", self.board.fabric)
-                if state_seen != self.board.version:
-                    state_seen = self.board.version
-                    yield _event("state", self.board.state())
-                if self.board.ended and state_seen == self.board.version:
+                if fabric_seen != self.page.fabric_version:
+                    fabric_seen = self.page.fabric_version
+                    yield _event("fabric", self.page.fabric)
+                if state_seen != self.page.version:
+                    state_seen = self.page.version
+                    yield _event("state", self.page.state())
+                if self.page.ended and state_seen == self.page.version:
                     return
                 if self.present is not None:
                     yield _event("frame", self.present)
-                async with self._news:
-                    if not self.board.ended:  # it may have while the page was slow to read
-                        await self._news.wait()
+                async with self._updated:
+                    if not self.page.ended:  # it may have while the page was slow to read
+                        await self._updated.wait()
         finally:
-            self._looking -= 1
+            self._open_pages -= 1
 
     async def stream(self, _request: Request) -> Response:
         """Answer with server-sent events."""
@@ -163,14 +163,14 @@ class LiveServer:
         return Response((PAGE / name).read_bytes(), media_type=media_type)
 
     async def ask(self, request: Request) -> Response:
-        """Hand a command to the run, which answers on the board."""
-        words = parse_asked(await _body(request)) if self.board.interactive else None
+        """Hand a command to the run, which answers in the page's state."""
+        words = parse_asked(await _body(request)) if self.page.interactive else None
         if words is None:
             return PlainTextResponse("refused\n", 400)
-        self.hand_on(words)
+        self.send_to_run(words)
         return PlainTextResponse("asked\n", 202)
 
-    def hand_on(self, words: list[str]) -> None:
+    def send_to_run(self, words: list[str]) -> None:
         """Write a command for the run."""
         print(json.dumps(words), flush=True)
 
@@ -217,7 +217,7 @@ def _event(kind: str, content: object) -> str:
 
 async def _listen_to_run(server: LiveServer, stdin: asyncio.StreamReader) -> None:
     while line := await stdin.readline():
-        server.told(json.loads(line))
+        server.receive(json.loads(line))
 
 
 async def serve(listening: socket.socket) -> None:
@@ -240,7 +240,7 @@ async def serve(listening: socket.socket) -> None:
     watch = asyncio.create_task(live.watch())
     await _listen_to_run(live, stdin)
     watch.cancel()
-    live.board.note({"ended": True})
+    live.page.note({"ended": True})
     await live.wake()
     web.should_exit = True
     await serving

@@ -33,8 +33,8 @@ from model.prediction.machine import (
     solve_threads,
     with_ports,
 )
-from scenarios.execution.cases.emulation import Experiment, experiment
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.cases.emulation import Experiment
+from scenarios.execution.machine.other_runs import experiment_beside_others
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
@@ -109,11 +109,11 @@ class PathSamples:
 
 @dataclass(frozen=True)
 class Bench:
-    """A fabric that is up, with its idle processor time as a share of one core."""
+    """A fabric that is up, with the cores that are busy while it is idle: in all, in switches."""
 
     fabric: Experiment
-    idle: float
-    idle_thread: float
+    background_cores: float
+    background_thread_cores: float
 
     def path(self, pairs: Pairs) -> PathSamples:
         """Measure a path with small and with large packets."""
@@ -154,8 +154,8 @@ class Bench:
         return Sample(
             packets=after[0] - before[0],
             size_bytes=after[1] - before[1],
-            cpu_s=cpu_s - elapsed_s * self.idle,
-            thread_s=max(0.0, thread_s - elapsed_s * self.idle_thread),
+            cpu_s=cpu_s - elapsed_s * self.background_cores,
+            thread_s=max(0.0, thread_s - elapsed_s * self.background_thread_cores),
             sending_s=done.completion_s,
         )
 
@@ -173,15 +173,17 @@ class Bench:
 
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
-    """Bring up a fabric; measure its idle cost after a first load, when it has come to rest."""
+    """Bring up a fabric; measure its background load when it is idle after a first load."""
     run_id = f"doctor-{os.getpid()}-{name}"
-    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric, telling_of_others(fabric.lock):
+    with experiment_beside_others(spec, ProxyKind.PROCESS, run_id) as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()
         time.sleep(IDLE_S)
-        idle, idle_thread = busy_s() - cpu_s, quiet.threads_s() - thread_s
-        yield replace(quiet, idle=idle / IDLE_S, idle_thread=idle_thread / IDLE_S)
+        cpu_s, thread_s = busy_s() - cpu_s, quiet.threads_s() - thread_s
+        yield replace(
+            quiet, background_cores=cpu_s / IDLE_S, background_thread_cores=thread_s / IDLE_S
+        )
 
 
 def measure(key: MachineKey) -> Machine:

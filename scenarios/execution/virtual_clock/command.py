@@ -4,16 +4,16 @@ The machine sees nothing of the host, so a result is a function of the program, 
 the command, its files and the seed: a known result is not computed again.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from linux.files.user_files import digest_of
+from linux.files.user_files import digest_of as digest_of_files
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
+from results.store.runs import digest_of
 from results.store.sweeps import WITH_RESULT
 from scenarios.execution.virtual_clock import known_results
 from scenarios.execution.virtual_clock.known_results import KnownResult
@@ -59,10 +59,10 @@ class VirtualCommand:
     def key(self) -> str:
         """A digest of all inputs of the result."""
         files = (part for name in sorted(self.files) for part in (name, self.files[name]))
-        copies = digest_of(self.copies)
+        copies = digest_of_files(self.copies)
         numbers = str(self.memory_mib), str(self.seed)
         parts = (self.machine.digest, version(), *self.words, *files, copies, *numbers)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        return digest_of("\0".join(parts))
 
     @property
     def clock(self) -> dict[str, Any]:

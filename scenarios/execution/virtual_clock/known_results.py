@@ -4,7 +4,7 @@
     CACHE/results/KEY/exit-code
     CACHE/results/KEY/runs/RUN     the folders of its runs
 
-Results that were not used for the longest time go when all together have more than `MOST_BYTES`.
+The least recently used results are removed when all together have more than `MOST_BYTES`.
 """
 
 import shutil

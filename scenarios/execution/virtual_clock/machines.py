@@ -8,8 +8,8 @@ from testbed.virtual_machine.guest import Guest
 
 # Memory of QEMU beside the guest's: translated code, and the results that are handed back.
 OVERHEAD_MIB = 512
-# The guest's usual memory suffices for so many GPUs; each further one gets as much more: 12 MiB
-# were too little for a ring of 1024 with its records.
+# GPUs for which the guest's usual memory suffices, and the memory of each further GPU: 12 MiB were
+# too little for a ring of 1024 with its records.
 USUAL_GPUS, MIB_A_GPU = 256, 20
 
 

@@ -1,11 +1,10 @@
 """Runs, path checks and benchmarks under the virtual clock: the same results as by the real one."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from results.store.runs import read_state
+from results.store.runs import digest_of, read_state
 from scenarios.execution.virtual_clock.command import VirtualCommand
 from scenarios.execution.virtual_clock.known_results import KnownResult
 from scenarios.execution.virtual_clock.machines import guest_mib
@@ -68,5 +67,4 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
 
 def _clock(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:
     """The clock of a result without runs, whose records are its output."""
-    digest = hashlib.sha256(result.output.encode()).hexdigest()[:16]
-    return {**command.clock, "records": digest}
+    return {**command.clock, "records": digest_of(result.output)}

@@ -1,4 +1,4 @@
-"""A network in a file of another tool, which a scenario's fabric names: its keys replace the name.
+"""Import a network file of another tool that a scenario's fabric names, as keys of the fabric.
 
 Keys that the scenario itself gives take precedence over those of the file.
 """

@@ -1,7 +1,5 @@
 """The refusal of a network that no fabric of Railbed can represent."""
 
-from collections.abc import Callable
-
 
 class Unmapped(Exception):
     """A file that cannot be read, or whose network no fabric can represent: its line, and why."""
@@ -13,7 +11,6 @@ class Unmapped(Exception):
 
 Keys = dict[str, int | float | str]
 """Keys of a scenario's fabric, with their values."""
-Reader = Callable[[str], Keys]
 
 
 def gbit(rate_gbps: float) -> str:

@@ -23,7 +23,7 @@ MOST = 1_000_000
 
 @dataclass
 class _Network:
-    """Nodes and links: for each node, its neighbours with the rate in Gbit/s, and the line."""
+    """Nodes and links: for each node, its neighbours with the rate in Gbit/s."""
 
     gpus: int
     server_size: int

@@ -3,28 +3,26 @@
 from datetime import date
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from model.fabric.network_cost import Prices
-from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
+from scenarios.file_formats.yaml_files.checked_file import FileKind, Strict, load_as
 
 DEFAULT = Path(__file__).parent / "default.yaml"
 PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")
 
 
-class Quote(BaseModel):
+class Quote(Strict):
     """A price or power, and where it is from."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     value: float = Field(ge=0, le=1e9, strict=True)
     source: str
     date: date | str
 
 
-class PriceFile(BaseModel):
+class PriceFile(Strict):
     """A file of prices in USD and powers in watts."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     port_usd: Quote
     transceiver_usd: Quote
     port_watts: Quote

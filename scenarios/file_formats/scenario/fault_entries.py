@@ -18,16 +18,16 @@ from model.job.recovery import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.file_formats.scenario.field_types import MOST_S
 from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
-from scenarios.file_formats.yaml_files.issues import Issue, nearest
+from scenarios.file_formats.yaml_files.issues import Issue, did_you_mean
 
 DEFAULT_AT_S = 0.3
 # A full packet takes 1.2 s at this rate. Below it, a link is lost rather than slow.
 LEAST_LEFT_BPS = 10_000
 # Recovery strategies that keep the job on its GPUs.
-STAYING = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
+WITHOUT_MOVE = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
 # For each recovery strategy, the components that it serves, and the key of the spares it uses.
 _LOST_GPU = (Component.GPU, Component.DOMAIN)
-FOR = {
+SERVED_COMPONENTS = {
     RecoveryStrategy.SPARE_DOMAIN: _LOST_GPU,
     RecoveryStrategy.SPARE_GPU: (Component.GPU,),
     RecoveryStrategy.REMOTE_GPU: (Component.GPU,),
@@ -79,18 +79,18 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
             begun = [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
             found += _not_slower(number, topology, begun)
             faults += begun
-    if file.job.strategy in STAYING:
+    if file.job.strategy in WITHOUT_MOVE:
         found += _cut_off(topology, faults)
     return tuple(faults), found
 
 
 def _not_slower(number: int, topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
-    for what in filter(None, (wrong_rate(topology, fault) for fault in faults)):
+    for what in filter(None, (rate_problem(topology, fault) for fault in faults)):
         yield Issue(("faults", number, "rate"), f"{what} on the {topology.spec.kind} fabric")
         return
 
 
-def wrong_rate(topology: Topology, fault: Fault) -> str:
+def rate_problem(topology: Topology, fault: Fault) -> str:
     """Say what is wrong if a fault leaves a link its whole rate or more; empty if it does not."""
     for link, rate_bps in rates_left(topology, [fault]).items():
         if rate_bps >= (whole_bps := topology.link_by_name[link].rate_bps):
@@ -118,7 +118,7 @@ def _missing(
     for name in unknown[:1]:
         others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
         hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
-        missing = f"{entry.what} {name!r}{others}{nearest(name, known)}"
+        missing = f"{entry.what} {name!r}{others}{did_you_mean(name, known)}"
         what = f"the {spec.kind} fabric has no {missing}"
         yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
     if entry.random is not None and entry.random > len(known):
@@ -155,7 +155,7 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues if the recovery strategy does not fit the fabric or the faults."""
     job, fabric = file.job, file.fabric
-    if job.strategy in STAYING:
+    if job.strategy in WITHOUT_MOVE:
         yield from _nobody_instead(file)
     if job.strategy is RecoveryStrategy.REROUTE:
         return
@@ -166,7 +166,7 @@ def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     if len(file.faults) != 1:
         yield Issue(("job", "strategy"), f"is about one fault, got {len(file.faults)}")
         return
-    if (wanted := FOR.get(job.strategy)) and file.faults[0].what not in wanted:
+    if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
         needed = " or ".join(wanted)
         yield Issue(("job", "strategy"), f"is for a {needed}, got {file.faults[0].what}")
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
@@ -179,9 +179,11 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
             what = (
-                f"nobody would do the work of a {entry.what}: job.strategy is {file.job.strategy}"
+                f"a lost {entry.what} needs a replacement, but job.strategy is {file.job.strategy}"
             )
-            others = ", ".join(strategy for strategy in RecoveryStrategy if strategy not in STAYING)
+            others = ", ".join(
+                strategy for strategy in RecoveryStrategy if strategy not in WITHOUT_MOVE
+            )
             yield Issue(("faults", number, "what"), what, f"choose one of {others}")
 
 

@@ -10,10 +10,12 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import FabricKind
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.file_formats.scenario.units import RATES, SIZES, parse
-from scenarios.file_formats.yaml_files.issues import nearest
+from scenarios.file_formats.yaml_files.issues import did_you_mean
 from traffic_gen.workloads.algorithms.matrices import Preset
 
+# Units of quantities: `400 Gbit/s`, `12 MB`.
+SIZES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+RATES = {"bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12}
 # Bounds of meaningful values. Beyond them, arithmetic overflows, or a run never ends.
 RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
 SIZE_BOUNDS = ("1 B", "1000000 GB")
@@ -28,8 +30,11 @@ MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
 # Longest quantity, name and path, in characters.
 MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
 
+# A unit begins with no digit: a text that does not match is refused in linear time.
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
 
-def words(choices: type[StrEnum]) -> str:
+
+def listed(choices: type[StrEnum]) -> str:
     """The values of an enumeration, as descriptions list them."""
     return ", ".join(f"`{choice}`" for choice in choices)
 
@@ -47,6 +52,19 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def parse_quantity(text: str, units: dict[str, float]) -> float:
+    """Parse a positive number with one of `units`; raise `ValueError` with a message."""
+    matched = _QUANTITY.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
+    number, unit = matched.groups()
+    if unit not in units:
+        raise ValueError(f"unknown unit {unit!r} in {text!r}; known are {', '.join(units)}")
+    if float(number) <= 0:
+        raise ValueError(f"must be more than 0, got {text!r}")
+    return float(number) * units[unit]
+
+
 def _quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
     """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
     text = str(value)
@@ -54,8 +72,8 @@ def _quantity(value: object, units: dict[str, float], least: str, most: str) -> 
         raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
     if _is_number(text):
         raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
-    number = parse(text, units)
-    if not parse(least, units) <= number <= parse(most, units):
+    number = parse_quantity(text, units)
+    if not parse_quantity(least, units) <= number <= parse_quantity(most, units):
         raise ValueError(f"must be {least} to {most}, got {text!r}")
     return number
 
@@ -64,10 +82,11 @@ def _rate(value: object) -> float:
     return _quantity(value, RATES, *RATE_BOUNDS)
 
 
-def _platform(name: str) -> str:
+def known_platform(name: str) -> str:
+    """Return the name of a platform; raise `ValueError` with a message if it is unknown."""
     if name not in PLATFORMS:
         known = ", ".join(PLATFORMS)
-        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
+        raise ValueError(f"unknown platform {name!r}{did_you_mean(name, PLATFORMS)} known: {known}")
     return name
 
 
@@ -125,7 +144,7 @@ Path = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate)]
-Platform = Annotated[str, AfterValidator(_platform)]
+Platform = Annotated[str, AfterValidator(known_platform)]
 Size = Annotated[str, BeforeValidator(_size)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]

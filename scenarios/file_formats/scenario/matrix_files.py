@@ -10,7 +10,7 @@ from typing import Any
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.file_formats.scenario.workload_entries import entries
-from scenarios.file_formats.yaml_files.issues import Issue, Place, nearest
+from scenarios.file_formats.yaml_files.issues import Issue, Place, did_you_mean
 from traffic_gen.traces.formats.byte_matrix import row_of
 from traffic_gen.workloads.algorithms.matrices import Preset
 
@@ -18,7 +18,7 @@ MOST_BYTES = 2**20
 PRESETS = [str(preset) for preset in Preset]
 
 
-def named_files(document: Any) -> dict[Place, str]:
+def matrix_file_names(document: Any) -> dict[Place, str]:
     """Return the file names that `matrix` keys have, by the place of the workload or job."""
     named = {place: entry.get("matrix") for place, entry in entries(document)}
     return {
@@ -28,7 +28,7 @@ def named_files(document: Any) -> dict[Place, str]:
     }
 
 
-def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
+def insert_matrices(document: Any, folder: Path, named: Mapping[Place, str]) -> Iterator[Issue]:
     """Replace names by the rows of files, relative to a folder; yield issues of bad files."""
     found = dict(entries(document))
     for of, name in named.items():
@@ -38,7 +38,7 @@ def put_in_place(document: Any, folder: Path, named: Mapping[Place, str]) -> Ite
         except ValueError as error:
             yield Issue(place, f"{name}: {error}")
         except Unreadable as error:
-            hint = f"{nearest(name, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
+            hint = f"{did_you_mean(name, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
             yield Issue(place, f"{name}: {error}", hint)
 
 

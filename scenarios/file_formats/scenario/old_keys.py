@@ -10,7 +10,7 @@ from scenarios.file_formats.yaml_files.issues import Issue, Place
 NEW_NAMES: dict[Place, str] = {("verify",): "check_data", ("job", "reaction"): "strategy"}
 
 
-def current(place: Place) -> Place:
+def with_present_name(place: Place) -> Place:
     """The place of a value, with its key's present name."""
     return (*place[:-1], NEW_NAMES[place]) if place in NEW_NAMES else place
 

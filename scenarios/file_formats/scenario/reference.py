@@ -7,18 +7,18 @@ from pydantic import BaseModel
 
 from scenarios.file_formats.scenario.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import (
+    CollectiveWorkload,
     InferenceWorkload,
     IterationWorkload,
     JobPlace,
     JobsWorkload,
     TraceWorkload,
-    Workload,
 )
 
 SECTIONS: tuple[type[BaseModel], ...] = (
     ScenarioFile,
     Fabric,
-    Workload,
+    CollectiveWorkload,
     TraceWorkload,
     IterationWorkload,
     InferenceWorkload,

@@ -6,6 +6,7 @@ from typing import Any
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
+from model.job.recovery import RecoveryStrategy
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.file_formats.scenario.repeats import Repeats
@@ -108,10 +109,20 @@ class Scenario:
 
     @property
     def executions(self) -> int:
-        """Largest number of executions of all cases, if none is disturbed."""
+        """Upper bound of the executions of all cases, if none is disturbed.
+
+        With faults: the baseline, the execution during the fault (a job that does not reroute
+        aborts it and executes again), and two phases with a warm-up each.
+        """
+        counted = self.warmup + self.repeats.most
         if self.has_faults:
-            return len(self.cases) * (self.warmup + 3 * self.repeats.most + 3)
-        return len(self.cases) * (self.warmup + self.repeats.most)
+            during = 1 if self.job.strategy is RecoveryStrategy.REROUTE else 2
+            counted += during + 2 * (1 + self.repeats.most)
+        return len(self.cases) * counted
+
+    def spec_of(self, kind: FabricKind) -> FabricSpec:
+        """The fabric of a kind; raises `KeyError` if the scenario has none."""
+        return {spec.kind: spec for spec in self.fabrics}[kind]
 
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""

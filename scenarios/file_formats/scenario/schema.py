@@ -25,10 +25,10 @@ from scenarios.file_formats.scenario.field_types import (
     Seconds,
     Seed,
     ShortName,
-    words,
+    listed,
 )
 from scenarios.file_formats.scenario.workload_entries import AnyWorkload
-from scenarios.file_formats.yaml_files.strict import Strict
+from scenarios.file_formats.yaml_files.checked_file import Strict
 
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
@@ -138,17 +138,21 @@ class Fabric(Strict):
     hb_loss: Loss = Field(
         default=0.0, description="part of all packets that an HB link or trunk loses"
     )
-    nic_delay: Delay = Field(default=0.0, description="the same of NIC links and uplinks")
-    nic_loss: Loss = Field(default=0.0, description="the same of NIC links and uplinks")
+    nic_delay: Delay = Field(
+        default=0.0, description="seconds that a NIC link or uplink delays each packet"
+    )
+    nic_loss: Loss = Field(
+        default=0.0, description="part of all packets that a NIC link or uplink loses"
+    )
     datapath: DatapathChoice = Field(
         default=DatapathChoice.AUTO,
-        description="of the rail and spine switches: `kernel` or `user-space`; "
+        description="datapath of rail and spine switches: `kernel` or `user-space`; "
         "`auto`: this machine's default",
     )
 
 
 class Expect(Strict):
-    """Limits of the ratio of measured to modeled completion time."""
+    """Limits of the ratio of measured to modeled completion time, and of blackouts."""
 
     ratio_within: float = Field(
         default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"
@@ -175,11 +179,11 @@ class Expect(Strict):
 
 
 class FaultEntry(Strict):
-    """Something that breaks while a collective is executed, and again for whole executions."""
+    """A fault that begins during an execution, and lasts through the degraded phase."""
 
-    what: Component = Field(description=f"the component: {words(Component)}")
+    what: Component = Field(description=f"the component: {listed(Component)}")
     how: FaultMode = Field(
-        default=FaultMode.DOWN, description=f"the fault mode: {words(FaultMode)}"
+        default=FaultMode.DOWN, description=f"the fault mode: {listed(FaultMode)}"
     )
     where: Names | None = Field(
         default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
@@ -191,17 +195,20 @@ class FaultEntry(Strict):
         default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
     )
     at: Seconds | None = Field(
-        default=None, description="when, in seconds into the execution; default: 0.3"
+        default=None, description="seconds from the execution's start to the fault's; default: 0.3"
     )
     at_step: int | None = Field(
-        default=None, ge=0, strict=True, description="instead: when this step of it begins, from 0"
+        default=None,
+        ge=0,
+        strict=True,
+        description="instead: the step of the execution with which the fault begins, from 0",
     )
     for_: float | None = Field(
         default=None,
         gt=0,
         le=MOST_S,
         alias="for",
-        description="for how many seconds; default: until the end",
+        description="seconds that the fault lasts; default: until the end",
     )
     period: float = Field(
         default=0.5,

@@ -27,11 +27,11 @@ from scenarios.file_formats.scenario.field_types import (
     ShortName,
     Size,
     Span,
+    listed,
     size_in_bytes,
-    words,
 )
-from scenarios.file_formats.yaml_files.issues import TAGGED, Place, nearest
-from scenarios.file_formats.yaml_files.strict import Strict
+from scenarios.file_formats.yaml_files.checked_file import Strict
+from scenarios.file_formats.yaml_files.issues import TAGGED, Place, did_you_mean
 from traffic_gen.traces.rank_placement import PlacementRule
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
@@ -71,7 +71,7 @@ class CollectiveWork(Strict):
     matrix: PairSizes | None = Field(
         default=None,
         description="all-to-all: the bytes from each GPU to each other one: a preset "
-        f"({words(Preset)}), a file, or rows of bytes",
+        f"({listed(Preset)}), a file, or rows of bytes",
     )
     matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
     slices: int | None = Field(
@@ -90,7 +90,7 @@ class CollectiveWork(Strict):
         if self.algorithm not in known:
             raise ValueError(
                 f"{self.collective} has no algorithm {self.algorithm!r}"
-                f"{nearest(self.algorithm, known)} known: {', '.join(known)}"
+                f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
             )
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
             raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
@@ -172,7 +172,7 @@ class IterationWork(Strict):
     )
 
 
-class Workload(CollectiveWork):
+class CollectiveWorkload(CollectiveWork):
     """A collective to execute."""
 
     size_scale: SizeScale = Field(
@@ -184,7 +184,7 @@ class Workload(CollectiveWork):
         "platform; `auto`: as few as the error budget allows",
     )
     generator: Generator = Field(
-        default=Generator.AGENT, description=f"what sends: {words(Generator)}"
+        default=Generator.AGENT, description=f"what sends: {listed(Generator)}"
     )
     kinds: OnFabrics = tuple(FabricKind)
 
@@ -345,7 +345,7 @@ class JobsWorkload(Strict):
 
 
 AnyWorkload = Annotated[
-    Annotated[Workload, Tag(f"{TAGGED}collective")]
+    Annotated[CollectiveWorkload, Tag(f"{TAGGED}collective")]
     | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
     | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")]
     | Annotated[InferenceWorkload, Tag(f"{TAGGED}inference")]

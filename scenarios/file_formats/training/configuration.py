@@ -1,20 +1,19 @@
-"""A training configuration: a YAML file with a model, its batch, its machine and its strategy."""
+"""Training configurations, YAML files with model, batch, machine and strategy; their iteration."""
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from model.errors import InputError, Problem
-from model.fabric.platforms import PLATFORMS
 from model.training.job import Cluster, Job, cluster_of
-from model.training.strategy import Wish
+from model.training.search import Evaluation, best
+from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
-from scenarios.file_formats.yaml_files.issues import nearest
-from scenarios.file_formats.yaml_files.strict import Strict
+from scenarios.file_formats.scenario.field_types import Platform
+from scenarios.file_formats.yaml_files.checked_file import FileKind, Strict, load_as
+from scenarios.file_formats.yaml_files.issues import meant
 
 SHIPPED = Path(__file__).parent / "configurations"
 ENDINGS = (".yaml", ".yml")
@@ -23,14 +22,6 @@ MOST_COUNT, MOST_GPUS, MOST_BATCH = 10**6, 2**20, 2**24
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, strict=True)]
 Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
 Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
-
-
-def known_platform(name: str) -> str:
-    """The name of a platform; raises `ValueError` with a message if it is unknown."""
-    if name not in PLATFORMS:
-        known = ", ".join(PLATFORMS)
-        raise ValueError(f"unknown platform {name!r}{nearest(name, PLATFORMS)} known: {known}")
-    return name
 
 
 class GivenStrategy(Strict):
@@ -77,7 +68,7 @@ class Configuration(Strict):
     vocabulary: Count
     batch: Batch
     gpus: Gpus
-    platform: Annotated[str, AfterValidator(known_platform)]
+    platform: Platform
     domain_size: Count | None = None
     recomputation: Recomputation
     sequence_parallel: bool = True
@@ -133,8 +124,7 @@ def load_configuration(path: Path) -> Configuration:
     if is_name and os.path.exists(shipped):
         path = shipped
     elif is_name and path.suffix not in ENDINGS:
-        meant = get_close_matches(path.name, names(), n=1)
-        hint = f"did you mean {meant[0]!r}?" if meant else f"shipped are {', '.join(names())}"
+        hint = meant(path.name, names(), f"shipped are {', '.join(names())}")
         raise InputError(Problem(str(path), "is no file and no shipped configuration", hint))
     kind = FileKind(
         "training configuration",
@@ -142,3 +132,41 @@ def load_configuration(path: Path) -> Configuration:
         "docs/reference/training.md",
     )
     return load_as(path, Configuration, kind)
+
+
+def evaluated(name: str, configuration: Configuration, *, search: bool = False) -> Evaluation:
+    """Evaluate the given strategy, its missing degrees searched; with `search`, the best of all.
+
+    A strategy that is given whole need not fit the memory. Raises `InputError` if there is none.
+    """
+    job, wish = configuration.job, ANY if search else configuration.wish
+    found = best(job, wish)
+    if found is None and _is_whole(wish):
+        found = best(job, wish, must_fit=False)
+    if found is None:
+        hint = "other GPUs, another batch, or another strategy"
+        raise InputError(Problem(name, _reason(configuration, wish), hint))
+    return found
+
+
+def _is_whole(wish: Wish) -> bool:
+    return None not in (wish.tensor, wish.pipeline, wish.interleave, wish.microbatch)
+
+
+def _reason(configuration: Configuration, wish: Wish) -> str:
+    job = configuration.job
+    if best(job, wish, must_fit=False) is not None:
+        size = job.cluster.accelerator.memory_bytes / 1e9
+        return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
+    split = (
+        f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers, {job.transformer.heads} heads"
+    )
+    asked = ", ".join(f"{key} {value}" for key, value in vars(wish).items() if value is not None)
+    of = f" with {asked}" if asked else ""
+    what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
+    if configuration.moe is not None:
+        parallel = configuration.moe.expert_parallel
+        what += f", with data-parallel ranks that are a multiple of expert_parallel {parallel}"
+    if wish.interleave is not None and wish.interleave > 1:
+        what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
+    return what

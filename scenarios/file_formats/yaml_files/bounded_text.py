@@ -24,7 +24,7 @@ UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError
 
 
 class OutOfBounds(MarkedYAMLError):
-    """A YAML text that has too many values, or a number with too many digits."""
+    """Too many values, a number with too many digits, or an alias inside its own value."""
 
 
 class BoundedComposer(Composer):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError
 
@@ -30,12 +30,18 @@ MOST_BYTES = 2**18
 PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
 
+class Strict(BaseModel):
+    """The base model of YAML files: unknown keys are errors, values do not change once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file, for messages: its name, the command that lists such files, its page."""
+    """The kind of a file, for messages: its name, a hint if there is no such file, its page."""
 
     name: str
-    listing: str
+    missing_hint: str
     page: str
 
 
@@ -73,7 +79,7 @@ def read(path: Path, kind: FileKind) -> str:
     try:
         return read_text(path, MOST_BYTES)
     except Unreadable as error:
-        hint = "" if os.path.lexists(path) else kind.listing
+        hint = "" if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
 
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-# Where an entry may be of several models, the place of an error also has this and the model's key.
+# Prefix of a model's key in the place of an error, where an entry may be of several models.
 TAGGED = "with "
 
 # The keys that lead to a value in a scenario file, and numbers of list entries.
@@ -24,8 +24,13 @@ class Issue:
 MOST_COMPARED = 200
 
 
-def nearest(found: str, known: Collection[str]) -> str:
-    """Return `; did you mean ...?`, or only the semicolon if no known name is similar."""
+def meant(found: str, known: Collection[str], otherwise: str = "") -> str:
+    """Return `did you mean ...?`, or another hint if no known name is similar."""
     compared = known if len(known) <= MOST_COMPARED else ()
     matches = difflib.get_close_matches(found, compared, n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ";"
+    return f"did you mean {matches[0]!r}?" if matches else otherwise
+
+
+def did_you_mean(found: str, known: Collection[str]) -> str:
+    """Return `; did you mean ...?`, or only the semicolon if no known name is similar."""
+    return f"; {meant(found, known)}".rstrip()

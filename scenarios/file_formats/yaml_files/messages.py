@@ -1,12 +1,11 @@
 """Plain wording of validation errors: the value required, and the value found."""
 
-import difflib
 from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from scenarios.file_formats.yaml_files.issues import TAGGED, nearest
+from scenarios.file_formats.yaml_files.issues import TAGGED, did_you_mean, meant
 
 
 def wording(details: Any) -> str:
@@ -22,7 +21,7 @@ def wording(details: Any) -> str:
         case "greater_than":
             return f"must be more than {context['gt']:g}, got {found}"
         case "enum":
-            return f"must be {context['expected']}, got {found!r}{_meant(found, context)}"
+            return f"must be {context['expected']}, got {found!r}{_similar(found, context)}"
         case "int_type" | "int_from_float":
             return f"must be a whole number, got {found!r}"
         case "float_type" | "float_parsing":
@@ -59,17 +58,16 @@ def _untagged(expected: str) -> str:
     return ", ".join(tag.strip(" '").removeprefix(TAGGED) for tag in expected.split(","))
 
 
-def _meant(found: object, context: dict[str, Any]) -> str:
+def _similar(found: object, context: dict[str, Any]) -> str:
     known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-    return nearest(str(found), known).rstrip(";")
+    return did_you_mean(str(found), known).rstrip(";")
 
 
 def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
     """Hint for an unknown key: the nearest known key of its section, or all known keys."""
     section = _section(place, model)
     known = [field.alias or key for key, field in section.model_fields.items()]
-    matches = difflib.get_close_matches(str(place[-1]), known, n=1)
-    return f"did you mean {matches[0]!r}?" if matches else f"known are {', '.join(known)}"
+    return meant(str(place[-1]), known, f"known are {', '.join(known)}")
 
 
 def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:

@@ -9,23 +9,33 @@ import os
 import socket
 import sys
 import threading
+import time
 
 DEADLINE_S = 60.0
+RETRY_S = 0.02
 
 
 def content(sender: int, size: int) -> bytes:
-    """Return the content of a rank: its number, again and again."""
+    """Return the bytes of a rank: its number, repeated."""
     return bytes([sender % 256]) * size
 
 
 def send(place: tuple[str, int], rank: int, size: int) -> None:
     """Send this rank's number and bytes, once its peer listens."""
-    try:
-        with socket.create_connection(place, timeout=DEADLINE_S) as peer:
-            peer.sendall(rank.to_bytes(4, "big") + content(rank, size))
-    except ConnectionRefusedError:
-        threading.Event().wait(0.02)
-        send(place, rank, size)
+    with connected(place) as peer:
+        peer.sendall(rank.to_bytes(4, "big") + content(rank, size))
+
+
+def connected(place: tuple[str, int]) -> socket.socket:
+    """Connect to a peer; raises `ConnectionRefusedError` if it does not listen in time."""
+    end_s = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return socket.create_connection(place, timeout=DEADLINE_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > end_s:
+                raise
+        time.sleep(RETRY_S)
 
 
 def receive(listener: socket.socket, size: int) -> tuple[int, str]:

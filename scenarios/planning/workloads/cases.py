@@ -9,11 +9,11 @@ from scenarios.file_formats.scenario.workload_entries import (
     AnyJob,
     AnyWorkload,
     CollectiveJob,
+    CollectiveWorkload,
     InferenceWorkload,
     IterationWork,
     JobsWorkload,
     TraceWork,
-    Workload,
 )
 from scenarios.planning.workloads.inference import inference_case
 from scenarios.planning.workloads.iterations import iteration_case
@@ -21,7 +21,7 @@ from scenarios.planning.workloads.traces import trace_case
 from traffic_gen.workloads.jobs import Job, Jobs
 
 
-def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
+def full_size_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
     """A workload as a case on a fabric, in its real size; of several jobs, all together."""
     if isinstance(workload, JobsWorkload):
         return _together(workload, spec)
@@ -35,7 +35,7 @@ def unsized_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
     return _collective(workload, spec)
 
 
-def _collective(workload: Workload | CollectiveJob, spec: FabricSpec) -> Case:
+def _collective(workload: CollectiveWorkload | CollectiveJob, spec: FabricSpec) -> Case:
     task = workload.on_grid(spec.job_shape)
     return Case(
         name="/".join((spec.kind, task.name, *_marked(workload.generator))),
@@ -74,4 +74,4 @@ def _job(job: AnyJob, spec: FabricSpec) -> Job:
     domains, size = partition.shape
     spares = replace(spec.spares, domains=0, gpus=0)
     own = replace(spec, domains=domains, domain_size=size, spares=spares)
-    return Job(job.name, partition, unsized_case(job, own).task)
+    return Job(job.name, partition, full_size_case(job, own).task)

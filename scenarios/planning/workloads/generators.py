@@ -42,12 +42,12 @@ def generator_load_issues(fabrics: Sequence[FabricSpec], cases: Sequence[Case]) 
             what = f"{case.generator} serves at most {MOST_GPUS} GPUs"
             yield Issue(where, f"{what}, got {specs[case.kind].gpus}", ONLY_AGENTS)
             continue
-        what = _too_much(case.generator, case_transfers(case, specs[case.kind]))
+        what = _limit_problem(case.generator, case_transfers(case, specs[case.kind]))
         if what:
             yield Issue(where, f"{case.name}: {what}", ONLY_AGENTS)
 
 
-def _too_much(generator: Generator, transfers: Transfers) -> str:
+def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     """Say which limit of a generator the transfers exceed; empty if none."""
     if transfers.is_compute.any():
         return f"{generator} executes no steps of compute"

@@ -7,7 +7,6 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from scenarios.file_formats.scenario.field_types import MOST_PAIR_BYTES, MOST_S, size_in_bytes
 from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import InferenceWorkload
 from scenarios.file_formats.training.configuration import configuration_name, load_configuration
 from scenarios.file_formats.yaml_files.issues import Issue, Place
@@ -50,13 +49,8 @@ def _load(workload: InferenceWorkload, domains: int, domain_size: int) -> Reques
     )
 
 
-def inference_issues(
-    place: Place, workload: InferenceWorkload, shape: Shape, file: ScenarioFile
-) -> Iterator[Issue]:
-    """Issues of a request load that does not fit the domains, is too large, or has no result."""
-    if file.check_data:
-        what = "is not possible with inference, which has no result to check"
-        yield Issue(("check_data",), what, "leave it out")
+def inference_issues(place: Place, workload: InferenceWorkload, shape: Shape) -> Iterator[Issue]:
+    """Issues of a request load that does not fit the domains, or is too large."""
     domains, domain_size = shape
     if domains < LEAST_DOMAINS:
         what = f"must be at least {LEAST_DOMAINS} for inference, got {domains}"

@@ -8,14 +8,13 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
 from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import IterationWork
 from scenarios.file_formats.training.configuration import (
     Configuration,
     configuration_name,
+    evaluated,
     load_configuration,
 )
-from scenarios.file_formats.training.iteration import evaluated
 from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.workloads.training_iteration import Iteration
 
@@ -33,13 +32,8 @@ def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
     )
 
 
-def iteration_issues(
-    place: Place, workload: IterationWork, shape: Shape, file: ScenarioFile
-) -> Iterator[Issue]:
+def iteration_issues(place: Place, workload: IterationWork, shape: Shape) -> Iterator[Issue]:
     """Issues of an iteration that cannot be reduced to its grid."""
-    if file.check_data:
-        what = "is not possible with an iteration, which has no result to check"
-        yield Issue(("check_data",), what, "leave it out")
     try:
         _reduced(workload, *shape)
     except NoReduction as error:

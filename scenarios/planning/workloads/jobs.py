@@ -13,7 +13,7 @@ from scenarios.file_formats.yaml_files.issues import Issue, Place
 MOST_GPUS = 256
 
 
-def works(file: ScenarioFile) -> Iterator[tuple[Place, AnyWork, Shape]]:
+def work_entries(file: ScenarioFile) -> Iterator[tuple[Place, AnyWork, Shape]]:
     """Yield each workload, or each of its jobs, with its place in the file and its grid of GPUs."""
     grid = file.fabric.domains, file.fabric.domain_size
     for number, workload in enumerate(file.workloads):

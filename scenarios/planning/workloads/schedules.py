@@ -26,7 +26,7 @@ from scenarios.file_formats.scenario.workload_entries import (
 from scenarios.file_formats.yaml_files.issues import Issue, Place
 from scenarios.planning.workloads.inference import inference_issues
 from scenarios.planning.workloads.iterations import iteration_issues
-from scenarios.planning.workloads.jobs import works
+from scenarios.planning.workloads.jobs import work_entries
 from scenarios.planning.workloads.traces import trace_issues
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given
@@ -61,16 +61,26 @@ def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of all tasks on their grids."""
-    for place, work, shape in works(file):
+    for place, work, shape in work_entries(file):
         match work:
             case CollectiveWork():
                 yield from _collective_issues(place, work.on_grid(shape))
             case TraceWork():
-                yield from trace_issues(place, work, shape, file)
+                yield from _data_issues(file, "a trace")
+                yield from trace_issues(place, work, shape)
             case IterationWork():
-                yield from iteration_issues(place, work, shape, file)
+                yield from _data_issues(file, "an iteration")
+                yield from iteration_issues(place, work, shape)
             case InferenceWorkload():
-                yield from inference_issues(place, work, shape, file)
+                yield from _data_issues(file, "inference")
+                yield from inference_issues(place, work, shape)
+
+
+def _data_issues(file: ScenarioFile, kind: str) -> Iterator[Issue]:
+    """Refuse a data check of work without a result."""
+    if file.check_data:
+        what = f"is not possible with {kind}, which has no result to check"
+        yield Issue(("check_data",), what, "leave it out")
 
 
 def _collective_issues(place: Place, task: SizedCollective) -> Iterator[Issue]:
@@ -106,12 +116,12 @@ def _parts(task: SizedCollective) -> int:
     return sum(len(group.ranks) ** 2 for group in task.groups) * task.chunk_slices * task.phases
 
 
-Words = tuple[str, str]
+IssueText = tuple[str, str]
 """What is wrong, and a hint."""
 
 
 @lru_cache(maxsize=256)
-def _issue(task: SizedCollective) -> Words | None:
+def _issue(task: SizedCollective) -> IssueText | None:
     """Return the issue of a collective on a grid, and a hint; `None` if its schedule is right."""
     try:
         task.require_accepted()
@@ -128,9 +138,10 @@ def _issue(task: SizedCollective) -> Words | None:
 
 
 def stand_in(task: SizedCollective) -> SizedCollective:
-    """Return a collective on the largest grid within its own and the limits above that it accepts.
+    """Return a collective on a smaller grid: the first that it accepts, most domains first.
 
-    The grid has a single domain only if its own has. Raises `ScheduleError` if none is accepted.
+    The limits above and its own grid bound the search; a single domain stands only for one.
+    Raises `ScheduleError` if no grid is accepted.
     """
     domains, domain_size = min(task.shape[0], LARGEST_DOMAINS), min(task.shape[1], LARGEST_SIZE)
     fewest = min(domains, 2)
@@ -150,14 +161,14 @@ def _is_accepted(task: SizedCollective) -> bool:
     return True
 
 
-def _refused(task: SizedCollective, error: ScheduleError) -> Words:
+def _refused(task: SizedCollective, error: ScheduleError) -> IssueText:
     what = f"{_on_grid(task)} is not possible: {error}"
     others = ", ".join(name for name in algorithms_of(task.collective) if name != task.algorithm)
     other = f", or another algorithm: {others}" if others else ""
     return what, f"use another grid of GPUs{other}"
 
 
-def _wrong(task: Task, error: ScheduleError) -> Words:
+def _wrong(task: Task, error: ScheduleError) -> IssueText:
     if not isinstance(task, SizedCollective):
         return f"cannot be executed: {error}", ""
     what = f"{_on_grid(task)} has a wrong schedule: {error}"

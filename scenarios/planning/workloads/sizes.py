@@ -7,7 +7,7 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import AnyWorkload, CollectiveWork
 from scenarios.file_formats.yaml_files.issues import Issue, Place
-from scenarios.planning.workloads.jobs import works
+from scenarios.planning.workloads.jobs import work_entries
 
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
@@ -18,7 +18,7 @@ def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 
     Building the schedule of a refused collective would take seconds.
     """
-    for place, work, shape in works(file):
+    for place, work, shape in work_entries(file):
         if isinstance(work, CollectiveWork):
             scale = _given_scale(file, file.workloads[int(place[1])])
             task = work.on_grid(shape)

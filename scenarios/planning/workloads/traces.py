@@ -11,7 +11,6 @@ from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.file_formats.scenario.field_types import size_in_bytes
 from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.scenario.workload_entries import TraceJob, TraceWork, TraceWorkload
 from scenarios.file_formats.yaml_files.issues import Issue, Place
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
@@ -77,13 +76,8 @@ def _placed(
     return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
 
 
-def trace_issues(
-    place: Place, workload: TraceWork, shape: Shape, file: ScenarioFile
-) -> Iterator[Issue]:
+def trace_issues(place: Place, workload: TraceWork, shape: Shape) -> Iterator[Issue]:
     """Issues of a trace that does not fit its grid; raises `InputError` if it is damaged."""
-    if file.check_data:
-        what = "is not possible with a trace, which has no result to check"
-        yield Issue(("check_data",), what, "leave it out")
     trace = _trace_of(workload, math.prod(shape))
     if workload.size is not None and trace.format != MSCCL:
         what = f"{trace.format} names bytes of its own"

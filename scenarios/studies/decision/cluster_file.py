@@ -6,9 +6,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from scenarios.file_formats.prices import DEFAULT
-from scenarios.file_formats.training.configuration import known_platform
-from scenarios.file_formats.yaml_files.checked_file import FileKind, load_as
-from scenarios.file_formats.yaml_files.strict import Strict
+from scenarios.file_formats.scenario.field_types import Platform
+from scenarios.file_formats.yaml_files.checked_file import FileKind, Strict, load_as
 
 KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
 
@@ -32,7 +31,7 @@ class ClusterFile(Strict):
     """The cluster of a decision."""
 
     gpus: Size
-    platform: Annotated[str, AfterValidator(known_platform)]
+    platform: Platform
     radix: Annotated[int, Field(ge=4, le=4096, strict=True), AfterValidator(_even)]
     models: tuple[TrainedModel, ...] = Field(min_length=1)
     domain_sizes: tuple[Size, ...] = ()

@@ -18,7 +18,7 @@ from scenarios.studies.decision.designs import (
 )
 
 SCHEMA = "railbed.decide/1"
-# What measures the same on an emulated twin.
+# Commands that measure a modeled figure on an emulated twin.
 MEASURED_BY = {
     "all_to_all_slowdown": "sudo ./railbed run quickstart",
     "losses": "sudo ./railbed failures",
@@ -87,15 +87,15 @@ def _training(
     }
 
 
-def _relative_time(trainings: list[Training]) -> float:
+def _mean_iteration_s(trainings: list[Training]) -> float:
     """One figure for all models: the geometric mean of their iteration times, in seconds."""
     return geometric_mean(training.found.iteration_s for training in trainings)
 
 
 def _efficient(evaluated: Evaluated, prices: Prices) -> set[Design]:
-    """The designs that no other one beats in both price and time."""
+    """The Pareto-optimal designs by price and time."""
     places = {
-        design: (prices.usd(design.equipment), _relative_time(trainings))
+        design: (prices.usd(design.equipment), _mean_iteration_s(trainings))
         for design, trainings in evaluated.items()
     }
     return {
@@ -126,7 +126,7 @@ def _sentence(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> str:
     chosen = _answer(file, evaluated, prices)
     first = next(iter(evaluated))
     saved = prices.usd(first.equipment) - prices.usd(chosen.equipment)
-    slower = _relative_time(evaluated[chosen]) / _relative_time(evaluated[first]) - 1
+    slower = _mean_iteration_s(evaluated[chosen]) / _mean_iteration_s(evaluated[first]) - 1
     pace = "slower" if slower >= 0 else "faster"
     return (
         f"{chosen.name} costs the least for a trained token: it saves {saved / 1e6:.1f} of "
@@ -137,13 +137,13 @@ def _sentence(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> str:
 
 def _larger_domains(evaluated: Evaluated, chosen: Design) -> str:
     """The gain of the fastest design with other HB domains, if it is faster than the answer."""
-    fastest = min(evaluated, key=lambda design: _relative_time(evaluated[design]))
-    gain = _relative_time(evaluated[chosen]) / _relative_time(evaluated[fastest]) - 1
+    fastest = min(evaluated, key=lambda design: _mean_iteration_s(evaluated[design]))
+    gain = _mean_iteration_s(evaluated[chosen]) / _mean_iteration_s(evaluated[fastest]) - 1
     if fastest.domain_size == chosen.domain_size or gain <= 0:
         return ""
     return (
         f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster; "
-        "what they cost themselves is not counted."
+        "the cost of these domains is not counted."
     )
 
 

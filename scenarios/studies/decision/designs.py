@@ -34,7 +34,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """Its kind, and its oversubscription or domain size."""
+        """Its kind and its domain size, and an oversubscription above 1."""
         spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
         return f"{self.kind.value}, K = {self.domain_size}{spines}"
 

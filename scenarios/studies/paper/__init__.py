@@ -2,9 +2,18 @@
 
 import csv
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Our value of a claim: one number or several; `note` says how it is counted or differs."""
+
+    values: tuple[float, ...]
+    note: str = ""
 
 
 def published(name: str) -> list[dict[str, str]]:

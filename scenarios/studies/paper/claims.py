@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from model.training.strategy import Wish
-from scenarios.studies.paper import numbers, published
-from scenarios.studies.paper.finding import Finding
-from scenarios.studies.paper.network_claims import NETWORK_CLAIMS
+from scenarios.studies.paper import Finding, numbers, published
+from scenarios.studies.paper.evaluation_claims import EVALUATION_CLAIMS
 from scenarios.studies.paper.study import (
     DEFAULT,
     Setting,
@@ -17,7 +16,6 @@ from scenarios.studies.paper.study import (
     slower_than_ideal,
 )
 from scenarios.studies.paper.traffic_claims import TRAFFIC_CLAIMS
-from scenarios.studies.paper.utilization_claims import UTILIZATION_CLAIMS
 
 SCHEMA = "railbed.paper/1"
 # A claim is met if figures 8 to 10 differ by at most 3 points, and other values by at most 5 %, or
@@ -100,7 +98,7 @@ def finding(name: str) -> Finding:
     """Our value of a claim."""
     if name in STUDY:
         return Finding(STUDY[name](DEFAULT), f"{_study_note(name)}{SETTING_NOTE}")
-    return (TRAFFIC_CLAIMS | NETWORK_CLAIMS | UTILIZATION_CLAIMS)[name]()
+    return (TRAFFIC_CLAIMS | EVALUATION_CLAIMS)[name]()
 
 
 def _study_note(name: str) -> str:

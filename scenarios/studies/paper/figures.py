@@ -8,6 +8,7 @@ from model.training.traffic import Dimension, Traffic
 from results.figures.curves import Bars, Curves, Panel, draw
 from results.figures.heat_map import draw_heat_map
 from scenarios.studies.paper import numbers, published
+from scenarios.studies.paper.evaluation_claims import modeled_hfu, published_hfu
 from scenarios.studies.paper.study import (
     BATCHES,
     DEFAULT,
@@ -21,7 +22,6 @@ from scenarios.studies.paper.study import (
     of_ideal,
 )
 from scenarios.studies.paper.traffic_claims import FIG2_MODELS, gh200_traffic, shipped_traffic
-from scenarios.studies.paper.utilization_claims import modeled_hfu, published_hfu
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
     "fig3": ("GPT-1T on DGX A100", lambda: shipped_traffic("gpt-1t")),
@@ -137,4 +137,3 @@ PANELS: dict[str, Callable[[], list[Panel]]] = {
     "fig9": _fig9,
     "fig10": _fig10,
 }
-FIGURES = ("fig2a", "fig2b", *HEAT_MAPS, "fig7", "fig8", "fig9", "fig10")

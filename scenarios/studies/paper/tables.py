@@ -5,7 +5,7 @@ from typing import Any
 from model.fabric.platforms import PLATFORMS
 from results.documents.network_cost import cost_object
 from scenarios.file_formats.prices import load_prices
-from scenarios.studies.paper.network_claims import DOMAIN_SIZE, GPUS, RADICES
+from scenarios.studies.paper.evaluation_claims import DOMAIN_SIZE, GPUS, RADICES
 from scenarios.studies.paper.study import PLATFORM_NAMES
 
 

@@ -9,9 +9,8 @@ from model.fabric.platforms import PLATFORMS
 from model.training.job import cluster_of
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, Traffic, traffic
-from scenarios.file_formats.training.configuration import load_configuration
-from scenarios.file_formats.training.iteration import evaluated
-from scenarios.studies.paper.finding import Finding
+from scenarios.file_formats.training.configuration import evaluated, load_configuration
+from scenarios.studies.paper import Finding
 
 FIG2_MODELS = ("gpt-146b", "gpt-310b", "gpt-530b", "gpt-1t")
 GIGA = 1e9

@@ -5,10 +5,10 @@ from typing import Any
 
 from results.verdicts.verdict import Verdict, worst
 from scenarios.file_formats.scenario.scenario import Case
+from scenarios.studies.twins.fault_losses import lost_at_scale, lost_in_experiments
 from scenarios.studies.twins.iterations import gains, relative_times, trends
-from scenarios.studies.twins.losses import lost_at_scale, lost_in_experiments
-from scenarios.studies.twins.networks import all_to_alls, cost_and_performance, trend
 from scenarios.studies.twins.plan import Planned
+from scenarios.studies.twins.rail_only_losses import all_to_alls, cost_and_performance, trend
 from traffic_gen.workloads.training_iteration import Iteration
 
 Result = dict[str, Any]
@@ -52,6 +52,6 @@ def _points(planned: Planned, result: Result) -> Iterator[Result]:
 
 
 def _microbatches(case: Case) -> float:
-    """The number of the whole iteration's microbatches for an executed one; 1 without any."""
+    """The ratio of the whole iteration's microbatches to the executed ones; 1 if not reduced."""
     changes = case.task.iteration.changes if isinstance(case.task, Iteration) else ()
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)

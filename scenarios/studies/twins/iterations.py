@@ -1,4 +1,4 @@
-"""Figures 8 to 10: times over that of one point, measured, modeled, and at the paper's scale."""
+"""Figures 8 to 10: times relative to a base point, measured, modeled, at the paper's scale."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ PARTS = ("measured", "modeled", "at_scale")
 
 @dataclass(frozen=True)
 class Figure:
-    """The place whose time counts as 1, for a place, and the seconds at the paper's scale."""
+    """The base point of a place, whose time counts as 1, and the seconds at the paper's scale."""
 
     base: Callable[[Place], Place]
     at_scale_s: Callable[[Place], float]

@@ -11,7 +11,6 @@ from scenarios.studies.paper.study import DEFAULT
 from scenarios.studies.twins.drawings import DRAWINGS
 from scenarios.studies.twins.heat_maps import HEAT_MAPS
 from scenarios.studies.twins.iterations import PARTS
-from scenarios.studies.twins.networks import ALGORITHMS
 from scenarios.studies.twins.points import (
     ALL_TO_ALL,
     EXPERIMENTS,
@@ -22,6 +21,7 @@ from scenarios.studies.twins.points import (
     HB,
     IDEAL,
 )
+from scenarios.studies.twins.rail_only_losses import ALGORITHMS
 
 Result = dict[str, Any]
 Row = dict[str, Any]
@@ -123,9 +123,9 @@ def _figure_9(found: Result) -> Lines:
 
 def _figure_10(found: Result) -> Lines:
     text = (
-        "GPT-1T: seconds of a whole iteration on the real platform (of a twin: the measured time "
-        "undone from its dilation, times the microbatches, without the pipeline's bubble), and "
-        "performance in percent of the ideal network's."
+        "GPT-1T: seconds of a whole iteration on the real platform, and performance in percent of "
+        "the ideal network's. A twin's seconds are its measured time over its time dilation, times "
+        "the microbatches, without the pipeline's bubble."
     )
     yield from _section("Figure 10: iteration time and performance against batch", text, FIG10)
     head = ("batch", "K", "measured", "of ideal", "modeled", "at scale", "of ideal", "of K")

@@ -1,6 +1,7 @@
-"""The plan of a measurement of the twins: the stored points, and the duration of the rest."""
+"""Plan and measure the twins of the paper's figures; stored points are not run again."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +14,13 @@ from model.sweep import REAL
 from results.store.records import reading
 from results.store.runs import clock_of, digest_of, read_result, stored_runs
 from results.verdicts.verdict import Verdict
+from scenarios.execution.cases.progress import Listener
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
-from scenarios.planning.plan import followed
+from scenarios.planning.plan import predicted_profile
 from scenarios.studies.twins.points import Twin
+from scenarios.sweep.progress import human_remaining
 
 Result = dict[str, Any]
 # Seconds until a fabric is up and its links are measured, until a case's idle paths are, and
@@ -47,8 +50,10 @@ class Planned:
         executions = scenario.warmup + scenario.repeats.least
         phases = PHASES if scenario.has_faults else 1
         fabrics = len(scenario.cases) if scenario.has_faults else len(scenario.fabrics)
-        specs = {spec.kind: spec for spec in scenario.fabrics}
-        modeled_s = (followed(case, specs[case.kind]).completion_s for case in scenario.cases)
+        modeled_s = (
+            predicted_profile(case, scenario.spec_of(case.kind)).completion_s
+            for case in scenario.cases
+        )
         cases_s = (CASE_S + phases * executions * (one + PAUSE_S) for one in modeled_s)
         return fabrics * FABRIC_S + sum(cases_s)
 
@@ -94,3 +99,40 @@ def _fidelities(result: Result) -> Iterable[Result]:
 def to_run(plan: Sequence[Planned]) -> dict[str, Planned]:
     """The points that must be run, by digest: one of those with the same scenario."""
     return {point.digest: point for point in plan if point.stored is None}
+
+
+def measure(
+    plan: Sequence[Planned], run: Callable[[Scenario], Result], listener: Listener
+) -> list[Result]:
+    """Return the JSON object of each point's run: the stored one, or that of a new run."""
+    left_s = {digest: point.estimated_s for digest, point in to_run(plan).items()}
+    done, points, pace = dict[str, Result](), len(left_s), Pace()
+    for point in plan:
+        if point.stored is not None:
+            listener.step(f"{point.twin.name}: stored as {point.stored['run_id']}")
+            done[point.digest] = point.stored
+        elif point.digest not in done:
+            left = human_remaining(pace.factor * sum(left_s.values()))
+            number = points - len(left_s) + 1
+            listener.step(f"{point.twin.name}: point {number} of {points} begins; {left}")
+            begun_s = time.monotonic()
+            done[point.digest] = run(point.scenario)
+            pace.add(left_s.pop(point.digest), time.monotonic() - begun_s)
+    return [done[point.digest] for point in plan]
+
+
+class Pace:
+    """How much longer points take than estimated."""
+
+    def __init__(self) -> None:
+        self._estimated_s = self._took_s = 0.0
+
+    def add(self, estimated_s: float, took_s: float) -> None:
+        """Count a point that has ended."""
+        self._estimated_s += estimated_s
+        self._took_s += took_s
+
+    @property
+    def factor(self) -> float:
+        """Time taken over estimated time; 1 before a point has ended."""
+        return self._took_s / self._estimated_s if self._estimated_s else 1.0

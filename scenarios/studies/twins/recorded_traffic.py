@@ -24,7 +24,7 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
     """
     scenario = load(run / "scenario.yaml")
     case = _iteration(run, scenario, case_name)
-    (spec,) = (spec for spec in scenario.fabrics if spec.kind is case.kind)
+    spec = scenario.spec_of(case.kind)
     steps = case_schedule(case, spec)
     assert isinstance(steps, IterationSteps)
     executions = read_table(run, TRANSFERS)

@@ -1,10 +1,12 @@
-"""Claims of section V-E: cost and power of the networks (table 2)."""
+"""Claims of section V: utilization (figure 7), and cost and power of the networks (table 2)."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from results.documents.network_cost import cost_object
 from scenarios.file_formats.prices import load_prices
-from scenarios.studies.paper.finding import Finding
+from scenarios.file_formats.training.configuration import evaluated, load_configuration
+from scenarios.studies.paper import Finding, published
 
 DOMAIN_SIZE = 256
 # The table's sizes and radices.
@@ -30,7 +32,26 @@ def _power() -> str:
     )
 
 
-NETWORK_CLAIMS: dict[str, Callable[[], Finding]] = {
+def modeled_hfu(model: str) -> float:
+    """Our HFU of a model of arXiv 2205.05198, in percent."""
+    name = f"korthikanti-{model.lower()}"
+    return 100 * evaluated(name, load_configuration(Path(name))).hfu
+
+
+def published_hfu() -> dict[str, float]:
+    """The published HFU of each model of arXiv 2205.05198, in percent."""
+    return {row["model"]: float(row["hfu_percent"]) for row in published("selective_recompute")}
+
+
+def _error(model: str) -> Finding:
+    ours, theirs = modeled_hfu(model), published_hfu()[model]
+    note = f"our HFU is {ours:.1f} %, the published one {theirs:.1f} %; the value is an error"
+    return Finding((abs(ours - theirs),), note)
+
+
+EVALUATION_CLAIMS: dict[str, Callable[[], Finding]] = {
+    "fig7-1t": lambda: _error("1T"),
+    "fig7-22b": lambda: _error("22B"),
     "table2-cost": lambda: Finding(_least_and_most("usd_percent", (32768,))),
     "table2-cost-usd": lambda: Finding(_least_and_most("usd", (65536,), 1e6)),
     "table2-power": lambda: Finding(_least_and_most("watts_percent", (32768,)), _power()),

@@ -7,7 +7,7 @@ import pytest
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.execution.cases.chance import no_chance, seeding
+from scenarios.execution.cases.seeding import seeding, unseeded
 from testbed.virtual_machine import seed
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 from tests.unit.fabrics import spec
@@ -48,4 +48,4 @@ def test_phases_reach_over_the_interval_of_link_probes(monkeypatch: pytest.Monke
 
 def test_a_real_machine_is_not_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CLOCK_VARIABLE, raising=False)
-    assert seeding(0, "a", FAST) is no_chance
+    assert seeding(0, "a", FAST) is unseeded

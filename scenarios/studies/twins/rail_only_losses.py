@@ -34,7 +34,7 @@ def all_to_alls(points: Sequence[Row]) -> Iterator[Row]:
 
 
 def trend(rows: Sequence[Row]) -> Row:
-    """The number of pairs of platforms whose losses are in the order of C_S/C_F, in two steps."""
+    """Count the pairs of platforms whose two-step losses are in the order of C_S/C_F."""
     values = [
         (row["two_step"]["measured"], row["limit"]) for row in rows if row["y"] == USUAL_DOMAINS
     ]

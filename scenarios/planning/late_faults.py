@@ -8,17 +8,17 @@ from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
 from scenarios.file_formats.yaml_files.issues import Issue
 from scenarios.planning.load_estimate import estimate_of, real_task
-from scenarios.planning.plan import followed
+from scenarios.planning.plan import predicted_profile
 from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
 
-# Idle paths whose links add no delay have shorter latencies on any machine that emulates at all.
+# Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01
 # Estimates assume that no flows share a link. Where flows do, as on the last edge of a ring that
 # crosses rails, a step takes twice as long, times the oversubscription; another factor of two is
 # margin for algorithms and fabrics that were not tried.
 MARGIN = 4
-# Segments leave on credit, so the order of flows matters: on paths with shorter latencies, all may
-# end a ten-thousandth later.
+# Margin for the order of flows, which depends on latencies: with shorter ones, an execution may end
+# a ten-thousandth later.
 ORDER_MARGIN = 1.01
 
 
@@ -53,7 +53,7 @@ def latest_end_s(case: Case, spec: FabricSpec) -> float:
     """Seconds after which an execution without faults has ended, by any prediction of a run."""
     if spec.gpus > EXACT_UP_TO_GPUS:
         return estimated_end_s(case, spec)
-    return ORDER_MARGIN * followed(case, spec, _slowest_path_s(spec)).completion_s
+    return ORDER_MARGIN * predicted_profile(case, spec, _slowest_path_s(spec)).completion_s
 
 
 def estimated_end_s(case: Case, spec: FabricSpec) -> float:

@@ -12,7 +12,7 @@ from scenarios.execution.live.link_reader import Reading
 KEPT_LINES = 40
 # Most faults whose blackouts the page keeps.
 KEPT_BLACKOUTS = 6
-# The light of the processors warns if less of them is idle; it fails at the limit of verdicts.
+# Idle share of the processors below which the page warns; it fails at the verdicts' limit.
 SCARCE_SHARE = 0.2
 # Events of the controller's journal that the page shows, with the fact to show.
 SHOWN_EVENTS: Mapping[str, str] = {
@@ -34,7 +34,7 @@ ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}
 
 
 @dataclass
-class Board:
+class PageState:
     """The present state; `version` grows with each change of the slow part."""
 
     version: int = 0
@@ -64,7 +64,7 @@ class Board:
         self.version += 1
 
     def note(self, changes: Mapping[str, Any]) -> None:
-        """Take over changes of fields, by their names; one of a list is added to it."""
+        """Set fields by their names; append the value of a name in `ADDED` to its list."""
         for name, value in changes.items():
             if name in ADDED:
                 getattr(self, ADDED[name]).append(value)
@@ -73,7 +73,7 @@ class Board:
         self.version += 1
 
     def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add those events of the controller's journal that the page shows."""
+        """Add the journal's events that the page shows; take over the failed links."""
         for event in events:
             if event["event"] == "computed":
                 self.failed = list(event["failed"])
@@ -135,7 +135,7 @@ def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -
         "idle": round(min(1.0, idle), 3),
         "stolen": round(stolen, 3),
         "dropped": now.dropped,
-        "light": light(idle),
+        "light": cpu_verdict(idle),
     }
 
 
@@ -143,7 +143,7 @@ def _machine(before: Reading, now: Reading) -> tuple[tuple[float, float], tuple[
     return (now.idle_s, before.idle_s), (now.steal_s, before.steal_s)
 
 
-def light(idle: float) -> str:
+def cpu_verdict(idle: float) -> str:
     """The light of the processors for their idle share, in the words of verdicts."""
     if idle < SATURATED_SHARE:
         return "fail"

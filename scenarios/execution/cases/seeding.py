@@ -1,16 +1,16 @@
-"""Chance under the virtual clock: each execution has its own seed, and can be repeated exactly."""
+"""Seed the virtual machine before each execution, so that it can be repeated exactly."""
 
 from collections.abc import Callable
 
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.topology import Topology
-from scenarios.planning.machine_profile import is_virtual_machine
+from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.virtual_machine import seed
 
 BeforeExecution = Callable[[int], None]
 
 
-def no_chance(_number: int) -> None:
+def unseeded(_number: int) -> None:
     """Leave the machine as it is."""
 
 
@@ -25,4 +25,4 @@ def seeding(machine_seed: int, case: str, topology: Topology) -> BeforeExecution
     def seed_execution(number: int) -> None:
         seed.main(f"{machine_seed}/{case}/{number}", period_s)
 
-    return seed_execution if is_virtual_machine() else no_chance
+    return seed_execution if in_virtual_clock() else unseeded

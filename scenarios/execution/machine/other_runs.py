@@ -6,6 +6,9 @@ from contextlib import contextmanager, suppress
 
 from linux.processes.run_lock import RunLock, live_run_ids
 from model.errors import EmulationError
+from model.fabric.spec import FabricSpec
+from scenarios.execution.cases.emulation import Experiment, experiment
+from testbed.nodes.gpu_proxies import ProxyKind
 
 Tell = Callable[[str], None]
 
@@ -16,7 +19,7 @@ def on_standard_error(sentence: str) -> None:
 
 
 @contextmanager
-def telling_of_others(
+def reporting_other_runs(
     lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
 ) -> Iterator[None]:
     """Report other live runs at the beginning and at the end of the context.
@@ -25,14 +28,30 @@ def telling_of_others(
     reported again; reported runs are added to it.
     """
     known = set() if known is None else known
-    _tell_of_others(lock, tell, known)
+    _report_other_runs(lock, tell, known)
     yield
     # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
-        _tell_of_others(lock, tell, known)
+        _report_other_runs(lock, tell, known)
 
 
-def _tell_of_others(lock: RunLock, tell: Tell, known: set[str]) -> None:
+@contextmanager
+def experiment_beside_others(
+    spec: FabricSpec,
+    kind: ProxyKind,
+    run_id: str,
+    tell: Tell = on_standard_error,
+    known: set[str] | None = None,
+) -> Iterator[Experiment]:
+    """Bring a fabric up as `experiment` does, and report other runs at both ends of the context."""
+    with (
+        experiment(spec, kind, run_id) as fabric,
+        reporting_other_runs(fabric.lock, tell, known),
+    ):
+        yield fabric
+
+
+def _report_other_runs(lock: RunLock, tell: Tell, known: set[str]) -> None:
     others = live_run_ids() - {lock.run_id} - known
     if others:
         known.update(others)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from linux.processes import run_lock as locks
-from scenarios.execution.machine.neighbours import telling_of_others
+from scenarios.execution.machine.other_runs import reporting_other_runs
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_alone_is_told_nothing() -> None:
     told = list[str]()
-    with locks.run_lock("one") as one, telling_of_others(one, told.append):
+    with locks.run_lock("one") as one, reporting_other_runs(one, told.append):
         pass
     assert told == []
 
@@ -24,9 +24,9 @@ def test_a_run_alone_is_told_nothing() -> None:
 def test_the_first_of_two_runs_hears_as_much_as_the_second() -> None:
     first, second = list[str](), list[str]()
     with ExitStack() as later, locks.run_lock("one") as one:
-        with telling_of_others(one, first.append):
+        with reporting_other_runs(one, first.append):
             two = later.enter_context(locks.run_lock("two"))
-            with telling_of_others(two, second.append):
+            with reporting_other_runs(two, second.append):
                 pass
         assert first == ["other runs disturb this one, and it disturbs them: two"]
         assert second == ["other runs disturb this one, and it disturbs them: one"]
@@ -36,7 +36,7 @@ def test_a_neighbour_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     known = set[str]()
     with locks.run_lock("one") as one, locks.run_lock("two"):
         for _ in range(2):
-            with telling_of_others(one, known=known):
+            with reporting_other_runs(one, known=known):
                 pass
     assert capsys.readouterr().err == (
         "railbed: other runs disturb this one, and it disturbs them: two\n"
