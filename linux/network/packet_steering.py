@@ -16,7 +16,7 @@ from linux.network.namespaces import checked, namespace_of
 from model.errors import EmulationError
 
 CLONE_NEWNS = 0x20000
-MS_REC, MS_PRIVATE, MNT_DETACH = 0x4000, 1 << 18, 2
+MS_REMOUNT, MS_REC, MS_PRIVATE, MNT_DETACH = 32, 0x4000, 1 << 18, 2
 SYSFS = Path("/sys")
 WORD_BITS = 32
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -51,6 +51,8 @@ def _own_sysfs() -> Iterator[None]:
     place = bytes(SYSFS)
     checked(_libc.mount(b"sysfs", place, b"sysfs", 0, None), "mount")
     try:
+        # A container's own mount made the file system read-only, and remains so itself.
+        checked(_libc.mount(None, place, None, MS_REMOUNT, None), "mount")
         yield
     finally:
         checked(_libc.umount2(place, MNT_DETACH), "umount2")

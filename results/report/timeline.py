@@ -25,6 +25,7 @@ from results.report.data.analysis import (
 )
 from results.report.data.run_data import CaseData, Columns, RunData, rows
 from results.store.records import read_record, reading
+from results.store.runs import DURING
 
 Event = dict[str, Any]
 RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
@@ -216,7 +217,7 @@ def _percent(rates: Floats, numbers: Mapping[Hop, int], hop: Hop) -> list[float]
 def _faults(run: RunData) -> Iterator[Event]:
     """Yield each fault as a slice, to the end of its execution if it lasts longer."""
     for failure in run.result["failures"]:
-        case = run.cases.get(f"{failure['case']}/struck")
+        case = run.cases.get(f"{failure['case']}/{DURING}")
         if case is None:
             continue
         start_ns = int(case.executions["start_ns"][0])

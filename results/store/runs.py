@@ -22,7 +22,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ FOLDER_VERSION = 2
 MOST_RUNS = 2**53
 # The phases of a case with faults, by their names in run folders and JSON objects.
 BASELINE, DURING, DEGRADED, RECOVERED = PHASES = ("healthy", "struck", "faulty", "after")
+# Their names in tables and progress.
+PHASE_NAMES = dict(zip(PHASES, ("baseline", "during fault", "degraded", "recovered"), strict=True))
 # The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
@@ -197,6 +199,12 @@ def without_fabric(case: str) -> str:
     return case.partition("/")[2]
 
 
+def in_words(case: str) -> str:
+    """Return the name of a case or of its phase, for progress."""
+    whole, _, phase = case.rpartition("/")
+    return f"{whole}, {PHASE_NAMES[phase]}" if phase in PHASE_NAMES else case
+
+
 def folder_name(case: str) -> str:
     """Return the name of a case's folder."""
     return case.replace("/", "_")
@@ -251,9 +259,12 @@ def number_of(run: Path) -> int:
 
 def next_number(folder: Path) -> int:
     """Return the number of the next run in a folder of runs, or in the store that it is in."""
-    is_point = folder.parent.parent.name == SWEEPS
-    runs = stored_runs(folder.parents[2] if is_point else folder)
-    return 1 + max(map(number_of, runs), default=0)
+    return 1 + max(map(number_of, stored_runs(_store_of(folder))), default=0)
+
+
+def _store_of(folder: Path) -> Path:
+    """Return the store of a folder of runs: itself, unless the runs are of a sweep's point."""
+    return folder.parents[2] if folder.parent.parent.name == SWEEPS else folder
 
 
 def find_run(store: Path, name: str) -> Path:
@@ -290,6 +301,15 @@ def read_state(run: Path) -> dict[str, str]:
         return {"state": str(kept["state"]), **cause}
 
 
+def _latest_complete(run: Path) -> str:
+    """Name the latest complete run of the store that a run is in, as a hint; empty if none is."""
+    for other in reversed(stored_runs(_store_of(run.parent))):
+        with suppress(InputError):
+            if read_state(other)["state"] == "complete":
+                return f"the latest complete run is {other.name}"
+    return ""
+
+
 def read_result(run: Path) -> dict[str, Any]:
     """Return the JSON object of a run; raise `InputError` if it is not complete, or unknown.
 
@@ -298,7 +318,8 @@ def read_result(run: Path) -> dict[str, Any]:
     state = read_state(run)
     if state["state"] != "complete":
         cause = state.get("cause", "it is under way, or was killed")
-        raise InputError(Problem(str(run), f"the run is {state['state']}: {cause}"))
+        what = f"the run is {state['state']}: {cause}"
+        raise InputError(Problem(str(run), what, _latest_complete(run)))
     result = read_json(run / "result.json")
     if result.get("schema") != SCHEMA:
         what = f"must have the schema {SCHEMA}, got {result.get('schema')!r}"

@@ -129,7 +129,7 @@ def run(
 ) -> None:
     """Run one scenario."""
     changes = [*overrides, *datapath_override(datapath)]
-    if is_virtual(clock, proxies):
+    if is_virtual(clock, proxies, fresh=fresh):
         if capture:
             raise InputError(Problem("--capture", "does not work under the virtual clock"))
         from scenarios.execution.virtual_clock.run import run_virtually
@@ -223,7 +223,7 @@ def verify(
     from results.tables.measured.path_check import print_verify
 
     changes = [*overrides, *datapath_override(datapath)]
-    if is_virtual(clock, proxies):
+    if is_virtual(clock, proxies, fresh=fresh):
         from scenarios.execution.virtual_clock.run import verify_virtually
 
         loaded = _for_virtual_machine(scenario, changes)
@@ -417,7 +417,11 @@ def main() -> NoReturn:
 def _usage_or_bug(error: Exception) -> str:
     """Message for an error: Click's own for wrong usage, else a bug with its report."""
     if hasattr(error, "format_message"):
-        return f"{error.format_message()} (`railbed --help` lists the commands)"
+        context = getattr(error, "ctx", None)
+        is_of_command = context is not None and context.parent is not None
+        help_of = f"{context.command_path} --help" if is_of_command else "railbed --help"
+        lists = "its options" if is_of_command else "the commands"
+        return f"{error.format_message()} (`{help_of}` lists {lists})"
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return str(error)
     return str(report_bug(error))

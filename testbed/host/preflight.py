@@ -52,7 +52,7 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
             found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
             found += [_attempt(TUN_DEVICE, open_tun, _load("tun"))]
-    if kind is ProxyKind.CONTAINER:
+    if kind is ProxyKind.CONTAINER and root.ready:
         found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
     return found
 

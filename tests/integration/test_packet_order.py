@@ -29,12 +29,13 @@ def bits_of(mask: str) -> int:
     return int(mask.replace(",", ""), 16)
 
 
-def test_hb_links_and_trunks_steer_packets_and_nic_links_do_not() -> None:
+@pytest.mark.parametrize("kind", ProxyKind)
+def test_hb_links_and_trunks_steer_packets_and_nic_links_do_not(kind: ProxyKind) -> None:
     cores = os.sched_getaffinity(0)
     all_cores = bits_of(core_mask(cores)) if len(cores) > 1 else 0
     plain = small_spec(FabricKind.RAIL_OPTIMIZED)
     spec = replace(plain, hb=replace(plain.hb, leaves=2))
-    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+    with fabric_up(spec, kind) as fabric:
         for process_id in fabric.bed.process_ids.values():
             assert cores_of_interfaces(process_id) == {"lo": 0, "hb0": all_cores, "nic0": 0}
         found = cores_of_interfaces(fabric.bed.open_vswitch.process_id)

@@ -133,7 +133,7 @@ def test_a_damaged_run_is_one_line_and_keeps_none_from_the_others(
     lines = listed(tmp_path)
     assert len(lines) == 2
     assert any(line.startswith(f"  {damaged.name}  damaged: ") for line in lines)
-    assert f"  {good.name}  complete" in lines
+    assert f"  {good.name}  pass" in lines
     with pytest.raises(InputError):
         read_result(find_run(tmp_path, damaged.name))
     assert read_result(find_run(tmp_path, "latest"))["run_id"] == good.name

@@ -25,7 +25,14 @@ from results.store.raw_tables import (
     rows_of,
 )
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import PHASES, case_folders, read_result
+from results.store.runs import (
+    DEGRADED,
+    DURING,
+    PHASES,
+    RECOVERED,
+    case_folders,
+    read_result,
+)
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
@@ -55,7 +62,7 @@ class CaseData:
     @property
     def is_intact(self) -> bool:
         """Whether no fault has changed the paths of its fabric."""
-        return not self.name.endswith(("/struck", "/faulty", "/after"))
+        return not self.name.endswith(tuple(f"/{phase}" for phase in (DURING, DEGRADED, RECOVERED)))
 
     @property
     def label(self) -> str:

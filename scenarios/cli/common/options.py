@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import InputError, Problem
+from model.fabric.spec import Datapath as KnownDatapath
 from model.sweep import CLOCKS, VIRTUAL
 from results.store.runs import DEFAULT_STORE, stored_runs
 from scenarios.file_formats.scenario.library import library, scenario_file
@@ -42,7 +43,11 @@ def _beginning(names: list[str], incomplete: str) -> list[str]:
 
 ScenarioPath = Annotated[
     Path,
-    typer.Argument(help="a scenario file, or a name from `list`", autocompletion=scenario_names),
+    typer.Argument(
+        metavar="SCENARIO",
+        help="a scenario file, or a name from `list`",
+        autocompletion=scenario_names,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Overrides = Annotated[
@@ -106,18 +111,31 @@ def require_folder() -> None:
 
 
 def datapath_override(datapath: str | None) -> list[str]:
-    """The override that `--datapath` stands for."""
+    """The override that `--datapath` stands for; raises `InputError` for another datapath."""
+    if datapath is not None and datapath not in list(KnownDatapath):
+        what = f"must be {' or '.join(KnownDatapath)}, got {datapath!r}"
+        raise InputError(Problem("--datapath", what))
     return [] if datapath is None else [f"fabric.datapath={datapath}"]
 
 
-def is_virtual(clock: str, proxies: str | None) -> bool:
-    """Whether `--clock` is the virtual one; raises `InputError` if it is unknown.
+def is_virtual(clock: str, proxies: str | None, *, fresh: bool = False) -> bool:
+    """Whether `--clock` is the virtual one.
 
-    Also if `--proxies` asks for others than processes: the virtual machine has no Docker Engine.
+    Raises `InputError` if it is unknown, for `--fresh` without it, and for other `--proxies` than
+    processes with it: the virtual machine has no Docker Engine.
     """
     if clock not in CLOCKS:
         raise InputError(Problem("--clock", f"must be {' or '.join(CLOCKS)}, got {clock!r}"))
     if clock == VIRTUAL and proxies not in (None, "process"):
         what = f"must be process with the virtual clock, got {proxies!r}"
         raise InputError(Problem("--proxies", what, "the virtual machine has no Docker Engine"))
+    if clock != VIRTUAL:
+        refuse_fresh(fresh)
     return clock == VIRTUAL
+
+
+def refuse_fresh(fresh: bool) -> None:
+    """Raise `InputError` if `--fresh` is given with the real clock."""
+    if fresh:
+        what = "needs --clock virtual: by the real clock, each result is measured again"
+        raise InputError(Problem("--fresh", what))

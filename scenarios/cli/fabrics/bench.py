@@ -53,7 +53,7 @@ def bench(
     if name not in known:
         what = f"must be one of {', '.join(known)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
-    if not is_virtual(clock, None):
+    if not is_virtual(clock, None, fresh=fresh):
         _bench(name, known[name], as_json, store)
     elif name in REAL_ONLY:
         what = f"must be real for bench {name}, got virtual"

@@ -40,7 +40,7 @@ def failures(
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     rows: list[dict[str, Any]] = []
     try:
-        if is_virtual(clock, proxies):
+        if is_virtual(clock, proxies, fresh=fresh):
             rows += _virtually(experiments, store, fresh=fresh)
         else:
             rows.extend(_one_by_one(experiments, proxies or CONTAINER, store))

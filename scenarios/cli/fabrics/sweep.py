@@ -19,6 +19,7 @@ from scenarios.cli.common.options import (
     Proxies,
     Store,
     is_virtual,
+    refuse_fresh,
     scenario_names,
 )
 from scenarios.cli.common.output import err, exit_with, print_result
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from results.store.sweeps import SweepFolder
     from scenarios.sweep.executor import Executor
 
-EXECUTORS = ("local", "ray")
+LOCAL, RAY = EXECUTORS = ("local", "ray")
+# Ray finds the cluster of this machine.
+ANY_CLUSTER = "auto"
 
 
 def sweep(
@@ -55,8 +58,10 @@ def sweep(
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
-    ] = EXECUTORS[0],
-    address: Annotated[str, typer.Option(help="address of the Ray cluster")] = "auto",
+    ] = LOCAL,
+    address: Annotated[
+        str | None, typer.Option(help="address of the Ray cluster; default: auto")
+    ] = None,
 ) -> None:
     """Run a scenario at every combination of values; can be resumed."""
     from results.documents.sweep import sweep_object
@@ -70,15 +75,20 @@ def sweep(
     if clock is not None:
         is_virtual(clock, proxies)
     asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
-    _require_known(executor)
-    is_local = executor == EXECUTORS[0]
+    _require_known(executor, address)
+    is_local = executor == LOCAL
+    if resume is None and clock in (None, REAL):
+        _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
     if folder.unfinished:
         with folder.locked():
             folder.require_version()
-            runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
+            if folder.sweep.clock == REAL:
+                _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
+            cluster = address or ANY_CLUSTER
+            runs = _local(folder, at_once) if is_local else _on_ray(cluster, folder, at_once)
             _run_points(folder, runs, store, fresh=fresh)
     else:
         err.print("All points have results already; another --name measures them again.")
@@ -87,10 +97,21 @@ def sweep(
     exit_with(failed=result["verdict"] == "fail")
 
 
-def _require_known(executor: str) -> None:
+def _require_known(executor: str, address: str | None) -> None:
+    if address is not None and executor != RAY:
+        raise InputError(Problem("--address", "needs --executor ray"))
     if executor not in EXECUTORS:
         what = f"must be {' or '.join(EXECUTORS)}, got {executor!r}"
         raise InputError(Problem("--executor", what))
+
+
+def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
+    """Raise `InputError` for options that have no meaning by the real clock on this machine."""
+    refuse_fresh(fresh)
+    if at_once not in (None, 1):
+        what = f"must be 1 with the real clock, got {at_once}"
+        hint = "points would disturb each other; not so with --clock virtual"
+        raise InputError(Problem("--at-once", what, hint))
 
 
 def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
@@ -98,10 +119,6 @@ def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
     from scenarios.sweep.executor import LocalExecutor
 
     if folder.sweep.clock == REAL:
-        if at_once not in (None, 1):
-            what = f"must be 1 with the real clock, got {at_once}"
-            hint = "points would disturb each other; not so with --clock virtual"
-            raise InputError(Problem("--at-once", what, hint))
         ready(folder.sweep.proxies, NEEDS_NO_ROOT)
         return LocalExecutor()
     from scenarios.execution.virtual_clock.machines import machines_at_once

@@ -16,7 +16,7 @@ from scenarios.file_formats.yaml_files.bounded_text import value_of
 
 
 def print_list(store: Path, out: Console) -> None:
-    """Print the scenarios of the library, and the runs of a store with their states.
+    """Print the scenarios of the library, and the runs of a store with their verdicts or states.
 
     Raises `InputError` unless the store is a folder; the default one may not be there yet.
     """
@@ -40,15 +40,15 @@ def _description(scenario: Path) -> str:
 
 
 def _state(run: Path) -> str:
-    """Return the state of a run, or why it cannot be read."""
+    """Return the verdict of a complete run, the state of another, or why it cannot be read."""
     try:
         state = read_state(run)["state"]
-        if state == "complete":
-            read_result(run)
-            case_folders(run)
+        if state != "complete":
+            return state
+        case_folders(run)
+        return str(read_result(run)["verdict"])
     except InputError as error:
         return f"damaged: {error}"
-    return state
 
 
 @contextmanager

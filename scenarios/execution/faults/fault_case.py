@@ -13,6 +13,7 @@ from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, in_words
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
@@ -118,7 +119,7 @@ class FaultCase:
     def execute(self) -> FaultImpact:
         """Run all phases, while all unaffected pairs are probed."""
         interval_s = background_interval_s(self.home, self.unaffected)
-        place = self.measuring.folder.folder_of(f"{self.case.name}/struck") / "unaffected"
+        place = self.measuring.folder.folder_of(f"{self.case.name}/{DURING}") / "unaffected"
         process_ids = self.fabric.bed.process_ids
         cadence, watch = background(interval_s), self.fabric.bed.watch
         with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
@@ -129,7 +130,7 @@ class FaultCase:
     def _phases(self) -> Phases:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
         with ExitStack() as undos:
-            baseline = self._measure("healthy", self.scenario.warmup)
+            baseline = self._measure(BASELINE, self.scenario.warmup)
             latency_s = self.fabric.path_latencies_s(self.schedule)
             prediction = self.fabric.predict(self.schedule)
             moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
@@ -142,7 +143,7 @@ class FaultCase:
             if not self._restarts:
                 self._break(undos)
             goes_on = has_degraded_phase(self.faults, self.job.strategy, len(during.executions))
-            degraded = self._measure("faulty") if goes_on else None
+            degraded = self._measure(DEGRADED) if goes_on else None
             whole = during.executions[0].complete and not self._restarts
             replay = self._replay(during, epochs, latency_s) if whole else None
         return Phases(baseline, during, degraded, replay, self._recovered())
@@ -171,8 +172,8 @@ class FaultCase:
         return self._restarts and has_detected(self.fabric.bed.journal, started_ns)
 
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
-        name, folder = f"{self.case.name}/struck", self.measuring.folder
-        self.measuring.listener.step(name)
+        name, folder = f"{self.case.name}/{DURING}", self.measuring.folder
+        self.measuring.listener.step(in_words(name))
         place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
@@ -298,7 +299,7 @@ class FaultCase:
             CaseExecutions(during.executions),
             check_data=self.scenario.check_data,
         )
-        name = f"{self.case.name}/struck"
+        name = f"{self.case.name}/{DURING}"
         limits = self.scenario.replay_thresholds
         return compare(name, measured, prediction, self.case.size_scale, limits)
 
@@ -317,7 +318,7 @@ class FaultCase:
         if moved or not all(fault.can_be_undone for fault in self.faults):
             return None
         self._converge(self.home, broken=False)
-        return self._measure("after")
+        return self._measure(RECOVERED)
 
     def _restart(self, during: FaultedExecution, degraded: MeasuredCase | None) -> Restart | None:
         """The clock of a job that began again, on the fabric of the degraded phase."""

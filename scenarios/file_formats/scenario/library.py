@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+from model.errors import InputError, Problem
+from scenarios.file_formats.yaml_files.issues import meant
+
 LIBRARY = Path(__file__).parents[2] / "library"
 # Scenarios that got a better name; the old one is still accepted.
 OLD_NAMES = {"verify": "check-data"}
@@ -14,7 +17,14 @@ def library() -> list[Path]:
 
 
 def scenario_file(path: Path) -> Path:
-    """Return a scenario's file: as given, or by its name in the library."""
-    named = LIBRARY / f"{OLD_NAMES.get(path.name, path.name)}.yaml"
-    is_name = path.parent == Path() and not os.path.exists(path)
-    return named if is_name and named in library() else path
+    """Return a scenario's file: as given, or by its name in the library.
+
+    Raises `InputError` if only a similar name is there.
+    """
+    if path.parent != Path() or path.suffix or os.path.exists(path):
+        return path
+    files = {file.stem: file for file in library()}
+    name = OLD_NAMES.get(path.name, path.name)
+    if name not in files and (hint := meant(name, files)):
+        raise InputError(Problem(str(path), "no such file, and no scenario of this name", hint))
+    return files.get(name, path)

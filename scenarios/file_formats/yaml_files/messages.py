@@ -26,6 +26,8 @@ def wording(details: Any) -> str:
             return f"must be a whole number, got {found!r}"
         case "float_type" | "float_parsing":
             return f"must be a number, got {found!r}"
+        case "finite_number":
+            return f"must be a finite number, got {found}"
         case "literal_error":
             return f"must be a number or {context['expected']}, got {found!r}"
         case "bool_type":
