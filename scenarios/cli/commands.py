@@ -418,10 +418,9 @@ def _usage_or_bug(error: Exception) -> str:
     """Message for an error: Click's own for wrong usage, else a bug with its report."""
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
-        is_of_command = context is not None and context.parent is not None
-        help_of = f"{context.command_path} --help" if is_of_command else "railbed --help"
-        lists = "its options" if is_of_command else "the commands"
-        return f"{error.format_message()} (`{help_of}` lists {lists})"
+        if context is None or context.parent is None:
+            return f"{error.format_message()} (`railbed --help` lists the commands)"
+        return f"{error.format_message()} (`{context.command_path} --help` lists its options)"
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return str(error)
     return str(report_bug(error))

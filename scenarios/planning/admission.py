@@ -9,7 +9,7 @@ from model.prediction.machine import Machine
 from scenarios.file_formats.scenario.scenario import Case
 from scenarios.file_formats.scenario.schema import ScenarioFile
 from scenarios.file_formats.yaml_files.issues import Issue
-from scenarios.planning.auto_scale import auto_time_dilation, round_up
+from scenarios.planning.auto_scale import auto_time_dilation, round_up, smallest
 from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
 
@@ -38,20 +38,27 @@ def _rate_issues(
     case, need = _worst(specs, cases, machine)
     if not need.is_too_much:
         return
-    better = auto_bandwidth_scale_of(file, machine).value
-    slowed = {kind: replace(spec, bandwidth_scale=better) for kind, spec in specs.items()}
-    works = not _worst(slowed, cases, machine)[1].is_too_much
     what = (
         f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
         f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
         f"(bandwidth_scale {specs[case.kind].bandwidth_scale:g})"
     )
-    hint = (
-        f"use {better:g}"
-        if works
-        else "this machine cannot carry this number of GPUs at any rate: use fewer"
-    )
+    better = auto_bandwidth_scale_of(file, machine).value
+    if _is_too_much(specs, cases, machine, better):
+        hint = "this machine cannot carry this number of GPUs at any rate: use fewer"
+    else:
+        scale = round_up(specs[case.kind].bandwidth_scale)
+        least = smallest(scale, lambda s: not _is_too_much(specs, cases, machine, s))
+        hint = f"use {better:.12g} as `auto` does; {least:.12g} is the least accepted"
     yield Issue(("fabric", "bandwidth_scale"), what, hint)
+
+
+def _is_too_much(
+    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine, scale: float
+) -> bool:
+    """Whether the machine cannot carry a case at another bandwidth scale."""
+    scaled = {kind: replace(spec, bandwidth_scale=scale) for kind, spec in specs.items()}
+    return _worst(scaled, cases, machine)[1].is_too_much
 
 
 def _worst(
@@ -90,7 +97,7 @@ def _step_issues(
     by_time = "time_dilation" in workload.model_fields_set
     if by_time or "size_scale" not in type(workload).model_fields:
         yield Issue(
-            ("workloads", case.workload, "time_dilation"), what, f"use {round_up(dilation):g}"
+            ("workloads", case.workload, "time_dilation"), what, f"use {round_up(dilation):.12g}"
         )
     else:
         use = f"use {max(1.0, scale / dilation):.6g}"

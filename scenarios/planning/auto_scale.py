@@ -41,7 +41,7 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
     by_links = round_up(fastest_bps / MAX_LINK_BPS)
     rates = (rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
     largest_scale = round_down(min(rates) / MIN_RATE_BPS)
-    scale = _smallest(
+    scale = smallest(
         by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
     )
     if scale == by_links:
@@ -77,7 +77,8 @@ def _binding(needs: Sequence[Need]) -> str:
     """Describe the limit nearest to the chosen scale: all cores, or a switch's thread."""
     cpu, thread = max(n.data for n in needs), max(n.thread for n in needs)
     if cpu / CPU_BUDGET >= thread / THREAD_BUDGET:
-        return f"data takes {cpu:.0%} of all cores at its peak, of at most {CPU_BUDGET:.0%}"
+        most = f"of at most {CPU_BUDGET:.0%}"
+        return f"data takes {cpu:.0%} of all cores at its heaviest moment, {most}"
     return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
 
 
@@ -132,8 +133,8 @@ def round_down(number: float) -> float:
     return round(math.floor(number / step + 1e-9) * step, 9)
 
 
-def _smallest(least: float, holds: Callable[[float], bool]) -> float:
-    """Smallest two-digit number, `least` or above, for which `holds` is true.
+def smallest(least: float, holds: Callable[[float], bool]) -> float:
+    """Return the smallest two-digit number, `least` or above, for which `holds` is true.
 
     `holds` must also be true for all larger numbers. The search covers `DECADES`.
     """

@@ -20,12 +20,12 @@ Alone = tuple[FabricKind, int, str]
 
 # Columns of `plan` with their least widths: each case has a table of its own, below its name.
 PLAN_COLUMNS = (
-    ("busiest second", 32),
+    ("busiest second", 28),
     ("packets/s", 9),
     ("MB/s", 5),
     ("possible/s", 10),
     ("of all cores", 12),
-    ("fits", 6),
+    ("fits", 9),
 )
 # Packet sizes in `doctor`'s table: segments of TCP at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
@@ -78,8 +78,7 @@ def print_plan(plans: Iterable[CasePlan], machine: Machine | None, console: Cons
         f"most {CPU_BUDGET:.0%} of all cores and a switch's thread {THREAD_BUDGET:.0%} of one, no "
         f"above {REFUSED_ABOVE:.0%} of either, else barely.\n"
         "Estimated: as if no flows shared a link; the real load is no higher.\n"
-        "Overlap: the part of the time in which HB domains and NICs carry data at once.",
-        soft_wrap=True,
+        "Overlap: the part of the time in which HB domains and NICs carry data at once."
     )
 
 
@@ -118,8 +117,8 @@ def print_crossings(scenario: Scenario, console: Console) -> None:
 
 
 def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
-    share = "" if plan.need is None else f"{plan.need.cpu:.1%}"
-    table.add_row("  all", "", "", "", share, plan.verdict)
+    share = "" if plan.need is None else f"{plan.need.data:.1%}"
+    table.add_row("  data", "", "", "", share, plan.verdict)
     for kind in HopKind:
         packets, size = plan.load.packets[kind], plan.load.size_bytes[kind]
         if not packets:
@@ -132,7 +131,7 @@ def _add(plan: CasePlan, machine: Machine | None, table: Table) -> None:
     if plan.need is not None:
         table.add_row("  agents, per transfer", "", "", "", f"{plan.need.transfers:.1%}", "")
         thread = f"{plan.need.thread:.1%}"
-        table.add_row("  a switch's thread, of one core", "", "", "", thread, "")
+        table.add_row("  switch thread, of one core", "", "", "", thread, "")
 
 
 def shown(number: float) -> str:
