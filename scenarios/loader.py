@@ -186,7 +186,7 @@ def _override(document: CommentedMap, override: str) -> Place:
             made = min(made, depth)
         node = _child(node, part)
     if isinstance(node, list) and place[-1] not in range(len(node)):
-        raise ValueError(f"the list has {len(node)} entries, numbered from 0")
+        raise ValueError(_no_entry(node, place[-1]))
     try:
         node[place[-1]] = value_of(value)
     except TypeError:
@@ -194,10 +194,17 @@ def _override(document: CommentedMap, override: str) -> Place:
     return place[:made]
 
 
+def _no_entry(node: list[Any], part: str | int) -> str:
+    entries = "1 entry, number 0" if len(node) == 1 else f"{len(node)} entries, numbered from 0"
+    return f"the list has {entries}, got {part}"
+
+
 def _child(node: Any, part: str | int) -> Any:
     """Child of a node; a missing key is created, a missing list entry is a `ValueError`."""
     if isinstance(node, dict):
         return node.setdefault(part, CommentedMap())
-    if isinstance(node, list) and isinstance(part, int) and part < len(node):
-        return node[part]
+    if isinstance(node, list):
+        if part in range(len(node)):
+            return node[int(part)]
+        raise ValueError(_no_entry(node, part))
     raise ValueError(f"{part!r} is not in the scenario")

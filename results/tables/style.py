@@ -42,6 +42,11 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
+def three_digits(number: float) -> str:
+    """Format a number with its first three digits, and at most one behind the point if more."""
+    return f"{number:.1f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
 def range_of(values: Collection[float]) -> str:
     """Format the least and the largest of some ratios, or one number if they look the same."""
     return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))

@@ -64,8 +64,8 @@ def _by_pairs(pairs: Ints, domain_size: int) -> str:
     crossed = int(((domains != others) & (rails != other_rails)).sum())
     if not crossed:
         return ""
-    sent = pairs.shape[1]
-    return f"{crossed} of {sent} pairs of GPUs that send cross rails, and others forward for them"
+    of_all = f"{crossed} of {pairs.shape[1]} sending pairs of GPUs"
+    return f"{of_all} share neither rail nor HB domain: other GPUs forward for them"
 
 
 def _pairs(case: Case, spec: FabricSpec) -> Ints:

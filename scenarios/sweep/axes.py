@@ -45,7 +45,7 @@ def axis(option: str) -> Axis:
         raise ValueError("has no values: write them behind the =, with commas between them")
     for text, count in Counter(texts).items():
         if count > 1:
-            raise ValueError(f"has the value {text} {count} times: each makes points of its own")
+            raise ValueError(f"has the value {text!r} {count} times: each makes points of its own")
     return tuple(Setting(key, text, value_of(text)) for text in texts)
 
 

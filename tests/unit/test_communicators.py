@@ -226,8 +226,8 @@ def test_what_crosses_rails_is_told_before_a_run(file: Path) -> None:
     assert strided.startswith("rail-only/all-to-all/direct/strided-5: the communicator strided-5 ")
     assert "crosses rails 5 times" in strided
     assert direct == (
-        "rail-only/all-to-all/direct: 144 of 240 pairs of GPUs that send cross rails, and others "
-        "forward for them"
+        "rail-only/all-to-all/direct: 144 of 240 sending pairs of GPUs share neither rail nor HB "
+        "domain: other GPUs forward for them"
     )
     assert all(planned.completion_s > 0 for planned in plan(scenario, None))
 

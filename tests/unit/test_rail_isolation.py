@@ -32,7 +32,8 @@ PAIRWISE = "collective: all-to-all, algorithm: pairwise, size: 8 MB"
 RING = "collective: all-reduce, algorithm: ring, size: 8 MB"
 JOINED = "its GPUs are not joined by rails and HB domains of their own, so others forward for them"
 DIAGONAL = f"the communicator d0g0+d1g1 crosses rails: {JOINED}"
-SHARE = "144 of 240 pairs of GPUs that send cross rails, and others forward for them"
+APART = "share neither rail nor HB domain: other GPUs forward for them"
+SHARE = f"144 of 240 sending pairs of GPUs {APART}"
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
     bottom = f"{{name: bottom, domains: 2-3, rails: 1-2, {PAIRWISE}}}"
     jobs = f"workloads:\n- time_dilation: 10000\n  kinds: rail-only\n  jobs: [{top}, {bottom}]\n"
     file.write_text(HEAD + jobs)
-    few = "4 of 12 pairs of GPUs that send cross rails, and others forward for them"
+    few = f"4 of 12 sending pairs of GPUs {APART}"
     assert list(rail_crossings(load(file))) == [
         f"rail-only/jobs/top: job top: {DIAGONAL}",
         f"rail-only/jobs/bottom: job bottom: {few}",

@@ -203,7 +203,10 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ("fabric.domains=0", "--set fabric.domains: must be at least 1, got 0"),
         ("fabric.domain=4", "--set fabric.domain: unknown key 'domain' (did you mean 'domains'?)"),
         ("nonsense", "--set nonsense: must be key=value, such as fabric.domains=8"),
-        ("workloads.3.size=1 B", "--set workloads.3.size=1 B: 3 is not in the scenario"),
+        (
+            "workloads.3.size=1 B",
+            "--set workloads.3.size=1 B: the list has 1 entry, number 0, got 3",
+        ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x"),
     ],

@@ -29,6 +29,7 @@ from results.store.runs import (
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.measured.run import print_run
 from results.tables.style import plain_console
+from scenarios.cli.stored_runs.compare import compared
 from scenarios.cli.stored_runs.listing import print_list, printed_whole
 from scenarios.execution import run as execution
 from scenarios.execution.cases.progress import SILENT
@@ -133,7 +134,7 @@ def test_a_damaged_run_is_one_line_and_keeps_none_from_the_others(
     lines = listed(tmp_path)
     assert len(lines) == 2
     assert any(line.startswith(f"  {damaged.name}  damaged: ") for line in lines)
-    assert f"  {good.name}  pass" in lines
+    assert f"  {good.name}  {RESULT['verdict']}" in lines
     with pytest.raises(InputError):
         read_result(find_run(tmp_path, damaged.name))
     assert read_result(find_run(tmp_path, "latest"))["run_id"] == good.name
@@ -402,3 +403,16 @@ def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_run_records_the_version_of_its_program() -> None:
     assert re.fullmatch(r"[0-9a-f]{12}", environment("process", "user")["railbed"])
+
+
+def test_a_key_at_its_default_is_no_difference(tmp_path: Path) -> None:
+    text = (LIBRARY / "quickstart.yaml").read_text()
+    texts = text, text.replace("warmup: 1", ""), text.replace("repeats: 5", "repeats: 6")
+    for number, scenario in enumerate(texts):
+        run_id = f"20260101-00000{number}-a-0000"
+        folder = begun_run(tmp_path, run_id, scenario, {})
+        folder.complete({**RESULT, "run_id": run_id})
+    names = [run.name for run in stored_runs(tmp_path)]
+    assert compared(tmp_path, names[0], names[1])["warnings"] == []
+    different = compared(tmp_path, names[0], names[2])["warnings"]
+    assert different == ["the scenarios differ in repeats: 5 against 6"]

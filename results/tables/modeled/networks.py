@@ -1,10 +1,11 @@
 """Tables of networks: equipment, price and power of both, and the decision for a cluster."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
-from results.tables.style import figures_table, number_or_dash
+from results.tables.style import figures_table, number_or_dash, three_digits
 
 
 def print_cost(result: dict[str, Any], out: Console) -> None:
@@ -12,22 +13,25 @@ def print_cost(result: dict[str, Any], out: Console) -> None:
     table = figures_table("network", "switches", "transceivers", "million USD", "MW")
     for name in ("rail-optimized", "rail-only", "saved"):
         row = result[name]
-        usd, megawatts = f"{row['usd'] / 1e6:.1f}", f"{row['watts'] / 1e6:.2f}"
-        table.add_row(name, f"{row['switches']}", f"{row['transceivers']}", usd, megawatts)
+        table.add_row(name, *_counts_and_costs(row))
     shares = (result["saved"][f"{key}_percent"] for key in ("switches", "transceivers"))
     money = (result["saved"][f"{key}_percent"] for key in ("usd", "watts"))
     table.add_row("", *(f"{share:.1f} %" for share in (*shares, *money)))
     out.print(table)
 
 
+def _counts_and_costs(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Format switches, transceivers, million USD and MW."""
+    usd, megawatts = three_digits(row["usd"] / 1e6), three_digits(row["watts"] / 1e6)
+    return f"{row['switches']}", f"{row['transceivers']}", usd, megawatts
+
+
 def print_decision(result: dict[str, Any], out: Console) -> None:
     """Print each design's cost and power, each model on it, the answer and its sensitivities."""
     table = figures_table("design", "switches", "transceivers", "million USD", "MW", "")
     for design in result["designs"]:
-        usd, megawatts = f"{design['usd'] / 1e6:.1f}", f"{design['watts'] / 1e6:.2f}"
         mark = "efficient" if design["efficient"] else ""
-        counts = (f"{design['switches']}", f"{design['transceivers']}")
-        table.add_row(design["design"], *counts, usd, megawatts, mark)
+        table.add_row(design["design"], *_counts_and_costs(design), mark)
     out.print(table)
     for index, model in enumerate(result["designs"][0]["models"]):
         out.print(f"\n{model['configuration']}")
@@ -59,6 +63,6 @@ def _print_model(designs: list[dict[str, Any]], index: int, out: Console) -> Non
             number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
             number_or_dash(losses["nic_link"], "+.2f", " %"),
             number_or_dash(losses["gpu"], "+.2f", " %"),
-            f"{model['network_usd_per_million_tokens']:.4f}",
+            three_digits(model["network_usd_per_million_tokens"]),
         )
     out.print(table)

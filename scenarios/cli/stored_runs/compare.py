@@ -1,5 +1,6 @@
 """Read and compare two stored runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
     """Compare two runs; raise `InputError` if their clocks differ, or no case is in both."""
     runs = [stored_run(find_run(store, name)) for name in (first, second)]
     _require_one_clock(f"{first} and {second}", runs)
+    if runs[0].scenario != runs[1].scenario:
+        runs = [_with_defaults(run) for run in runs]
     result = comparison_object(*runs)
     if not result["cases"]:
         found = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
@@ -29,6 +32,20 @@ def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
     if clocks[0] != clocks[1]:
         what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
         raise InputError(Problem(names, what, "compare runs with the same --clock"))
+
+
+def _with_defaults(run: StoredRun) -> StoredRun:
+    """Return a run whose scenario has all keys; one that another version wrote stays as it is."""
+    # Importing the schema takes a third of a second.
+    from pydantic import ValidationError
+
+    from scenarios.file_formats.scenario.schema import ScenarioFile
+
+    try:
+        file = ScenarioFile.model_validate(run.scenario)
+    except ValidationError:
+        return run
+    return replace(run, scenario=file.model_dump(mode="json", by_alias=True))
 
 
 def stored_run(folder: Path) -> StoredRun:

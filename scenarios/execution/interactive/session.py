@@ -6,7 +6,7 @@ readings belong to one thread, as a restarted process dies with its thread.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -40,7 +40,7 @@ from traffic_gen.workloads.point_to_point import streams
 
 # Affected pairs that are probed while a fault begins: each takes 1000 probes a second.
 MOST_PROBED = 8
-# Seconds between two checks whether an execution shall end.
+# Seconds between two checks whether an execution shall end, or the user has ended the wait.
 LOOK_EVERY_S = 0.1
 # Seconds that a transfer of `throughput_bps` takes at the slowest link's rate, and at most.
 STREAMED_S, STREAM_AT_MOST_S = 1.0, 30.0
@@ -96,7 +96,11 @@ def _by_operator(
 
     @wraps(method)
     def handed_over(session: "Session", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return session.operator.submit(method, session, *args, **kwargs).result()
+        handed = session.operator.submit(method, session, *args, **kwargs)
+        # A wait without an end misses a Ctrl-C that comes just before it.
+        while not wait([handed], LOOK_EVERY_S).done:
+            pass
+        return handed.result()
 
     return handed_over
 

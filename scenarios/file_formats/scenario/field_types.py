@@ -31,7 +31,7 @@ MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
 MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
 
 # A unit begins with no digit: a text that does not match is refused in linear time.
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
+_QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
 
 
 def listed(choices: type[StrEnum]) -> str:

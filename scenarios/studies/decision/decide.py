@@ -129,7 +129,8 @@ def _sentence(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> str:
     slower = _mean_iteration_s(evaluated[chosen]) / _mean_iteration_s(evaluated[first]) - 1
     pace = "slower" if slower >= 0 else "faster"
     return (
-        f"{chosen.name} costs the least for a trained token: it saves {saved / 1e6:.1f} of "
+        f"Of networks with HB domains of {chosen.domain_size} GPUs, {chosen.name} costs the least "
+        f"for a trained token: it saves {saved / 1e6:.1f} of "
         f"{prices.usd(first.equipment) / 1e6:.1f} million USD against {first.name}, and is "
         f"{100 * abs(slower):.1f} % {pace}.{_larger_domains(evaluated, chosen)}"
     )
