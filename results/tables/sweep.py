@@ -11,7 +11,11 @@ from rich.text import Text
 
 from results.documents.case_outcome import CaseOutcome, outcomes
 from results.documents.sweep import reason
+from results.store.runs import without_fabric
 from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
+
+# A parameter that names the fabric, as names of cases do.
+KINDS = "fabric.kinds"
 
 
 def print_sweep(result: Mapping[str, Any], console: Console) -> None:
@@ -73,14 +77,14 @@ def _rows(point: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
     shown = map(_shown, point["parameters"].values())
     start: list[RenderableType] = [str(point["point"]), *map(Text, shown)]
     cases = outcomes(point)
+    names_fabric = KINDS in point["parameters"]
     for case in cases:
-        yield [*start, *_cells(case)]
+        yield [*start, without_fabric(case.name) if names_fabric else case.name, *_cells(case)]
     if not cases:
         yield [*start, "no result", "-", "-", "-", styled_verdict(point["verdict"])]
 
 
 def _cells(case: CaseOutcome) -> Iterator[RenderableType]:
-    yield case.name
     yield number_or_dash(case.measured_s, ".3f", " s")
     yield number_or_dash(case.modeled_s, ".3f", " s")
     yield number_or_dash(case.ratio, ".4f")
