@@ -1,6 +1,7 @@
 """The page of the live view in Chromium, without a fabric: `docs/guides/extending.md` says how."""
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
@@ -172,7 +173,7 @@ def test_a_fault_shows_the_blackout_of_each_pair(
     served.note(interactive=True, broken={FAILED: "down"})
     for one in (alone, never, {**fault, "blackout_ms": 14.0, "probed": True}):
         served.note(blackout=one)
-    page.wait_for_function("document.querySelectorAll('#blackouts figure').length === 3")
+    expect(page.locator("#blackouts figure")).to_have_count(3)
     told = page.locator("#blackouts figcaption").all_inner_texts()
     assert told == [
         f"{FAILED} down: 14 ms; detected after 2 ms, new paths after 9 ms",
@@ -202,7 +203,7 @@ def test_names_are_text_and_nothing_else(page: Page, served: Served) -> None:
 
 def test_a_run_shows_no_fault_buttons(page: Page, served: Served) -> None:
     served.note(step="all-reduce/hierarchical")
-    page.wait_for_function("document.getElementById('step').textContent.startsWith('all-reduce')")
+    expect(page.locator("#step")).to_have_text(re.compile("^all-reduce"))
     assert page.locator("#control").is_hidden()
     cable(page, BUSY).dispatch_event("click")
     assert page.locator("#menu").is_hidden()
