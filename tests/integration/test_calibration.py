@@ -145,7 +145,7 @@ def test_a_link_that_carries_nothing_is_named() -> None:
         undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender="rail0")
         with (
             watching_pauses() as watch,
-            pytest.raises(EmulationError, match="d0g0--rail0: calibration frames from rail0 do"),
+            pytest.raises(
                 EmulationError, match="d0g0--rail0: calibration frames from rail0 do not arrive"
             ),
         ):
