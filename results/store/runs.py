@@ -199,7 +199,7 @@ def without_fabric(case: str) -> str:
     return case.partition("/")[2]
 
 
-def in_words(case: str) -> str:
+def phase_in_words(case: str) -> str:
     """Return the name of a case or of its phase, for progress."""
     whole, _, phase = case.rpartition("/")
     return f"{whole}, {PHASE_NAMES[phase]}" if phase in PHASE_NAMES else case

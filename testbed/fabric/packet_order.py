@@ -2,7 +2,7 @@
 
 A bucket of such a link lets several segments leave at once, from different cores. If one of the
 cores is paused, the others' segments overtake its own; TCP takes these for lost, and sends them
-again. NIC links have no such bursts: a segment alone takes longer than usual pauses.
+again. NIC links need no steering: at 20 Mbit/s, a segment takes 26 ms, longer than usual pauses.
 """
 
 from collections import defaultdict

@@ -12,7 +12,7 @@ from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
-from results.store.runs import RunFolder, in_words
+from results.store.runs import RunFolder, phase_in_words
 from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.model_comparison import (
     CaseObservations,
@@ -80,7 +80,7 @@ class Measuring:
         generator: Generator = Generator.AGENT,
     ) -> MeasuredCase:
         """Execute `warmup` times uncounted, then the repeats, which count."""
-        self.listener.step(in_words(name))
+        self.listener.step(phase_in_words(name))
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction)
@@ -165,7 +165,7 @@ class Measuring:
     def keep(self, name: str, repeat: Repeat) -> Repeat:
         """Record an execution."""
         self.folder.add_repeat(name, repeat)
-        self.listener.done(in_words(name))
+        self.listener.done(phase_in_words(name))
         return repeat
 
 

@@ -13,7 +13,7 @@ from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
-from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, in_words
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, phase_in_words
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
@@ -173,7 +173,7 @@ class FaultCase:
 
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/{DURING}", self.measuring.folder
-        self.measuring.listener.step(in_words(name))
+        self.measuring.listener.step(phase_in_words(name))
         place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
