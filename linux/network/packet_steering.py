@@ -1,13 +1,12 @@
 """Receive packet steering (networking/scaling.rst of the kernel): packets of a flow stay in order.
 
 An end of a veth pair gives each packet to the core that sent it. If several cores send packets of
-one flow, those of a busy core are overtaken. With packet steering, the flow's hash selects the
-core.
+one flow, those of a busy core are overtaken. Packet steering gives all packets of an interface to
+one core.
 """
 
 import ctypes
-import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,27 +21,25 @@ WORD_BITS = 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def steer_packets(interfaces: Mapping[int, Collection[str]]) -> None:
-    """Steer packets that arrive at these interfaces, over all cores that this process may use.
+def steer_packets(cores: Mapping[int, Mapping[str, int]]) -> None:
+    """Give all packets that arrive at an interface to one core.
 
-    Interfaces are named by a process in their network namespace. Does nothing on a single core, and
-    for processes that have ended. A kernel without packet steering has no such setting.
+    `cores` has the core of each interface, by a process in its network namespace; one that has
+    ended is left out. A kernel without packet steering has no such setting.
     """
-    cores = os.sched_getaffinity(0)
-    if len(cores) > 1:
-        # The thread has mounts of its own, and ends with them.
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(_steer, interfaces, core_mask(cores)).result()
+    # The thread has mounts of its own, and ends with them.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_steer, cores).result()
 
 
-def _steer(interfaces: Mapping[int, Collection[str]], mask: str) -> None:
+def _steer(cores: Mapping[int, Mapping[str, int]]) -> None:
     checked(_libc.unshare(CLONE_NEWNS), "unshare")
     checked(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount")
-    for process_id, names in interfaces.items():
+    for process_id, of_interfaces in cores.items():
         with suppress(EmulationError), namespace_of(process_id), _own_sysfs():
-            for name in names:
+            for name, core in of_interfaces.items():
                 for setting in (SYSFS / "class/net" / name).glob("queues/rx-*/rps_cpus"):
-                    setting.write_text(mask)
+                    setting.write_text(core_mask(core))
 
 
 @contextmanager
@@ -58,8 +55,7 @@ def _own_sysfs() -> Iterator[None]:
         checked(_libc.umount2(place, MNT_DETACH), "umount2")
 
 
-def core_mask(cores: Collection[int]) -> str:
-    """Return a set of cores as the kernel writes it: words of 32 bits, the highest first."""
-    bits = sum(1 << core for core in cores)
-    words = range(max(cores) // WORD_BITS, -1, -1)
-    return ",".join(f"{bits >> (WORD_BITS * word) & 0xFFFFFFFF:08x}" for word in words)
+def core_mask(core: int) -> str:
+    """Return a set of one core as the kernel writes it: words of 32 bits, the highest first."""
+    word, bit = divmod(core, WORD_BITS)
+    return ",".join([f"{1 << bit:08x}", *["00000000"] * word])
