@@ -3,9 +3,10 @@
 import io
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.proc_net import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
@@ -34,9 +36,16 @@ from results.verdicts.verdict import Verdict
 from scenarios.file_formats.scenario.library import LIBRARY
 from scenarios.file_formats.scenario.scenario import Scenario
 from scenarios.loader import load
+from tests.machine import wait_until
 from tests.unit.fabrics import assume_accepted
 from tests.unit.test_results import LIMITS, modeled, repeat
-from traffic_gen.generators.iperf3_flows import WINDOW_BYTES, Flow, Iperf3Flows, iperf3_flows
+from traffic_gen.generators.iperf3_flows import (
+    COOKIE_BYTES,
+    WINDOW_BYTES,
+    Flow,
+    Iperf3Flows,
+    iperf3_flows,
+)
 from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import QueuePair, read_packet
@@ -178,33 +187,63 @@ def test_no_two_transfers_have_the_same_bytes() -> None:
 
 
 @contextmanager
-def short_circuit() -> Iterator[Flow]:
-    """A flow whose client and server are one pipe."""
-    read_end, write_end = os.pipe()
-    os.set_blocking(read_end, False)
-    with FileIO(write_end, "w") as source, FileIO(read_end, "r") as sink:
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a TCP connection, the client's and the server's, after iperf3's cookie."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+        listener.accept()[0] as server,
+    ):
+        client.sendall(bytes(COOKIE_BYTES))
+        yield client, server
+
+
+@contextmanager
+def short_circuit() -> Iterator[tuple[Flow, socket.socket]]:
+    """A flow whose client is its connection, and the server's end of that."""
+    with connected() as (client, server), FileIO(client.fileno(), "w", closefd=False) as source:
         nobody = cast(Any, None)
-        yield Flow((0, 1), nobody, source, nobody, sink)
+        yield Flow((0, 1), nobody, source, nobody, server), server
 
 
 @given(st.lists(st.integers(1, WINDOW_BYTES // 3), min_size=1, max_size=6))
-def test_every_byte_of_a_flow_goes_through_its_pipes(sizes: list[int]) -> None:
+def test_every_byte_of_a_flow_is_counted_when_it_comes(sizes: list[int]) -> None:
     arrived = list[int]()
-    with short_circuit() as flow, open(os.devnull, "wb") as nowhere:
+    with short_circuit() as (flow, server):
+        server.setblocking(False)
         for number, size in enumerate(sizes):
             flow.ask(number, size)
-            while len(arrived) <= number:
-                arrived += flow.drain(nowhere.fileno())
+            while flow.is_open:
+                with suppress(BlockingIOError):
+                    server.recv(WINDOW_BYTES)
+                arrived += flow.arrived()
+            assert arrived == list(range(number + 1))
         assert flow.written_bytes == flow.read_bytes == sum(sizes)
     assert arrived == list(range(len(sizes)))
     assert flow.sent_ns.keys() == set(arrived)
 
 
 def test_the_end_of_a_server_is_told() -> None:
-    with short_circuit() as flow, open(os.devnull, "wb") as nowhere:
-        flow.source.close()
+    with (
+        connected() as (_, sink),
+        subprocess.Popen(["sleep", "600"], text=True) as client,
+        subprocess.Popen(["true"], text=True) as server,
+    ):
+        server.wait()
+        flow = Flow((0, 1), client, cast(Any, None), server, sink)
+        flows = Iperf3Flows([flow], Hosts([os.getpid()] * 2, {}), lambda: None)
         with pytest.raises(EmulationError, match=r"the server of ranks \(0, 1\) has ended"):
-            flow.drain(nowhere.fileno())
+            flows._require_running()
+        client.kill()
+
+
+def test_connections_to_a_port_are_found_and_count_their_bytes() -> None:
+    with connected() as (client, server), socket.create_server(("127.0.0.1", 0)):
+        (borrowed,) = accepted_connections(os.getpid(), server.getsockname()[1])
+        with borrowed:
+            assert borrowed.getpeername() == client.getsockname()
+            client.sendall(b"12345")
+            wait_until(lambda: received_bytes(borrowed) == COOKIE_BYTES + 5, "all bytes came")
 
 
 @contextmanager
@@ -254,19 +293,16 @@ def test_a_server_that_does_not_listen_is_told(
 
 def test_a_part_that_is_stopped_is_told() -> None:
     _, write_end = os.pipe()
-    read_end, _ = os.pipe()
     with (
         FileIO(write_end, "w") as source,
-        FileIO(read_end, "r") as sink,
+        connected() as (_, sink),
         subprocess.Popen(["sleep", "600"], stdout=subprocess.PIPE, text=True) as part,
     ):
         part.send_signal(signal.SIGSTOP)
         flow = Flow((0, 1), part, source, part, sink)
         hosts = Hosts([os.getpid()] * 2, {})
-        with (
-            closing(Iperf3Flows([flow], hosts, lambda: None)) as flows,
-            pytest.raises(EmulationError, match=r"the client of ranks \(0, 1\) .* is stopped"),
-        ):
+        flows = Iperf3Flows([flow], hosts, lambda: None)
+        with pytest.raises(EmulationError, match=r"the client of ranks \(0, 1\) .* is stopped"):
             flows.greet()
         part.kill()
 

@@ -1,19 +1,19 @@
 """Execute a schedule over iperf3, with a server and a client for each pair of ranks.
 
-iperf3 sends the content of a file, and writes received bytes to a file (`--file`). Both files are
-pipes here, so all processes run and all connections are open before the first step: a step begins
-when its bytes are written to the clients' pipes, and ends when they have come out of the servers'.
-At most `WINDOW_BYTES` of a pair are in flight: a client whose socket is full stops reading, and
-would never send the bytes that it has already read.
+iperf3 sends the content of a file (`--file`), which is a pipe here, so all processes run and all
+connections are open before the first step: a step begins when its bytes are written to the clients'
+pipes, and ends when the kernel has counted them at the servers' connections (a server itself reads
+whole blocks, from version 3.16 on). At most `WINDOW_BYTES` of a pair are in flight: a client whose
+socket is full stops reading, and would never send the bytes that it has already read.
 """
 
 import os
-import selectors
+import socket
 import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
@@ -21,8 +21,9 @@ from itertools import cycle, islice
 
 from linux.machine.cpu_time import processes_s
 from linux.machine.resources import provide_more_files
+from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.proc_net import packets_out_of_order, retransmitted_segments
-from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped
+from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped, wait_for
 from model.errors import EmulationError
 from model.measurement.records import Repeat
 from model.workload.schedule import Steps
@@ -44,18 +45,20 @@ WINDOW_BYTES, SOCKET_BUFFER = 128 * 1024, "200K"
 ZEROS = memoryview(bytes(WINDOW_BYTES))
 OPEN_DEADLINE_S, END_DEADLINE_S = 60, 20
 GREETING = -1  # no number of a transfer
+# A client opens a connection for control, then one for data, which begins with a cookie (iperf.h).
+CONNECTIONS, COOKIE_BYTES = 2, 37
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
 # Milliseconds without a byte until a server gives up: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
-# Its two pipes, and the pipe of the client's report; the inner ends while they are handed over.
-FILES_OF_A_FLOW = 5
+# Its pipe and connection, the pipes of both reports, and what is open while they are handed over.
+FILES_OF_A_FLOW = 6
 
 
 @dataclass
 class Flow:
-    """The open connection of a pair, from the pipe `source` to the pipe `sink`.
+    """The flow of a pair, from the pipe `source` to the server's end of the connection `sink`.
 
     Bytes count from its begin; `sent_ns` says when the last byte of a transfer was written.
     """
@@ -64,7 +67,7 @@ class Flow:
     client: Process
     source: FileIO
     server: Process
-    sink: FileIO
+    sink: socket.socket
     asked_bytes: int = 0
     written_bytes: int = 0
     read_bytes: int = 0
@@ -92,15 +95,18 @@ class Flow:
         try:
             return self.source.write(piece)
         except BrokenPipeError:
-            parse(self.pair, _output_of(self.client))
-            raise EmulationError(f"iperf3: the client of ranks {self.pair} has ended") from None
+            self.client.wait(END_DEADLINE_S)
+            _require_client(self.pair, self.client)
+            raise
 
-    def drain(self, nowhere: int) -> list[int]:
-        """Discard the server's output; return the transfers that have arrived."""
-        count = os.splice(self.sink.fileno(), nowhere, WINDOW_BYTES)
-        if not count:
-            raise EmulationError(f"iperf3: the server of ranks {self.pair} has ended")
-        self.read_bytes += count
+    @property
+    def is_open(self) -> bool:
+        """Whether a transfer has not arrived."""
+        return bool(self._open)
+
+    def arrived(self) -> list[int]:
+        """Return the transfers that have arrived since the last call."""
+        self.read_bytes = max(0, received_bytes(self.sink) - COOKIE_BYTES)
         self._feed()
         return _whole(self._open, self.read_bytes)
 
@@ -121,15 +127,7 @@ class Iperf3Flows:
         self._process_ids = [p.pid for flow in flows for p in (flow.client, flow.server)]
         self._hosts, self._check = hosts.process_ids, check
         self._in_turn = cycle(flows)
-        self._selector = selectors.DefaultSelector()
-        for flow in flows:
-            self._selector.register(flow.sink, selectors.EVENT_READ, flow)
-        self._nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-
-    def close(self) -> None:
-        """Release the files of this object; the flows stay open."""
-        self._selector.close()
-        os.close(self._nowhere)
+        self._next_check_s = 0.0
 
     def greet(self) -> None:
         """Send one byte over each connection, and wait until all have come: everything is open."""
@@ -165,18 +163,20 @@ class Iperf3Flows:
     def _arrivals(self) -> Iterator[tuple[Flow, int]]:
         """Wait for bytes; yield each transfer that has arrived, with its flow."""
         time.sleep(LOOK_EVERY_S)
-        ready = self._selector.select(CHECK_EVERY_S)
-        if not ready:
+        if time.monotonic() > self._next_check_s:
             self._check()
-            self._require_none_stopped()
-        for key, _ in ready:
-            flow: Flow = key.data
-            for transfer_id in flow.drain(self._nowhere):
+            self._require_running()
+            self._next_check_s = time.monotonic() + CHECK_EVERY_S
+        for flow in [flow for flow in self._flows.values() if flow.is_open]:
+            for transfer_id in flow.arrived():
                 yield flow, transfer_id
 
-    def _require_none_stopped(self) -> None:
-        """Raise `EmulationError` if a signal has stopped one of the next clients or servers."""
+    def _require_running(self) -> None:
+        """Raise `EmulationError` if one of the next clients or servers has ended or is stopped."""
         for flow in islice(self._in_turn, LOOKED_AT_ONCE):
+            _require_client(flow.pair, flow.client)
+            if flow.server.poll() is not None:
+                raise EmulationError(f"iperf3: the server of ranks {flow.pair} has ended")
             for role, process in (("client", flow.client), ("server", flow.server)):
                 what = f"iperf3: the {role} of ranks {flow.pair}"
                 require_not_stopped(process.pid, what)
@@ -220,29 +220,43 @@ def iperf3_flows(
         for (_, destination), port in zip(pairs, ports, strict=True):
             wait_until_listening(hosts.process_ids[destination], port)
         clients = [_client(running, hosts, *ends) for ends in zip(pairs, ports, strict=True)]
-        flows = [
-            Flow(pair, *client, *server)
-            for pair, client, server in zip(pairs, clients, servers, strict=True)
-        ]
-        with closing(Iperf3Flows(flows, hosts, check)) as opened:
-            opened.greet()
-            yield opened
+        flows = []
+        for pair, client, server, port in zip(pairs, clients, servers, ports, strict=True):
+            sink = _connection(pair, client[0], server, port)
+            flows.append(Flow(pair, *client, server, running.enter_context(sink)))
+        opened = Iperf3Flows(flows, hosts, check)
+        opened.greet()
+        yield opened
         for flow in flows:
             flow.source.close()
+            flow.sink.close()
         for flow in flows:
             _require_counted(flow)
 
 
-def _server(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Process, FileIO]:
-    """Start the server of a pair; return it and the pipe from which its bytes come."""
-    sink, inside = _pipe()
-    with inside:
-        waiting = ("-s", "-1", "-i", "0", "--rcv-timeout", IDLE_TIMEOUT_MS)
-        options = (*waiting, "-F", f"/dev/fd/{inside.fileno()}")
-        started = iperf3(hosts, pair[1], *options, port=port, files=(inside.fileno(),))
-        process = running.enter_context(started)
-    os.set_blocking(sink.fileno(), False)
-    return process, running.enter_context(sink)
+def _server(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> Process:
+    options = ("-s", "-1", "-i", "0", "--rcv-timeout", IDLE_TIMEOUT_MS)
+    return running.enter_context(iperf3(hosts, pair[1], *options, port=port))
+
+
+def _connection(pair: Pair, client: Process, server: Process, port: int) -> socket.socket:
+    """Wait for a pair's connections; return the server's end of the one for data.
+
+    Raises `EmulationError`, with the client's message if that has ended.
+    """
+    found: list[socket.socket] = []
+
+    def connected() -> bool:
+        _require_client(pair, client)
+        for connection in found:
+            connection.close()
+        found[:] = accepted_connections(server.pid, port)
+        return len(found) == CONNECTIONS
+
+    wait_for(connected, f"iperf3: connection of ranks {pair}", OPEN_DEADLINE_S)
+    control, data = found
+    control.close()
+    return data
 
 
 def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Process, FileIO]:
@@ -261,6 +275,13 @@ def _pipe() -> tuple[FileIO, FileIO]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     fcntl(read_end, F_SETPIPE_SZ, WINDOW_BYTES)
     return FileIO(read_end, "r"), FileIO(write_end, "w")
+
+
+def _require_client(pair: Pair, client: Process) -> None:
+    """Raise `EmulationError`, with its own message, if a client has ended."""
+    if client.poll() is not None:
+        parse(pair, _output_of(client))
+        raise EmulationError(f"iperf3: the client of ranks {pair} has ended")
 
 
 def _output_of(client: Process) -> str:
