@@ -1,6 +1,7 @@
 """The Ryu application: passes events of switches, kernel and link probes to the reconciler."""
 
 import functools
+import gc
 import os
 import select
 import time
@@ -65,7 +66,10 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             name: HostRoutes(process_id, timeout_s) for name, process_id in process_ids.items()
         }
         clock = Clock(time.monotonic, hub.sleep, hub.Event())
-        self.reconciler = Reconciler(topology, self.switches, routes, self.probes, journal, clock)
+        # Searching the whole state for garbage would take 0.15 s during a failure.
+        self.reconciler = Reconciler(
+            topology, self.switches, routes, self.probes, journal, clock, before_ready=gc.freeze
+        )
         self.fabric = self.reconciler.fabric
         self.connected = hub.Event()
 

@@ -9,8 +9,7 @@ This module uses no OpenFlow library: switches, host routes, link probes and the
 waits are passed in.
 """
 
-import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from controller.detection.fabric_state import ObservedFabric
@@ -47,7 +46,8 @@ DRAINING_S = 0.5
 class Reconciler:
     """Keeps the switches and proxies in the desired state for topology and health.
 
-    `switches` are the connected switches by name; the caller keeps the mapping up to date.
+    `switches` are the connected switches by name; the caller keeps the mapping up to date. It calls
+    `before_ready` once all switches have their desired state, before it says so.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Reconciler:
         probes: Probes,
         journal: Log,
         clock: Clock,
+        before_ready: Callable[[], None],
     ) -> None:
         self.fabric = ObservedFabric(topology)
         self.generation = 1
@@ -69,6 +70,7 @@ class Reconciler:
         self._probes = probes
         self._journal = journal
         self._clock = clock
+        self._before_ready = before_ready
         self._first_connected_s: float | None = None
         self._begun = False
         self._complete = False
@@ -282,6 +284,5 @@ class Reconciler:
         present = all(self._switches.get(name) is switch for name, switch in switches.items())
         if not self._complete and present and set(switches) == self._names:
             self._complete = True
-            # Searching the whole state for garbage would take 0.15 s during a failure.
-            gc.freeze()
+            self._before_ready()
             self._journal.write("ready", generation=self.generation)

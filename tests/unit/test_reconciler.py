@@ -169,10 +169,20 @@ class Control:
         clock = Clock(self._read_clock, self.world.sleep, FakeSignal(self.world))
         self.probes = FakeProbes()
         self.reconciler = Reconciler(
-            topology, self.connected, dict(self.routes), self.probes, self.told, clock
+            topology,
+            self.connected,
+            dict(self.routes),
+            self.probes,
+            self.told,
+            clock,
+            self._settled,
         )
         self.generation = generation
+        self.settled_s: list[float] = []
         self.world.at(0.0, self._look)
+
+    def _settled(self) -> None:
+        self.settled_s.append(self.world.now_s)
 
     def _read_clock(self) -> float:
         self.world.now_s += self.pause_s
@@ -299,6 +309,7 @@ def test_ready_is_not_said_of_a_switch_that_has_gone_meanwhile(topology: Topolog
     control.world.at(4.6, lambda: control.connect(name))
     control.run_until(6.5)
     assert len(control.told.times("ready")) == before + 1
+    assert control.settled_s == control.told.times("ready")
 
 
 @FABRICS
