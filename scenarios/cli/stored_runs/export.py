@@ -20,7 +20,10 @@ def export(
     run_name: RunName,
     form: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "csv",
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="folder of the files; default: export/RUN")
+        Path | None,
+        typer.Option(
+            "--to", "-o", metavar="FOLDER", help="folder of the files; default: export/RUN"
+        ),
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:

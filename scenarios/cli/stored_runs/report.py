@@ -29,7 +29,9 @@ def report(
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="default: the first run's id or the sweep's name"),
+        typer.Option(
+            "--to", "-o", metavar="FILE", help="default: the first run's id or the sweep's name"
+        ),
     ] = None,
     figures: Annotated[
         str, typer.Option(metavar="FORMATS", help="also write the figures: svg,png,pdf")

@@ -16,7 +16,8 @@ from scenarios.cli.common.output import out, writing
 def timeline(
     run_name: RunName,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="default: the run's id, .trace.json")
+        Path | None,
+        typer.Option("--to", "-o", metavar="FILE", help="default: the run's id, .trace.json"),
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
