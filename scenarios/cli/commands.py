@@ -75,6 +75,7 @@ EXIT_EMULATION_FAILED = 4
 
 
 app = typer.Typer(
+    context_settings={"help_option_names": ["--help", "-h"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -300,9 +301,9 @@ def doctor(
     from testbed.nodes.openvswitch import default_datapath
 
     found = checks(proxy_kind(proxies or CONTAINER))
-    for item in (*found, *unneeded_checks()):
-        absent = Text("missing", "red") if item in found else Text("absent ", "yellow")
-        sign = Text("ok     ", "green") if item.ready else absent
+    for item in (*unneeded_checks(), *found):
+        lacking = Text("missing", "red") if item in found else Text("note   ", "yellow")
+        sign = Text("ok     ", "green") if item.ready else lacking
         remedy = "" if item.ready else f"; {item.remedy}"
         out.print(sign, f"{item.name}: {item.found}{remedy}", soft_wrap=True)
     switches = datapath_in_words(default_datapath())
@@ -320,12 +321,21 @@ def vm(
         int, typer.Option(metavar="MIB", help="memory of the virtual machine")
     ] = 4096,
     docker: Annotated[bool, typer.Option(help="with a Docker Engine inside")] = False,
+    suite: Annotated[
+        str, typer.Option(help="Debian's release in it, with its kernel: bookworm or trixie")
+    ] = "bookworm",
 ) -> None:
     """Execute a command in a copy of Railbed's folder, on a virtual machine of Debian's kernel."""
+    from testbed.virtual_machine.image import Suite
     from testbed.virtual_machine.job import execute_in_copy
 
+    if suite not in list(Suite):
+        raise InputError(Problem("--suite", f"must be {' or '.join(Suite)}, got {suite!r}"))
     _require_memory(memory)
-    raise typer.Exit(execute_in_copy(ROOT, command, Path.cwd(), memory_mib=memory, docker=docker))
+    of = Suite(suite)
+    raise typer.Exit(
+        execute_in_copy(ROOT, command, Path.cwd(), suite=of, memory_mib=memory, docker=docker)
+    )
 
 
 def _require_memory(mib: int) -> None:

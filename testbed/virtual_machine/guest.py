@@ -1,4 +1,4 @@
-"""A virtual machine with stock Debian 12 and its kernel, which executes one job.
+"""A virtual machine with stock Debian and its kernel, which executes one job.
 
 QEMU's clock counts instructions (`-icount shift=0,sleep=off,rr=record`: one nanosecond each, idle
 time is skipped, one of QEMU's threads runs at a time), so no deadline inside is missed because the
@@ -27,8 +27,9 @@ QEMU = "qemu-system-x86_64"
 # (replay_mutex_lock).
 CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
 # The processor's own random numbers would come from the host. Without ERMS, copies take an
-# instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S).
-PROCESSOR = "max,-rdrand,-rdseed,-erms"
+# instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S). FSRM,
+# which newer releases of QEMU have, goes with it: with FSRM alone, Linux 6.1 does not boot.
+PROCESSOR = "max,-rdrand,-rdseed,-erms,-fsrm"
 # Debian's kernel clears memory that it allocates (init_on_alloc): a quarter of the cost of sending.
 # With huge pages, khugepaged collapses pages every 10 s, for up to 10 ms, and proxies wait.
 KERNEL_OPTIONS = (

@@ -1,21 +1,43 @@
-"""The virtual machine's image: stock Debian 12 with its own kernel, built once and cached.
+"""The virtual machine's image: stock Debian with its own kernel, built once and cached.
 
 Each part is named by a digest of its sources, and rebuilt when they change.
 """
 
 import hashlib
+import os
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from linux.files.program_files import ROOT
 from model.errors import NotReady
 from testbed.virtual_machine.cache import cached_part
 
 HERE = Path(__file__).parent
 BUILDER = HERE / "image.sh"
-SOURCES = (BUILDER, HERE.parent / "provision.sh")
+SOURCES = (
+    BUILDER,
+    HERE / "mirrors.sh",
+    HERE.parent / "provision.sh",
+    ROOT / "requirements.lock",
+    ROOT / "build-constraints.txt",
+)
+ARCHITECTURE = "x86_64"
 TOOLS = ("qemu-system-x86_64", "cpio")
+
+
+class Suite(StrEnum):
+    """Debian's releases that the machine may have.
+
+    The virtual clock has Debian 12, whatever the host has: the golden measurements and the costs of
+    the machine are of its kernel and of its Python.
+    """
+
+    BOOKWORM = "bookworm"
+    TRIXIE = "trixie"
 
 
 @dataclass(frozen=True)
@@ -35,9 +57,33 @@ class Image:
         return self.folder / "system.cpio"
 
     @property
+    def python(self) -> Path:
+        """The root folder of its Python, with the locked environment."""
+        return self.folder / "python"
+
+    @property
+    def environment(self) -> Path:
+        """The locked environment; inside, it is in `/railbed/.venv`, too."""
+        return self.python / "railbed" / ".venv"
+
+    @property
     def engine(self) -> Path:
         """The programs of a Docker Engine, as another such archive."""
         return self.folder / "docker.cpio"
+
+    def compile(self, folder: Path) -> None:
+        """Compile all modules in a folder for the image's own Python, which the host may not have.
+
+        It runs here by its own libraries (ld.so(8)). Files' dates do not count.
+        """
+        root = self.python / "usr"
+        libraries = root / "lib" / f"{ARCHITECTURE}-linux-gnu"
+        python: list[str | Path] = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries]
+        python += [root / "bin" / "python3", "-P", "-W", "ignore"]
+        compiler = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        places = ["-s", str(folder), "-p", "/", str(folder)]
+        environment = {**os.environ, "PYTHONHOME": str(root)}
+        subprocess.run([*python, *compiler, *places], env=environment, check=False)
 
 
 def digest() -> str:
@@ -48,9 +94,18 @@ def digest() -> str:
     return whole.hexdigest()[:12]
 
 
-def image() -> Image:
-    """Return the image, built if missing; raise `NotReady` if that fails or a tool is missing."""
-    built = cached_part("system", digest(), lambda folder: _build("system", folder))
+def image(suite: Suite = Suite.BOOKWORM) -> Image:
+    """Return the image of a suite, built if missing.
+
+    Raises `NotReady` if that fails, a tool is missing, or the machine is no x86_64.
+    """
+    if platform.machine() != ARCHITECTURE:
+        raise NotReady(
+            f"virtual machine: this processor is {platform.machine()}, and its programs are for "
+            f"{ARCHITECTURE}; run scenarios by the real clock, as root: `sudo ./railbed run`"
+        )
+    build = f"{suite}-{digest()}"
+    built = cached_part("system", build, lambda folder: _build(folder, "system", suite))
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NotReady(
@@ -62,10 +117,10 @@ def image() -> Image:
 
 def proxy_root() -> Path:
     """Return the root tar file of the proxies' image, built if missing; raise `NotReady` if not."""
-    return cached_part("proxies", digest(), lambda folder: _build("proxies", folder)) / "root.tar"
+    return cached_part("proxies", digest(), lambda folder: _build(folder, "proxies")) / "root.tar"
 
 
-def _build(part: str, target: Path) -> None:
-    done = subprocess.run([BUILDER, part, target], stdin=subprocess.DEVNULL, check=False)
+def _build(target: Path, part: str, *suite: str) -> None:
+    done = subprocess.run([BUILDER, part, target, *suite], stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise NotReady(f"virtual machine: its {part} was not built; the lines above say why")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.virtual_machine.guest import Guest
-from testbed.virtual_machine.image import image, proxy_root
-from testbed.virtual_machine.initrd import write_initrd
+from testbed.virtual_machine.image import Suite, image, proxy_root
+from testbed.virtual_machine.initrd import append, write_initrd
 from testbed.virtual_machine.work_folder import work_folder
 
 # Kernel modules that a machine with udev loads by itself.
@@ -17,6 +17,8 @@ CLOCK_VARIABLE = "RAILBED_CLOCK"
 # starts earlier has no thread for packets that its kernel part does not know (count_total_cores in
 # lib/ovs-thread.c of Open vSwitch 3.1). Idle time costs nothing.
 UP_FOR_A_WHILE = "sleep 10"
+# The image's environment stands where the program looks for its own.
+ENVIRONMENT = "[ -e .venv ] || ln -s /railbed/.venv ."
 LOAD_MODULES = f"modprobe -a {' '.join(MODULES)}"
 
 
@@ -27,7 +29,7 @@ def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
         if proxy_root is None
         else f"RAILBED_PROXY_ROOT={shlex.quote(str(proxy_root))} testbed/provision.sh"
     )
-    return f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n{docker}\n{shlex.join(command)}\n"
+    return f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n{ENVIRONMENT}\n{docker}\n{shlex.join(command)}\n"
 
 
 def program_job(arguments: Sequence[str], seed: int) -> str:
@@ -47,14 +49,20 @@ def program_job(arguments: Sequence[str], seed: int) -> str:
 
 
 def execute_in_copy(
-    tree: Path, command: Sequence[str], back: Path, *, memory_mib: int = 4096, docker: bool = False
+    tree: Path,
+    command: Sequence[str],
+    back: Path,
+    *,
+    suite: Suite = Suite.BOOKWORM,
+    memory_mib: int = 4096,
+    docker: bool = False,
 ) -> int:
     """Execute a command in a copy of Railbed's folder `tree`; return its exit code.
 
-    The copy has the same path inside; its folder `runs` is extracted into `back` afterwards. With
-    `docker` a Docker Engine runs inside.
+    The copy has the same path inside, and the Python environment of Debian's `suite`; its folder
+    `runs` is extracted into `back` afterwards. With `docker` a Docker Engine runs inside.
     """
-    system = image()
+    system = image(suite)
     proxies = proxy_root() if docker else None
     with work_folder() as folder:
         initrd = folder / "initrd"
@@ -62,6 +70,8 @@ def execute_in_copy(
             write_initrd(initrd, [system.archive], [tree])
         else:
             write_initrd(initrd, [system.archive, system.engine], [tree, proxies.parent])
+        with initrd.open("ab") as archive:
+            append(archive, system.python, system.environment)
         guest = Guest(system.kernel, initrd, tree, memory_mib)
         exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
         return exit_code

@@ -1,4 +1,6 @@
 #!/bin/bash
+#   mirrors.sh [SUITE]
+#
 # Prints a shell script that gives a Debian guest this machine's own ways to packages: its Debian
 # mirror and apt settings, pip's indexes, its proxies, and the certificates of its own authorities.
 # A mirror, index or proxy at this machine's loopback address, or in its files, is left out: in the guest
@@ -7,6 +9,7 @@ set -euo pipefail
 
 # shellcheck source=testbed/provision.sh
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../provision.sh"
+image_suite=${1:-$image_suite}
 authorities=/usr/local/share/ca-certificates
 
 # elsewhere: standard input without the lines that name this machine's loopback address or files.

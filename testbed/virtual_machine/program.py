@@ -6,8 +6,6 @@ It is the same, byte for byte, wherever it is made from the same packages and th
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,15 +79,15 @@ def program() -> Program:
 def _sources(system: Image) -> str:
     """Return a digest of all sources of the initrd."""
     whole = hashlib.sha256(system.folder.name.encode())
-    for file in (*program_files(), ROOT / ENVIRONMENT / "railbed-lock"):
+    for file in program_files():
         whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return whole.hexdigest()[:12]
 
 
 def _make(system: Image, folder: Path) -> None:
     stage = folder / "stage"
-    _copy_program(stage / INSIDE.relative_to("/"))
-    _compile(stage)
+    _copy_program(system.environment, stage / INSIDE.relative_to("/"))
+    system.compile(stage)
     _make_uniform(stage)
     with (folder / "initrd").open("wb") as initrd:
         with system.archive.open("rb") as archive:
@@ -100,26 +98,16 @@ def _make(system: Image, folder: Path) -> None:
     (folder / "digest").write_text(_digest_of(folder / "kernel", folder / "initrd"))
 
 
-def _copy_program(target: Path) -> None:
+def _copy_program(environment: Path, target: Path) -> None:
     ignored = shutil.ignore_patterns(*NOT_NEEDED)
     for room in ROOMS:
         shutil.copytree(ROOT / room, target / room, ignore=ignored)
-    packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    environment = ROOT / ENVIRONMENT
-    for part in (packages, Path("bin")):
-        kept_out = ignored if part is packages else shutil.ignore_patterns("[!p]*", "p[!y]*")
+    no_scripts = shutil.ignore_patterns("[!p]*", "p[!y]*")
+    for part, kept_out in (("lib", ignored), ("bin", no_scripts)):
         shutil.copytree(
             environment / part, target / ENVIRONMENT / part, symlinks=True, ignore=kept_out
         )
     shutil.copyfile(environment / "pyvenv.cfg", target / ENVIRONMENT / "pyvenv.cfg")
-
-
-def _compile(stage: Path) -> None:
-    """Compile all modules without dates: the files' own dates do not count."""
-    for_good = ["--invalidation-mode", "unchecked-hash"]
-    places = ["-s", str(stage), "-p", "/", str(stage)]
-    compiler = [sys.executable, "-P", "-W", "ignore", "-m", "compileall", "-q"]
-    subprocess.run([*compiler, *for_good, *places], check=False)
 
 
 def _make_uniform(stage: Path) -> None:

@@ -42,11 +42,12 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return ended.value.code
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
 @pytest.mark.usefixtures("quiet")
 def test_help_has_the_programs_name_and_all_commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(monkeypatch, "--help") == 0
+    assert exit_code(monkeypatch, option) == 0
     said = capsys.readouterr().out
     assert "Usage: railbed [OPTIONS] COMMAND" in said
     assert "test" in {line.split()[1] for line in said.splitlines() if len(line.split()) > 1}
@@ -80,7 +81,7 @@ def test_check_says_whose_rates_a_fabric_has(
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize(("needed", "sign", "code"), [(True, "missing", 3), (False, "absent", 0)])
+@pytest.mark.parametrize(("needed", "sign", "code"), [(True, "missing", 3), (False, "note", 0)])
 def test_doctor_fails_for_what_a_run_needs_and_shows_the_rest(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -192,11 +193,12 @@ def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
     program.commands[name].make_context(name, arguments)
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
 @pytest.mark.usefixtures("quiet")
 def test_help_ends_with_the_example(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(monkeypatch, "cost", "--help") == 0
+    assert exit_code(monkeypatch, "cost", option) == 0
     assert f"Example: {EXAMPLES['cost']}" in " ".join(capsys.readouterr().out.split())
 
 
