@@ -1,9 +1,9 @@
 #!/bin/bash
-# Builds a Vagrant box (libvirt) of stock Debian 12 with its own kernel from Debian's packages, for
+# Builds a Vagrant box (libvirt) of stock Debian with its own kernel from Debian's packages, for
 # machines that reach no registry of boxes. The box brings its kernel beside its disk: no boot
 # loader has to be installed without booting.
 #
-#   box.sh HOST BOX     HOST: a root folder with Vagrant and qemu-img; BOX: the file to make
+#   box.sh SUITE HOST BOX     HOST: a root folder with Vagrant and qemu-img; BOX: the file to make
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -15,10 +15,10 @@ disk_gb=20
 box_packages=(ca-certificates dbus isc-dhcp-client linux-image-amd64 openssh-server rsync sudo)
 
 stock_sources() {
-  cat <<'END'
-deb http://deb.debian.org/debian bookworm main
-deb http://deb.debian.org/debian bookworm-updates main
-deb http://security.debian.org/debian-security bookworm-security main
+  cat <<END
+deb http://deb.debian.org/debian $image_suite main
+deb http://deb.debian.org/debian $image_suite-updates main
+deb http://security.debian.org/debian-security $image_suite-security main
 END
 }
 
@@ -36,7 +36,7 @@ settle() {
   local root=$1
   echo '/dev/vda / ext4 errors=remount-ro 0 1' >"$root/etc/fstab"
   printf 'auto lo eth0\niface lo inet loopback\niface eth0 inet dhcp\n' >"$root/etc/network/interfaces"
-  echo bookworm >"$root/etc/hostname"
+  echo "$image_suite" >"$root/etc/hostname"
   # This machine's mirror and settings stay outside: the Vagrantfile has to bring them.
   rm -f "$root/etc/apt/apt.conf.d/99mmdebstrap" "$root"/etc/apt/sources.list.d/*
   stock_sources >"$root/etc/apt/sources.list"
@@ -77,4 +77,5 @@ build_box() {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-build_box "$1" "$2" "$work"
+image_suite=$1
+build_box "$2" "$3" "$work"

@@ -2,9 +2,9 @@
 # Started by prove.sh in namespaces of its own: turns the root folder with Vagrant into a machine
 # (an overlay keeps it as it was), and does what a user of Vagrant does.
 #
-#   inside.sh HOST BOX WORK
+#   inside.sh SUITE HOST BOX WORK
 set -euo pipefail
-host=$1 box=$2 work=$3 root=$3/root
+suite=$1 host=$2 box=$3 work=$4 root=$4/root
 
 enter_host() {
   mount --make-rprivate /
@@ -61,11 +61,12 @@ step() {
 }
 
 mapfile -t ways < <(env | grep -iE '^((https?|no)_proxy|pip_index_url)=' || true)
+ways+=("RAILBED_SUITE=$suite")
 enter_host
 copy_authorities
 start_libvirt
 until ip -4 addr show tap0 2>/dev/null | grep -q inet; do sleep 0.1; done
-in_tree vagrant box add --name debian/bookworm64 --provider libvirt /box
+in_tree vagrant box add --name "debian/${suite}64" --provider libvirt /box
 step vagrant up --provider libvirt
 # What the verdict on a slow processor is, is not this proof's to say: 0 and 1 are results.
 step vagrant ssh -c 'sudo ./railbed demo' || (($? == 1))

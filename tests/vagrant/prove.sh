@@ -1,8 +1,8 @@
 #!/bin/bash
-# Proves on any Debian 12 machine, with or without KVM, what the README promises of Vagrant: `vagrant
+# Proves on any Debian machine, with or without KVM, what the README promises of Vagrant: `vagrant
 # up`, the demo with containers, `vagrant destroy`, from a bare copy of this tree.
 #
-#   sudo tests/vagrant/prove.sh
+#   sudo tests/vagrant/prove.sh [SUITE]     SUITE: bookworm or, without it, trixie
 #
 # Debian's Vagrant and libvirt are in a root folder of their own, and run in namespaces of their own:
 # on the machine itself only mmdebstrap and slirp4netns are installed, and nothing is left but the
@@ -52,13 +52,13 @@ connect() {
 }
 
 prove() {
-  local host=$1 box=$2 work=$3 inside status=0
+  local suite=$1 host=$2 box=$3 work=$4 inside status=0
   rm -rf "$work"
   mkdir -p "$work"
   copy_tree "$work/tree"
   # Whatever becomes of this shell, all that runs inside ends with the namespace's first process.
   setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child \
-    "$here/inside.sh" "$host" "$box" "$work" &
+    "$here/inside.sh" "$suite" "$host" "$box" "$work" &
   inside=$!
   connect "$inside"
   wait "$inside" || status=$?
@@ -72,11 +72,12 @@ main() {
   exec 9>"$cache/vagrant.lock"
   flock --nonblock 9 || die "another proof is running; wait for its end."
   install_missing "${outside_packages[@]}"
+  local suite=${1:-trixie}
   local host=vagrant-host-$(printf '%s\n' "${host_packages[@]}" | hash12)
-  local box=vagrant-box-$(hash12 <"$here/box.sh")
+  local box=vagrant-box-$suite-$(hash12 <"$here/box.sh")
   made "$host" make_host
-  made "$box" "$here/box.sh" "$cache/$host"
-  prove "$cache/$host" "$cache/$box" "$cache/vagrant-work"
+  made "$box" "$here/box.sh" "$suite" "$cache/$host"
+  prove "$suite" "$cache/$host" "$cache/$box" "$cache/vagrant-work"
 }
 
-main
+main "$@"
