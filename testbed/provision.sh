@@ -1,12 +1,12 @@
 #!/bin/bash
-# Makes a Debian 12 machine ready for Railbed: Debian packages, the locked Python
+# Makes a Debian machine ready for Railbed: Debian packages, the locked Python
 # environment, a Docker Engine and the image of the GPU proxies.
 #
 #   testbed/provision.sh                 as root; does what is missing, prints nothing else
 #   testbed/provision.sh --python        installs the Python environment alone; needs no root
 #   testbed/provision.sh --python-ready  exit 0 when .venv is what the lock file says
 #
-#   RAILBED_NO_DOCKER=1        neither start nor ask a Docker Engine
+#   RAILBED_NO_DOCKER=1        neither install, nor start, nor ask a Docker Engine
 #   RAILBED_REQUIRE_DOCKER=1   a missing engine or image is an error, not a warning
 #   RAILBED_PROXY_ROOT=FILE    the proxies' image is made of this tar file, built elsewhere
 #   RAILBED_REBUILD_IMAGE=1    the proxies' image is built again, from today's packages
@@ -25,9 +25,13 @@ lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
 engine_timeout_s=60
 
-# Debian's mininet brings mnexec, which the PyPI package does not build.
+# The hosts on which the README's commands have been executed (tests/hosts): a line for each command.
+proved_hosts=$root/testbed/host/proved_hosts.csv
+
+# Debian's mininet brings mnexec, which the PyPI package does not build. Images are of Debian's packages
+# on every host: their keys come from debian-archive-keyring.
 packages=(
-  ca-certificates ethtool iperf3 iproute2 iputils-ping mininet mmdebstrap mount
+  ca-certificates debian-archive-keyring ethtool iperf3 iproute2 iputils-ping mininet mmdebstrap mount
   openvswitch-switch procps python3 python3-venv util-linux
 )
 
@@ -43,6 +47,8 @@ uv_hashes=( # the wheels for x86_64 and aarch64
 # - ping loses its file capability: with all capabilities dropped the kernel would refuse
 #   to start it, and it needs none where ICMP datagram sockets are allowed.
 # - apt's settings go last: they name this machine's mirror and proxy.
+# The suite is that of the virtual machine, too, whatever the host has: the golden measurements and the
+# virtual clock's costs are of its kernel and of its Python, and would change with another.
 image_suite=bookworm
 # shellcheck disable=SC2016,SC2054  # $1 is the hook's, the commas are mmdebstrap's
 image_recipe=(
@@ -85,10 +91,25 @@ comma_separated() {
   echo "$*"
 }
 
+# --- The host ----------------------------------------------------------------
+
+# of_host FIELD: a field of os-release(5).
+of_host() { (. /etc/os-release 2>/dev/null && echo "${!1-}") || true; }
+
+host() { echo "$(of_host PRETTY_NAME) on $(uname -m)"; }
+
+elsewhere="use Railbed's container or its virtual machine (docs/guides/installing.md)."
+
+warn_of_unproved_host() {
+  grep -qs "^$(of_host ID),$(of_host VERSION_ID),$(uname -m)," "$proved_hosts" ||
+    warn "$(host): nobody has shown that Railbed works here. It tries; if that fails, $elsewhere"
+}
+
 # --- Debian packages ---------------------------------------------------------
 
 wanted_packages() {
   printf '%s\n' "${packages[@]}"
+  docker_wanted || return 0
   # Another build of Docker (docker-ce) stays; Debian's would not install beside it.
   command -v dockerd >/dev/null || echo docker.io
   # Docker starts no container on a kernel with AppArmor when its parser is missing.
@@ -141,11 +162,13 @@ of_docker() { logged systemctl "$@" docker.service docker.socket || true; }
 
 install_with_apt() {
   command -v apt-get >/dev/null ||
-    die "Debian packages: no apt-get here; Railbed installs itself on Debian 12. Missing: $*"
+    die "$(host): Railbed installs Debian packages with apt-get, which is not here. Missing: $*. Here, $elsewhere"
   say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
   logged apt-get -q update ||
     die "Debian packages: 'apt-get update' failed, see $log. Mend the network or /etc/apt, then run this again."
+  # Debian 12 has the engine's client in docker.io, Debian 13 in a package of its own.
+  if [[ " $* " == *" docker.io "* ]] && apt-cache show docker-cli >/dev/null 2>&1; then set -- "$@" docker-cli; fi
   logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
     -o Dpkg::Options::=--force-confold install "$@" ||
     die "Debian packages: 'apt-get install $*' failed, see $log. Run it by hand, then run this again."
@@ -194,8 +217,19 @@ sync_environment() {
     --build-constraints build-constraints.txt requirements.lock
 }
 
+# What pyproject.toml has as `requires-python`, and uv's wheels are of.
+require_python() {
+  local version
+  version=$("$python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [[ $version == 3.1[1-3] ]] ||
+    die "Python environment: $python is Python $version, and Railbed needs 3.11 to 3.13. On $(host), $elsewhere"
+  [[ $(uname -m) == @(x86_64|aarch64) ]] ||
+    die "Python environment: $(host): packages are locked for x86_64 and aarch64. Here, $elsewhere"
+}
+
 provision_environment() {
   environment_ready && return
+  require_python
   say "installing the locked Python environment into $root/.venv"
   rm -f "$stamp"
   install_uv ||
@@ -279,11 +313,13 @@ image_ready() { [[ ${RAILBED_REBUILD_IMAGE:-} != 1 ]] && image_exists; }
 
 image_exists() { timeout 10 docker image inspect "$(image_name)" >/dev/null 2>&1; }
 
-# The machine's own Debian sources, in one-line style, without those of others.
+# Sources of the suite at this machine's own Debian mirrors, in one-line style, without those of others.
 debian_sources() {
+  local own
+  own=$(of_host VERSION_CODENAME)
   # shellcheck disable=SC2016  # apt's own fields
   apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-    'Created-By: Packages' 'Origin: Debian' | grep " $image_suite" | sort -u || true
+    'Created-By: Packages' 'Origin: Debian' | sed -n "s/ ${own:-none}/ $image_suite/p" | sort -u || true
 }
 
 # debian_root TARGET OPTION...: a Debian root (folder or tar) by the machine's apt settings.
@@ -354,6 +390,7 @@ docker_ready() { ! docker_wanted || image_ready; }
 all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image_name && docker_ready; }
 
 provision() {
+  warn_of_unproved_host
   provision_packages
   provision_environment
   publish_image_name

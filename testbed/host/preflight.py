@@ -1,10 +1,12 @@
 """Checks what a run needs from this machine; each failed check names its remedy."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyroute2.netlink.exceptions import NetlinkError
 
@@ -14,13 +16,20 @@ from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
 from testbed.fabric.shaping import ROOT, TRIAL_NAME, TRIAL_SHAPER, check_shaped, trial_link
+from testbed.host.hosts import ELSEWHERE, this_host
 from testbed.nodes.docker_engine import docker_client, packages_date
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import default_datapath, open_tun
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
+UNPROVED = "nobody has shown that Railbed works on such a host"
+TRY = f"try `sudo ./railbed test`, or {ELSEWHERE}"
 TUN_DEVICE = "kernel's TUN/TAP device"
+# Set in Railbed's container (Dockerfile).
+CONTAINER_VARIABLE = "RAILBED_CONTAINER"
+# Numbers of capabilities(7), as in linux/capability.h.
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 LOOPBACK = 1  # its index in every network namespace
 ETH_P_ALL = 0x0003
 
@@ -45,6 +54,9 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
     """
     root = _root(without_root)
     found = [root, *(_tool(name) for name in TOOLS)]
+    privileges = _privileges()
+    if root.ready and not privileges.ready:
+        return [*found, privileges]
     if root.ready:
         found += [_feature(*feature) for feature in FEATURES]
         found += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
@@ -53,16 +65,21 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
         if default_datapath() is Datapath.USER_SPACE:
             found += [_attempt(TUN_DEVICE, open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER and root.ready:
-        found += [_attempt("Docker Engine and the proxies' image", _try_docker, INSTALL)]
+        found += [_docker()]
     return found
 
 
 def unneeded_checks() -> list[Check]:
-    """Return the checks of what only another datapath than the default needs, for root alone."""
+    """Return the checks that fail no run.
+
+    That is the kind of host, and, for root, what only another datapath than the default needs.
+    """
+    host = this_host()
+    known = Check("host", bool(host.shown()), f"{host}; {host.shown() or UNPROVED}", TRY)
     if os.geteuid() != 0 or default_datapath() is Datapath.USER_SPACE:
-        return []
+        return [known]
     name = f"{TUN_DEVICE} (needed for --datapath {Datapath.USER_SPACE})"
-    return [_attempt(name, open_tun, _load("tun"))]
+    return [known, _attempt(name, open_tun, _load("tun"))]
 
 
 def require_ready(kind: ProxyKind, without_root: str = "") -> None:
@@ -84,6 +101,29 @@ def _root(without_root: str) -> Check:
     found = "yes" if is_root else f"no, user id {os.geteuid()}"
     remedy = "run the command again with `sudo`"
     return Check("root", is_root, found, f"{remedy}; {without_root}" if without_root else remedy)
+
+
+def in_container() -> bool:
+    """Whether this is Railbed's container."""
+    return CONTAINER_VARIABLE in os.environ
+
+
+def _privileges() -> Check:
+    """Check the capabilities of root, which a container has not by itself."""
+    status = Path("/proc/self/status").read_text()
+    (effective,) = re.findall(r"^CapEff:\s+(\w+)$", status, re.MULTILINE)
+    missing = [name for name, bit in CAPABILITIES.items() if not int(effective, 16) >> bit & 1]
+    found = f"root without {' and '.join(missing)}" if missing else "all"
+    remedy = "start the container with `docker run --privileged`"
+    return Check("privileges", not missing, found, remedy)
+
+
+def _docker() -> Check:
+    name = "Docker Engine and the proxies' image"
+    if in_container():
+        found = "this is a container, which starts no other containers"
+        return Check(name, False, found, "use `--proxies process`")
+    return _attempt(name, _try_docker, INSTALL)
 
 
 def _tool(name: str) -> Check:
@@ -113,7 +153,8 @@ def _feature(name: str, module: str, attempt: Callable[[RouteSocket], object]) -
 
 
 def _load(module: str) -> str:
-    return f"load it with `sudo modprobe {module}`, or boot a kernel that has it"
+    where = " on the container's host" if in_container() else ""
+    return f"load it with `sudo modprobe {module}`{where}, or boot a kernel that has it"
 
 
 def _add_buckets(netlink: RouteSocket) -> None:

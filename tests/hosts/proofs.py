@@ -1,0 +1,62 @@
+"""What was shown on which host: the lines of `proved_hosts.csv`, and their table in the guide."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+
+from testbed.host.hosts import PROVED, Proof
+from tests.hosts.root import REPOSITORY
+
+GUIDE = REPOSITORY / "docs" / "guides" / "installing.md"
+HEADER = "| host | kernel | command | result | time | date |"
+RULE = "|---|---|---|---|---|---|"
+
+
+def known_proofs() -> list[Proof]:
+    """Return all lines of the file, in their order."""
+    with PROVED.open(newline="") as lines:
+        return [Proof(**row) for row in csv.DictReader(lines)]
+
+
+def note(proof: Proof) -> None:
+    """Add a proof, which replaces an earlier one of the same command on such a host and kernel."""
+    others = [known for known in known_proofs() if _case(known) != _case(proof)]
+    with PROVED.open("w", newline="") as file:
+        lines = csv.DictWriter(file, [field.name for field in fields(Proof)], lineterminator="\n")
+        lines.writeheader()
+        lines.writerows(map(asdict, sorted([*others, proof], key=_case)))
+    _show(known_proofs())
+
+
+def _case(proof: Proof) -> tuple[str, ...]:
+    return (
+        *(proof.distribution, proof.version, proof.architecture, proof.python),
+        *(proof.kernel, proof.command),
+    )
+
+
+def table(proofs: Iterable[Proof]) -> list[str]:
+    """Return the lines of the guide's table."""
+    return [HEADER, RULE, *map(_row, proofs)]
+
+
+def _row(proof: Proof) -> str:
+    host = f"{proof.distribution.capitalize()} {proof.version}, {proof.architecture}"
+    minutes, seconds = divmod(round(float(proof.duration_s)), 60)
+    cells = (
+        f"{host}, Python {proof.python}",
+        proof.kernel,
+        f"`{proof.command}`",
+        proof.result,
+        f"{minutes} min {seconds:02d} s",
+        proof.date,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _show(proofs: Iterable[Proof]) -> None:
+    """Replace the guide's table."""
+    lines = GUIDE.read_text().splitlines()
+    first = lines.index(HEADER)
+    last = next(n for n in range(first, len(lines)) if not lines[n].startswith("|"))
+    GUIDE.write_text("\n".join([*lines[:first], *table(proofs), *lines[last:], ""]))
