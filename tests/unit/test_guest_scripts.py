@@ -1,10 +1,13 @@
 """Host scripts of the Vagrantfile: whether KVM works, and which package mirrors to use."""
 
 import os
+import platform
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from testbed.virtual_machine.image import Suite
 
 # Root may write to any file, unless it gives that right up.
 OBEYING_MODES = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
@@ -62,18 +65,20 @@ def test_there_is_no_kvm_without_its_device(tmp_path: Path) -> None:
 @pytest.fixture
 def apt(tmp_path: Path) -> Path:
     """A machine with two package mirrors, one of them on its loopback address."""
-    sources = "deb http://mirror.example/debian bookworm main\ndeb http://localhost/d bookworm main"
+    own = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    sources = f"deb http://mirror.example/debian {own} main\ndeb http://localhost/d {own} main"
     program(tmp_path, "apt-get", f"echo '{sources}'")
     program(tmp_path, "apt-config", """echo 'Acquire::http::Proxy "http://proxy.example:3142";'""")
     return tmp_path
 
 
-def test_a_guest_gets_this_machines_ways_to_packages(apt: Path) -> None:
+@pytest.mark.parametrize("suite", Suite)
+def test_a_guest_gets_this_machines_ways_to_packages(apt: Path, suite: str) -> None:
     ways = {"PIP_INDEX_URL": "https://index.example/simple", "https_proxy": "http://proxy.example"}
-    exit_code, script = executed("mirrors.sh", apt, **ways)
+    exit_code, script = executed("mirrors.sh", apt, suite, **ways)
     assert exit_code == 0
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=True).returncode == 0
-    assert "deb http://mirror.example/debian bookworm main" in script
+    assert f"deb http://mirror.example/debian {suite} main" in script
     assert 'Acquire::http::Proxy "http://proxy.example:3142";' in script
     assert "index-url = https://index.example/simple" in script
     assert "https_proxy=http://proxy.example" in script

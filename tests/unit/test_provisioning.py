@@ -16,6 +16,7 @@ log=$(mktemp)
 say() {{ :; }}
 has_systemd() {{ true; }}
 apt-get() {{ echo "apt-get $*"; }}
+apt-cache() {{ false; }}
 systemctl() {{ echo "systemctl $*"; }}
 systemd-run() {{ echo "systemd-run $*"; }}
 pidof() {{ false; }}
@@ -52,6 +53,12 @@ def test_installed_docker_does_not_start_by_itself() -> None:
     assert said[0] == f"systemctl mask --runtime {units}"
     assert said[2].endswith("install docker.io ethtool")
     assert said[3:] == [f"systemctl unmask --runtime {units}", f"systemctl disable {units}"]
+
+
+def test_the_engines_client_is_installed_where_it_is_a_package_of_its_own() -> None:
+    known = "apt-cache() { true; }"
+    assert said_by(f"{known}; install_packages docker.io")[2].endswith("docker.io docker-cli")
+    assert said_by(f"{known}; install_packages ethtool")[-1].endswith("install ethtool")
 
 
 def test_an_image_is_rebuilt_on_request() -> None:

@@ -50,6 +50,8 @@ CONNECTIONS, COOKIE_BYTES = 2, 37
 # A pause after each look at all flows: to wake for each packet would cost a core.
 LOOK_EVERY_S = 0.0005
 CHECK_EVERY_S = 0.1
+# From version 3.16 on, a client without a timer is not woken by the end of its file.
+WAKES_EVERY_S = "1"
 # Milliseconds without a byte until a server gives up: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
 # Its pipe and connection, the pipes of both reports, and what is open while they are handed over.
@@ -264,7 +266,7 @@ def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Pr
     inside, source = _pipe()
     with inside:
         sending = ("-c", hosts.addresses[pair], "-F", f"/dev/fd/{inside.fileno()}")
-        options = (*sending, "-t", "0", "-i", "0", "-N", "-w", SOCKET_BUFFER, "-J")
+        options = (*sending, "-t", "0", "-i", WAKES_EVERY_S, "-N", "-w", SOCKET_BUFFER, "-J")
         started = iperf3(hosts, pair[0], *options, port=port, files=(inside.fileno(),))
         process = running.enter_context(started)
     return process, running.enter_context(source)
