@@ -213,7 +213,7 @@ def iperf3_flows(
 ) -> Iterator[Iperf3Flows]:
     """Start all servers and clients, and yield their flows once every connection is open.
 
-    In the end, each client and its server must have counted the bytes that went through the pipes.
+    In the end, each client must have counted the bytes that went through its pipe and came.
     """
     provide_more_files(len(pairs) * FILES_OF_A_FLOW)
     ports = [FIRST_PORT + number for number in range(len(pairs))]
@@ -296,10 +296,13 @@ def _output_of(client: Process) -> str:
 
 
 def _require_counted(flow: Flow) -> None:
-    """Raise `EmulationError` if client and server do not report the bytes of their pipes."""
+    """Raise `EmulationError` if client and kernel have not counted the bytes of the pipe.
+
+    The server's report is not asked: from version 3.16 on, it has whole blocks alone.
+    """
     report = parse(flow.pair, _output_of(flow.client))
-    if not flow.written_bytes == report.sent_bytes == report.received_bytes:
+    if not flow.written_bytes == report.sent_bytes == flow.read_bytes:
         raise EmulationError(
             f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "
-            f"{report.sent_bytes}, the server {report.received_bytes}"
+            f"{report.sent_bytes}, the connection {flow.read_bytes}"
         )
