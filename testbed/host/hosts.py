@@ -32,6 +32,12 @@ class Proof:
     duration_s: str
 
 
+def known_proofs(proved: Path = PROVED) -> list[Proof]:
+    """Return all lines of the file, in their order."""
+    with proved.open(newline="") as lines:
+        return [Proof(**row) for row in csv.DictReader(lines)]
+
+
 @dataclass(frozen=True)
 class Host:
     """A kind of host: distribution and its version, architecture, and Python without patch level.
@@ -49,19 +55,13 @@ class Host:
     def __str__(self) -> str:
         return f"{self.name}, Linux {self.kernel}, Python {self.python}, {self.architecture}"
 
-    def proofs(self, proved: Path = PROVED) -> list[Proof]:
-        """Return what was executed on this kind of host."""
-        with proved.open(newline="") as lines:
-            known = [Proof(**row) for row in csv.DictReader(lines)]
-        return [proof for proof in known if self._is_kind_of(proof)]
-
     def _is_kind_of(self, proof: Proof) -> bool:
         kind = (proof.distribution, proof.version, proof.architecture, proof.python)
         return kind == (self.distribution, self.version, self.architecture, self.python)
 
     def shown(self, proved: Path = PROVED) -> str:
         """Say when Railbed was shown to work on this kind of host; empty if it never was."""
-        proofs = self.proofs(proved)
+        proofs = [proof for proof in known_proofs(proved) if self._is_kind_of(proof)]
         if not proofs:
             return ""
         kernels = sorted({proof.kernel for proof in proofs})

@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any
 
 from testbed.host.hosts import PROVED, Proof
 from testbed.virtual_machine.cache import cached_part
 from testbed.virtual_machine.image import Suite
+from testbed.virtual_machine.work_folder import work_folder
 from tests.hosts.proofs import GUIDE, note
 from tests.hosts.root import REPOSITORY, HostRoot, client_environment, host_root, make_archive
 
@@ -42,6 +43,8 @@ ON_ITS_KERNEL = {
     "./railbed demo": ("--docker", "--memory", "6144"),
 }
 MOST_S = 3 * 3600
+# For roots of gigabytes: /tmp may be in memory.
+LARGE = Path("/var/tmp")
 
 
 def main() -> None:
@@ -89,17 +92,17 @@ def said(*command: str) -> str:
 def in_namespaces(suite: Suite, logs: Path, wanted: Callable[[str], bool]) -> Iterator[bool]:
     """Execute the commands in bare roots of the release; yield whether each passed."""
     archive = host_archive(suite)
-    with TemporaryDirectory(prefix="railbed-host-", dir="/var/tmp") as folder:
+    with work_folder(LARGE) as folder:
         by_root = [command for command in BY_ROOT if wanted(command)]
         if by_root:
-            with host_root(archive, Path(folder, "root")) as root:
+            with host_root(archive, folder / "root") as root:
                 clone(root, "/railbed")
                 for command in by_root:
                     words = root.command("sh", "-c", f"cd /railbed && {command}")
                     runs = root.folder / "railbed" / "runs"
                     yield judged(suite, f"sudo {command}", words, logs, runs)
         if wanted(VIRTUAL):
-            with host_root(archive, Path(folder, "user")) as root:
+            with host_root(archive, folder / "user") as root:
                 make_user(root)
                 words = root.command(*AS_USER, "sh", "-c", f"cd /home/{USER}/railbed && {VIRTUAL}")
                 runs = root.folder / "home" / USER / "railbed" / "runs"
@@ -136,10 +139,12 @@ def make_user(root: HostRoot) -> None:
 
 def in_container(suite: Suite, logs: Path, wanted: Callable[[str], bool]) -> Iterator[bool]:
     """Build the container in a bare root of the release, and run the demo; yield if it passed."""
+    if not wanted(IN_CONTAINER):
+        return
     archive = host_archive(suite)
     with (
-        TemporaryDirectory(prefix="railbed-host-", dir="/var/tmp") as folder,
-        host_root(archive, Path(folder, "root")) as root,
+        work_folder(LARGE) as folder,
+        host_root(archive, folder / "root") as root,
     ):
         # The image of the base gets this machine's ways to packages, which the root has now.
         base = root.folder / "base.tar"
@@ -158,10 +163,10 @@ def on_its_kernel(suite: Suite, logs: Path, wanted: Callable[[str], bool]) -> It
     """Execute the commands in virtual machines; yield whether each passed."""
     for command, options in ON_ITS_KERNEL.items():
         if wanted(command):
-            with TemporaryDirectory(prefix="railbed-host-") as folder:
+            with work_folder() as folder:
                 machine = [str(REPOSITORY / "railbed"), "vm", "--suite", suite, *options, "--"]
-                words = ["env", "--chdir", folder, *machine, *command.split()]
-                yield judged(suite, f"sudo {command}", words, logs, Path(folder, "runs"))
+                words = ["env", "--chdir", str(folder), *machine, *command.split()]
+                yield judged(suite, f"sudo {command}", words, logs, folder / "runs")
 
 
 # Results

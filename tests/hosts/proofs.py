@@ -4,18 +4,12 @@ import csv
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
-from testbed.host.hosts import PROVED, Proof
+from testbed.host.hosts import PROVED, Proof, known_proofs
 from tests.hosts.root import REPOSITORY
 
 GUIDE = REPOSITORY / "docs" / "guides" / "installing.md"
 HEADER = "| host | kernel | command | result | time | date |"
 RULE = "|---|---|---|---|---|---|"
-
-
-def known_proofs() -> list[Proof]:
-    """Return all lines of the file, in their order."""
-    with PROVED.open(newline="") as lines:
-        return [Proof(**row) for row in csv.DictReader(lines)]
 
 
 def note(proof: Proof) -> None:

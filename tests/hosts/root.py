@@ -49,7 +49,8 @@ pivot_root . old
 umount --lazy /old
 exec "$@"
 """
-APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+# Whatever becomes of this process, all that runs inside ends with it.
+APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
 
 
 @dataclass(frozen=True)

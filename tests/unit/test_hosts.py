@@ -12,11 +12,11 @@ import pytest
 from linux.files.program_files import ROOT
 from model.errors import NotReady
 from testbed.host import hosts, preflight
-from testbed.host.hosts import Host, this_host
+from testbed.host.hosts import Host, known_proofs, this_host
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.virtual_machine import image
 from testbed.virtual_machine.image import Suite
-from tests.hosts.proofs import GUIDE, known_proofs, table
+from tests.hosts.proofs import GUIDE, table
 
 SCRIPT = ROOT / "testbed" / "provision.sh"
 DEBIAN_13 = Host("debian", "13", "x86_64", "3.13")
