@@ -39,15 +39,17 @@ engine=(usr/sbin/{dockerd,docker-proxy,runc} usr/bin/{containerd,containerd-shim
 # Files get this date, so that the same packages make the same system.
 export SOURCE_DATE_EPOCH=0
 
-# mmdebstrap's own settings name this machine's mirror and proxy: provisioning in the guest
-# goes through the same.
+# The user of an unprivileged build may not read this folder: mmdebstrap copies what goes in.
 build_root() {
-  logged debian_root "$1" --variant=minbase --format=tar \
+  local handed=$1/railbed
+  mkdir "$handed"
+  (cd "$root" && cp --parents "${of_environment[@]}" "$handed")
+  "$here/mirrors.sh" "$image_suite" >"$handed/ways"
+  logged debian_root "$1/system.tar" --variant=minbase --format=tar \
     "--include=$(comma_separated "${packages[@]}" "${guest_packages[@]}")" \
     "--dpkgopt=path-exclude=/usr/share/doc/*" "--dpkgopt=path-exclude=/usr/share/locale/*" \
     "--dpkgopt=path-exclude=/usr/share/man/*" \
-    "--customize-hook='$here/mirrors.sh' $image_suite | chroot \"\$1\" bash" \
-    "--customize-hook=mkdir \"\$1/railbed\" && tar -C '$root' -c ${of_environment[*]} | tar -C \"\$1/railbed\" -x" \
+    "--customize-hook=copy-in '$handed' /" '--customize-hook=chroot "$1" bash /railbed/ways' \
     '--customize-hook=chroot "$1" /railbed/testbed/provision.sh --python' \
     "--customize-hook=cd \"\$1\" && rm -rf ${of_this_host[*]}" \
     '--customize-hook=chroot "$1" update-ca-certificates --fresh'
@@ -72,11 +74,11 @@ take_kernel() { tar --extract --to-stdout --wildcards --file "$1" './boot/vmlinu
 
 build_system() {
   local folder=$1 status=0
-  { build_root "$folder/system.tar" && take_kernel "$folder/system.tar" "$folder/kernel" &&
+  { build_root "$folder" && take_kernel "$folder/system.tar" "$folder/kernel" &&
     pack "$folder/system.tar" "$folder/system.cpio" --exclude "${unused[@]}" "${engine[@]}" railbed &&
     pack "$folder/system.tar" "$folder/docker.cpio" --include "${engine[@]}" &&
     extract "$folder/system.tar" "$folder/python" "$environment" "${interpreter[@]}"; } || status=$?
-  rm -f "$folder/system.tar"
+  rm -rf "$folder/system.tar" "$folder/railbed"
   return "$status"
 }
 

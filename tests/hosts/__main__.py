@@ -177,7 +177,7 @@ def judged(
 ) -> bool:
     """Execute a command, print how it ended, and note it if it passed."""
     known = set(runs.glob("*/result.json"))
-    log = logs / f"{command.replace('/', '').replace(' ', '-')}.log"
+    log = logs / f"{command.replace('./', '').replace(' ', '-')}.log"
     began_s = time.monotonic()
     with log.open("w") as output:
         done = subprocess.run(
