@@ -29,7 +29,7 @@ environment=railbed/.venv
 of_environment=(requirements.lock build-constraints.txt testbed/provision.sh)
 # What would make the image of another host another one; compiled modules come late or not at all,
 # depending on mmdebstrap.
-of_this_host=(etc/apt/sources.list 'etc/apt/apt.conf.d/99*' etc/environment etc/pip.conf root/.cache 'var/log/*'
+of_this_host=(etc/apt/sources.list etc/apt/apt.conf.d/{99host,99mmdebstrap} etc/environment etc/pip.conf root/.cache 'var/log/*'
   'usr/local/share/ca-certificates/*' 'usr/lib/python3/dist-packages/*/__pycache__'
   'usr/lib/python3/dist-packages/*/*/__pycache__')
 # That Python, which compiles the program's modules outside of the machine.
