@@ -50,7 +50,7 @@ build_root() {
     "--dpkgopt=path-exclude=/usr/share/doc/*" "--dpkgopt=path-exclude=/usr/share/locale/*" \
     "--dpkgopt=path-exclude=/usr/share/man/*" \
     "--customize-hook=copy-in '$handed' /" '--customize-hook=chroot "$1" bash /railbed/ways' \
-    '--customize-hook=chroot "$1" /railbed/testbed/provision.sh --python' \
+    '--customize-hook=HOME=/root XDG_CACHE_HOME= chroot "$1" /railbed/testbed/provision.sh --python' \
     "--customize-hook=cd \"\$1\" && rm -rf ${of_this_host[*]}" \
     '--customize-hook=chroot "$1" update-ca-certificates --fresh'
 }
@@ -77,7 +77,7 @@ build_system() {
   { build_root "$folder" && take_kernel "$folder/system.tar" "$folder/kernel" &&
     pack "$folder/system.tar" "$folder/system.cpio" --exclude "${unused[@]}" "${engine[@]}" railbed &&
     pack "$folder/system.tar" "$folder/docker.cpio" --include "${engine[@]}" &&
-    extract "$folder/system.tar" "$folder/python" "$environment" "${interpreter[@]}"; } || status=$?
+    logged extract "$folder/system.tar" "$folder/python" "$environment" "${interpreter[@]}"; } || status=$?
   rm -rf "$folder/system.tar" "$folder/railbed"
   return "$status"
 }
