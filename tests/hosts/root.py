@@ -47,7 +47,8 @@ chmod 1777 tmp
 mkdir -p old
 pivot_root . old
 umount --lazy /old
-exec "$@"
+# This shell stays root: whoever becomes another user outlives the end of a parent (prctl(2)).
+"$@"
 """
 # Whatever becomes of this process, all that runs inside ends with it.
 APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
