@@ -47,8 +47,10 @@ chmod 1777 tmp
 mkdir -p old
 pivot_root . old
 umount --lazy /old
-# This shell stays root: whoever becomes another user outlives the end of a parent (prctl(2)).
-"$@"
+# This shell stays, as root: who becomes another user outlives the end of a parent (prctl(2)).
+status=0
+"$@" || status=$?
+exit "$status"
 """
 # Whatever becomes of this process, all that runs inside ends with it.
 APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
