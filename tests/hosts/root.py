@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,12 +99,10 @@ def host_root(archive: Path, folder: Path) -> Iterator[HostRoot]:
         shutil.rmtree(folder)  # gigabytes
 
 
-def make_archive(suite: str, archive: Path, options: Sequence[str] = ()) -> None:
+def make_archive(suite: str, archive: Path) -> None:
     """Make the root of a Debian release, `minbase`, from this machine's own mirror."""
-    words = " ".join(("--variant=minbase", *options))
-    script = (
-        f". {REPOSITORY}/testbed/provision.sh; image_suite={suite}; debian_root {archive} {words}"
-    )
+    provision = f". {REPOSITORY}/testbed/provision.sh; image_suite={suite}"
+    script = f"{provision}; debian_root {archive} --variant=minbase"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
 
