@@ -1,1 +1,1 @@
-"""The experiments and the program that runs them: scenarios, plans, runs, sweeps, commands."""
+"""What a user writes, until it is resolved: the library, the file format, plans."""

@@ -27,15 +27,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from model.workload.transfers.collective import Collective
-from scenarios.file_formats.scenario.library import LIBRARY, library
-from scenarios.file_formats.scenario.schema import Expect, Fabric, FaultEntry, Job, ScenarioFile
-from scenarios.file_formats.scenario.workload_entries import (
+from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.format.workloads import (
     CollectiveWorkload,
     InferenceWorkload,
     IterationWorkload,
     JobsWorkload,
     TraceWorkload,
 )
+from scenarios.library_files import LIBRARY, library
 from tests.playground import (
     GOOD,
     MOST_BYTES,

@@ -15,11 +15,11 @@ from types import FrameType
 from typing import NoReturn
 from unittest.mock import patch
 
+from commands import app as commands
+from commands import sweep as sweep_command
 from model.sweep import Point, Setting, Sweep
 from results.store.runs import RunFolder
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep
-from scenarios.cli import commands
-from scenarios.cli.fabrics import sweep as sweep_command
 from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from scenarios.sweep.ray_executor import RAY
+from execution.sweep.ray_executor import RAY
 from testbed.virtual_machine.work_folder import PREFIX
 from tests.machine import wait_until
 from tests.system.test_sweeps import ENVIRONMENT, SCENARIO
 
 NODES, POINTS = 3, 6
-COMMAND = (sys.executable, "-P", "-m", "scenarios", "sweep")
+COMMAND = (sys.executable, "-P", "-m", "commands", "sweep")
 
 
 @contextmanager

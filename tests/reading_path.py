@@ -15,7 +15,18 @@ import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
-ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+ROOMS = (
+    "commands",
+    "controller",
+    "execution",
+    "linux",
+    "model",
+    "results",
+    "scenarios",
+    "studies",
+    "testbed",
+    "traffic_gen",
+)
 
 
 def walk(root: Path, arguments: list[str]) -> list[str]:
@@ -39,7 +50,7 @@ def walk(root: Path, arguments: list[str]) -> list[str]:
     sys.argv = ["railbed", *arguments]
     sys.setprofile(look)
     try:
-        runpy.run_module("scenarios", run_name="__main__")
+        runpy.run_module("commands", run_name="__main__")
     except SystemExit as done:
         print(f"exit code {done.code}", file=sys.stderr)
     finally:

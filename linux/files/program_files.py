@@ -5,7 +5,18 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen")
+ROOMS = (
+    "commands",
+    "controller",
+    "execution",
+    "linux",
+    "model",
+    "results",
+    "scenarios",
+    "studies",
+    "testbed",
+    "traffic_gen",
+)
 
 
 def program_files(program: Path = ROOT) -> list[Path]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.budget import Need, switch_ports
 from model.prediction.machine import Machine
-from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.scenario.schema import ScenarioFile
-from scenarios.file_formats.yaml_files.issues import Issue
-from scenarios.planning.auto_scale import auto_time_dilation, round_up, smallest
+from scenarios.auto import auto_time_dilation, round_up, smallest
+from scenarios.format.issues import Issue
+from scenarios.format.keys import ScenarioFile
 from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
+from scenarios.scenario import Case
 
 
 def admission_issues(

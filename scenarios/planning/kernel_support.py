@@ -3,7 +3,7 @@
 import os
 
 from model.errors import InputError, Problem
-from scenarios.file_formats.scenario.scenario import Scenario
+from scenarios.scenario import Scenario
 
 
 def require_possible(scenario: Scenario) -> None:

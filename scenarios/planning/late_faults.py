@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from model.fabric.spec import FabricSpec
-from scenarios.file_formats.scenario.fault_entries import DEFAULT_AT_S
-from scenarios.file_formats.scenario.scenario import Case
-from scenarios.file_formats.scenario.schema import FaultEntry, ScenarioFile
-from scenarios.file_formats.yaml_files.issues import Issue
+from scenarios.format.faults import DEFAULT_AT_S
+from scenarios.format.issues import Issue
+from scenarios.format.keys import FaultEntry, ScenarioFile
 from scenarios.planning.load_estimate import estimate_of, real_task
 from scenarios.planning.plan import predicted_profile
-from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
+from scenarios.scenario import Case
+from scenarios.workloads.schedules import EXACT_UP_TO_GPUS
 
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01

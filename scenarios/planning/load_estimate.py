@@ -16,8 +16,8 @@ from model.prediction.load import SLICES, Load, Profile, profile
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, networks, pairs_of
 from model.workload.transfers.columns import Transfers
-from scenarios.file_formats.scenario.scenario import Case
-from scenarios.planning.workloads.schedules import stand_in
+from scenarios.scenario import Case
+from scenarios.workloads.schedules import stand_in
 from traffic_gen.workloads.jobs import Task
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -10,10 +10,10 @@ from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.tables.style import figures_table
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.planning.auto_scale import NOT_MEASURED
+from scenarios.auto import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.planning.rail_isolation import rail_crossings
+from scenarios.scenario import Scenario
 
 Alone = tuple[FabricKind, int, str]
 """A job that is alone: the fabric, the number of its workload, its name."""

@@ -7,9 +7,9 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import label
-from scenarios.file_formats.scenario.scenario import Case, Scenario
 from scenarios.planning.load_estimate import profile_steps, real_task, transfers_of
-from scenarios.planning.workloads.schedules import MOST_IRREGULAR_GPUS
+from scenarios.scenario import Case, Scenario
+from scenarios.workloads.schedules import MOST_IRREGULAR_GPUS
 from traffic_gen.workloads.jobs import Job, Jobs, Task
 from traffic_gen.workloads.sized_collective import SizedCollective
 

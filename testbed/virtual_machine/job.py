@@ -44,7 +44,7 @@ def program_job(arguments: Sequence[str], seed: int) -> str:
         "echo 0 >/proc/sys/kernel/randomize_va_space\n"
         f"export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD {CLOCK_VARIABLE}=virtual\n"
         f"python3 testbed/virtual_machine/seed.py {seed}\n"
-        f".venv/bin/python -P -m scenarios {words}\n"
+        f".venv/bin/python -P -m commands {words}\n"
     )
 
 

@@ -12,11 +12,11 @@ import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
+from execution.live.guard import LOOPBACK_NAMES
+from execution.live.picture import picture
+from execution.live.server import LiveServer
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.execution.live.guard import LOOPBACK_NAMES
-from scenarios.execution.live.picture import picture
-from scenarios.execution.live.server import LiveServer
 from tests.browser.chromium import WIDTHS, opened
 from tests.machine import wait_until
 from tests.unit.fabrics import spec

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from execution.cases.emulation import Experiment
+from execution.cases.observer import observing
+from execution.cases.repeats import Executions, is_disturbed
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Verdict
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.observer import observing
-from scenarios.execution.cases.repeats import Executions, is_disturbed
-from scenarios.file_formats.scenario.repeats import Repeats
+from scenarios.format.repeats import Repeats
 
 # Undisturbed executions of which the median is taken, after a warm-up.
 REPEATS = 2

@@ -9,8 +9,8 @@ from typing import Any
 from controller.forwarding.planner import Route, Rule
 from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
 from controller.southbound.route_messages import PROTOCOL
+from execution.cases.emulation import Experiment
 from model.fabric.health import HEALTHY, Health
-from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.controller_process import read_journal
 from tests.unit.fabrics import desired_state
 

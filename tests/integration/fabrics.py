@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from execution.cases.emulation import Experiment, experiment
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
-from scenarios.execution.cases.emulation import Experiment, experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import default_datapath
 from tests.unit.fabrics import spec

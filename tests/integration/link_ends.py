@@ -8,10 +8,10 @@ import socket
 import time
 from contextlib import nullcontext, suppress
 
+from execution.cases.emulation import Experiment
 from linux.network.namespaces import namespace_of
 from model.fabric import addressing
 from model.fabric.topology import Link, Port
-from scenarios.execution.cases.emulation import Experiment
 
 ALL_PROTOCOLS = 3  # ETH_P_ALL: sockets for one protocol miss frames that a bridge takes
 OUTGOING = 4  # PACKET_OUTGOING

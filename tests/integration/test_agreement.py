@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from execution.cases.emulation import Experiment
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from scenarios.execution.cases.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt, undisturbed_attempt

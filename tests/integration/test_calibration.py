@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from execution.cases.emulation import Experiment
+from execution.cases.progress import SILENT
+from execution.link_check import calibrate, require_calibrated
+from execution.run import run
 from linux.machine.clocks import wall_clock_ahead_ns
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
 from model.faults import FaultMode
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.link_check import calibrate, require_calibrated
-from scenarios.execution.run import run
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from testbed.fabric.shaping import reshape
 from testbed.faults.injector import FaultInjector
 from testbed.instruments.link_calibration import measure
@@ -160,7 +160,7 @@ def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
         degrade(fabric, one_of_each_class(fabric)[0], 90)
         return calibrate(fabric)
 
-    monkeypatch.setattr("scenarios.execution.run.calibrate", tampered)
+    monkeypatch.setattr("execution.run.calibrate", tampered)
     scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", "fabric.domains=2"])
     wrong = r"carries 16[12](\.\d)? Mbit/s instead of 180"
     with pytest.raises(EmulationError, match=wrong) as raised:

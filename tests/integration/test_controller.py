@@ -14,6 +14,7 @@ from mininet.net import Mininet
 
 import testbed.testbed
 from controller.detection.liveness import HOLD_DOWN_S
+from execution.cases.emulation import Experiment
 from linux.network.namespaces import namespace_of
 from model.fabric import addressing
 from model.fabric.health import Health, without
@@ -21,7 +22,6 @@ from model.fabric.link_probes import LOST_PROBES, probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
 from model.faults import FaultMode
-from scenarios.execution.cases.emulation import Experiment
 from testbed.fabric.links import Links
 from testbed.fabric.mininet_network import build_network
 from testbed.faults.injector import FaultInjector

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from execution.cases.emulation import Experiment
 from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Link, LinkKind
 from model.faults import FaultMode
-from scenarios.execution.cases.emulation import Experiment
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from execution.cases.emulation import Experiment
 from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
@@ -19,7 +20,6 @@ from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.controller_process import ControllerProcess, read_journal
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import MOST_FLOWS, OpenVSwitch

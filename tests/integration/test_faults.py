@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
+from execution.cases.emulation import Experiment
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind
 from model.faults import FaultMode
-from scenarios.execution.cases.emulation import Experiment
 from testbed.faults.injector import FaultInjector, missing_for
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

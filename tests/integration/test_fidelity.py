@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from execution.cases.emulation import Experiment
+from execution.cases.observer import carried, observing, probed
 from linux.network.netlink import NetlinkSocket
 from linux.network.qdisc_stats import read_queues
 from model.fabric.spec import Datapath, FabricKind
@@ -21,8 +23,6 @@ from results.verdicts.byte_conservation import Span, link_reasons, payload_reaso
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
 from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Verdict
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.observer import carried, observing, probed
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import default_datapath
 from tests.integration.fabrics import fabric_up, small_spec

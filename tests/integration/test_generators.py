@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from execution.cases.emulation import Experiment
+from execution.cases.generators import Request, executions
+from execution.cases.observer import carried
+from execution.cases.seeding import unseeded
 from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
@@ -15,10 +19,6 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
 from results.verdicts.verdict import Reason
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.generators import Request, executions
-from scenarios.execution.cases.observer import carried
-from scenarios.execution.cases.seeding import unseeded
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import untouched

@@ -11,8 +11,8 @@ from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.fabric.impairments import missing_netem
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from execution.path_check import check_fabric
 from model.fabric.spec import FabricKind
 from model.training.reduction import Wanted, reduced
 from model.training.steps import IterationSteps
 from results.verdicts.iteration_parts import iteration_result
 from results.verdicts.verdict import Verdict
-from scenarios.execution.path_check import check_fabric
-from scenarios.file_formats.training.configuration import evaluated, load_configuration
+from scenarios.format.training.configuration import evaluated, load_configuration
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, small_spec

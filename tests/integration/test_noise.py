@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from scenarios.benchmarks.common.seen import is_judged_right
-from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.run import run
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
-from testbed.host.noise.noise import noise
+from execution.cases.progress import SILENT
+from execution.run import run
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from studies.benchmarks.common.seen import is_judged_right
+from studies.benchmarks.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import times_slower
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from execution.faults.convergence import wait_until_converged
 from model.fabric.spec import FabricKind, Spares
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.workload.transfers.collective import Collective
-from scenarios.execution.faults.convergence import wait_until_converged
 from testbed.faults.optical_switch import set_cross_connects
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from execution.cases.emulation import Experiment
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, LinkKind
-from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until

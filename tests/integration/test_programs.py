@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from execution.program import Program, execute, sentence
 from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import wait_for
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, LinkKind
-from scenarios.execution.program import Program, execute, sentence
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.ranks import Command, RanksResult, running_ranks

@@ -15,13 +15,13 @@ import pytest
 from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
+from execution.cases.emulation import AGENT
 from linux.network.namespaces import namespace_of
 from linux.processes.lifetime import Watch, kill, output_of
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
-from scenarios.execution.cases.emulation import AGENT
 from testbed import testbed
 from testbed.fabric.links import Links, open_links
 from testbed.host.cleanup import clean

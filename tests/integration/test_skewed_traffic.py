@@ -2,9 +2,9 @@
 
 import pytest
 
+from execution.cases.emulation import Experiment
 from model.fabric.spec import FabricKind
 from model.workload.transfers.collective import Collective
-from scenarios.execution.cases.emulation import Experiment
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec

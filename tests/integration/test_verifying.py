@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from execution.cases.emulation import Experiment
+from execution.cases.progress import SILENT
+from execution.path_check import check_fabric
+from execution.run import run
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
 from model.fabric.spec import FabricKind, FabricSpec, Spares, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.path_check import check_fabric
-from scenarios.execution.run import run
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from testbed.instruments.flow_counters import wait_for_revalidators
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
@@ -218,7 +218,7 @@ def test_a_run_whose_packets_go_astray_fails(
         add_rule(fabric, "rail0", f"{HIGHEST},{from_to(SOURCE, SAME_RAIL)},actions=drop")
         return check_fabric(fabric)
 
-    monkeypatch.setattr("scenarios.execution.run.check_fabric", tampered)
+    monkeypatch.setattr("execution.run.check_fabric", tampered)
     workload = "{collective: all-to-all, algorithm: two-step, size: 200 kB}"
     fabric_is = ["fabric.kinds=rail-only", "fabric.domains=2"]
     changes = ["check_paths=true", *fabric_is, f"workloads=[{workload}]"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from model.fabric.spec import FabricKind
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from tests.machine import machine_state, wait_until
 from tests.results import assert_right, printed
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from linux.processes.lifetime import end
-from scenarios.benchmarks.common.command import Command
-from scenarios.benchmarks.failures.soak import GONE_S, SMALL
+from studies.benchmarks.common.command import Command
+from studies.benchmarks.failures.soak import GONE_S, SMALL
 from testbed.nodes.docker_engine import containers_of
 from tests.machine import wait_until
 
@@ -80,7 +80,7 @@ def test_the_end_of_the_terminal_takes_everything_down(command: Command) -> None
 
 def run_with(place: str, size: str) -> list[str]:
     """A run with a file system of this size, in a mount namespace in which it sees no other."""
-    program = [str(ROOT / ".venv/bin/python"), "-P", "-m", "scenarios"]
+    program = [str(ROOT / ".venv/bin/python"), "-P", "-m", "commands"]
     apart = f'mount -t tmpfs -o size={size} none {place} && exec "$@"'
     return ["unshare", "--mount", "sh", "-c", apart, "sh", *program, *RUN, "--proxies", "process"]
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from linux.files.program_files import ROOMS
 from results.documents.fault_impact import lost_experiment
 from results.store.raw_tables import COUNTERS, EXECUTIONS, LINK_SAMPLES, read_table
 from tests.results import printed
@@ -129,7 +130,7 @@ def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:
 def test_the_table_names_the_fault_and_modules_of_the_users_folder_are_not_executed(
     folder: Path,
 ) -> None:
-    for room in ("controller", "linux", "model", "results", "scenarios", "testbed", "traffic_gen"):
+    for room in ROOMS:
         (folder / room).mkdir()
         (folder / room / "__init__.py").write_text("raise SystemExit('not the program')\n")
     done = railbed("run", "uplink-down", "--proxies", "process", *SMALL)

@@ -12,7 +12,7 @@ from tests.unit.machines import TWO_CORES
 
 ROOT = Path(__file__).parents[2]
 RAILBED = str(ROOT / "railbed")
-PROGRAM = (str(ROOT / ".venv" / "bin" / "python"), "-P", "-m", "scenarios")
+PROGRAM = (str(ROOT / ".venv" / "bin" / "python"), "-P", "-m", "commands")
 
 pytestmark = pytest.mark.system
 

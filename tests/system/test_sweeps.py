@@ -14,7 +14,7 @@ from tests.machine import machine_state, wait_until
 from tests.results import printed
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (str(ROOT / ".venv" / "bin" / "python"), "-P", "-m", "scenarios")
+COMMAND = (str(ROOT / ".venv" / "bin" / "python"), "-P", "-m", "commands")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 SCENARIO = """\
 fabric:

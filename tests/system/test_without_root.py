@@ -57,9 +57,9 @@ def test_an_incomplete_environment_is_one_sentence(clone: Path, state: str) -> N
 @pytest.fixture
 def program(clone: Path) -> Path:
     """A complete environment whose program prints how it was called."""
-    shutil.rmtree(clone / "scenarios", ignore_errors=True)
-    (clone / "scenarios").mkdir()
-    (clone / "scenarios/__main__.py").write_text(
+    shutil.rmtree(clone / "commands", ignore_errors=True)
+    (clone / "commands").mkdir()
+    (clone / "commands/__main__.py").write_text(
         "import os, sys\nprint(os.path.dirname(__file__), os.getcwd(), sys.argv[1:], sep='|')\n"
     )
     (clone / ".venv/bin").mkdir(parents=True)
@@ -72,11 +72,11 @@ def program(clone: Path) -> Path:
 def test_the_entry_works_from_anywhere_through_a_link(program: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     # A package of the same name in the user's folder must not be run instead of Railbed's.
-    (elsewhere / "scenarios").mkdir(parents=True)
-    (elsewhere / "scenarios/__main__.py").write_text("print('the wrong one')\n")
+    (elsewhere / "commands").mkdir(parents=True)
+    (elsewhere / "commands/__main__.py").write_text("print('the wrong one')\n")
     (elsewhere / "railbed").symlink_to(program / "railbed")
     done = _run_as_nobody(elsewhere / "railbed", "show", "a run", cwd=elsewhere)
-    assert done.stdout == f"{program}/scenarios|{elsewhere}|['show', 'a run']\n", done.stderr
+    assert done.stdout == f"{program}/commands|{elsewhere}|['show', 'a run']\n", done.stderr
     assert done.returncode == 0
 
 

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.cases.case import MeasuredCase
+from execution.cases.observer import probed
+from execution.faults.fault_case import FaultCase
 from model.fabric.health import Health, without
 from model.fabric.shaping import PACKET_HEADER_BYTES
 from model.fabric.spec import FabricKind
@@ -22,9 +25,6 @@ from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import Carried, Irregular, link_reasons, spans
 from results.verdicts.model_comparison import Measured, Thresholds
 from results.verdicts.verdict import Reason, Verdict
-from scenarios.execution.cases.case import MeasuredCase
-from scenarios.execution.cases.observer import probed
-from scenarios.execution.faults.fault_case import FaultCase
 from tests.unit.fabrics import spec
 from tests.unit.test_fidelity import executed, faithful, planned
 from traffic_gen.probes.blackout import PairRecord

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer import Exit
 
+from commands.bench import bench
 from model.errors import EmulationError, OutOfTolerance
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import build_topology
-from scenarios.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
-from scenarios.benchmarks.common.seen import is_judged_right
-from scenarios.benchmarks.comparisons.datapaths import capacity, datapaths
-from scenarios.benchmarks.costs.capacity import ON_RAILS, Ring
-from scenarios.benchmarks.costs.growth import exchange_size
-from scenarios.cli.fabrics.bench import bench
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from studies.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
+from studies.benchmarks.common.seen import is_judged_right
+from studies.benchmarks.comparisons.datapaths import capacity, datapaths
+from studies.benchmarks.costs.capacity import ON_RAILS, Ring
+from studies.benchmarks.costs.growth import exchange_size
 from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of
 from traffic_gen.traces.formats.nodes import Defaults
@@ -31,7 +31,7 @@ from traffic_gen.traces.reading import read_trace
 from traffic_gen.workloads.point_to_point import streams
 
 # Its package has the function under the module's name.
-DATAPATHS = import_module("scenarios.benchmarks.comparisons.datapaths")
+DATAPATHS = import_module("studies.benchmarks.comparisons.datapaths")
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
@@ -117,7 +117,7 @@ def test_a_benchmark_with_a_wrong_verdict_fails(
     def routing(_store: Path) -> Iterator[Row]:
         yield from ({"judged_right": right} for right in judged)
 
-    monkeypatch.setattr("scenarios.benchmarks.benchmarks", lambda *_: {"routing": routing})
+    monkeypatch.setattr("studies.benchmarks.benchmarks", lambda *_: {"routing": routing})
     with pytest.raises(Exit) as left:
         bench("routing", store=tmp_path)
     assert left.value.exit_code == exit_code
@@ -195,7 +195,7 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
 def test_traces_are_written_in_four_formats_of_about_as_many_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = import_module("scenarios.benchmarks.computation.traces")
+    benchmark = import_module("studies.benchmarks.computation.traces")
     for name, value in {"NODES": 400, "RANKS": 4, "LAYERS": 20, "BLOCKS": 4, "CHUNKS": 3}.items():
         monkeypatch.setattr(benchmark, name, value)
     found = [read_trace(path, Defaults(4, 48)) for path in benchmark.written(tmp_path)]

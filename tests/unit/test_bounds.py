@@ -7,13 +7,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from commands.app import main
+from execution.sweep import points
+from execution.sweep.points import REFUSED_POINTS, planned
 from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
-from scenarios.cli.commands import main
-from scenarios.file_formats.yaml_files.checked_file import MOST_BYTES
-from scenarios.loader import load
-from scenarios.planning.workloads import schedules
-from scenarios.sweep import points
-from scenarios.sweep.points import REFUSED_POINTS, planned
+from scenarios.format.checked_file import MOST_BYTES
+from scenarios.load import load
+from scenarios.workloads import schedules
 from tests.unit.test_scenario_issues import GOOD, problems
 from traffic_gen.workloads.sized_collective import SizedCollective
 

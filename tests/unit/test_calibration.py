@@ -11,6 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from execution.link_check import (
+    calibrate_direction,
+    require_calibrated,
+    undecided_reasons,
+)
 from model.errors import EmulationError
 from model.fabric.link_probes import PROBE_BYTES, PROBES_SHARE, SHORTEST_INTERVAL_S
 from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, Shaper
@@ -36,12 +41,7 @@ from results.documents.run import run_object
 from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.run import print_run
 from results.verdicts.verdict import Verdict
-from scenarios.benchmarks.accuracy.calibration import rows_by_class
-from scenarios.execution.link_check import (
-    calibrate_direction,
-    require_calibrated,
-    undecided_reasons,
-)
+from studies.benchmarks.accuracy.calibration import rows_by_class
 from tests.unit.fabrics import spec, topologies
 
 RATES = st.integers(MIN_RATE_BPS, 1_000_000_000)

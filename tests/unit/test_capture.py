@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapReader
 
+from execution.capture import require_links
 from linux.machine.clocks import Timestamps
 from model.errors import InputError
-from scenarios.execution.capture import require_links
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from testbed.instruments.capture_program import (
     ETHERNET,
     SECOND_NS,

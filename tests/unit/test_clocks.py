@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.files.program_files import ROOMS
 from linux.machine import clocks
 from linux.machine.clocks import Timestamps
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("linux", "model", "testbed", "controller", "traffic_gen", "results", "scenarios")
 # Its one purpose, and the names of run folders, which are for people.
 MAY_READ_THE_WALL_CLOCK = {"linux/machine/clocks.py", "results/store/runs.py"}
 WALL_CLOCK = {"time", "time_ns", "strftime", "ctime", "localtime", "gmtime"}

@@ -11,11 +11,11 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from commands.app import app, main
+from commands.examples import EXAMPLES, command_name
+from commands.options import configuration_names, run_names
 from results.tables.style import figures_table, table_console
-from scenarios.cli.commands import app, main
-from scenarios.cli.common.options import configuration_names, run_names
-from scenarios.cli.examples import EXAMPLES, command_name
-from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
 from tests.unit.machines import TWO_CORES
@@ -92,7 +92,7 @@ def test_doctor_fails_for_what_a_run_needs_and_shows_the_rest(
     tun = Check("tun", False, "not there", "load it")
     monkeypatch.setattr(preflight, "checks", lambda _: [tun] if needed else [])
     monkeypatch.setattr(preflight, "unneeded_checks", lambda: [] if needed else [tun])
-    monkeypatch.setattr("scenarios.cli.commands._measured", lambda *, again: TWO_CORES)
+    monkeypatch.setattr("commands.app._measured", lambda *, again: TWO_CORES)
     assert exit_code(monkeypatch, "doctor") == code
     assert f"{sign:7} tun: not there; load it" in capsys.readouterr().out
 
@@ -249,7 +249,7 @@ def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) ->
         "_RAILBED_COMPLETE": "complete_bash",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-P", "-m", "scenarios"]
+    command = [sys.executable, "-P", "-m", "commands"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert set(done.stdout.split()) == expected
 
@@ -258,7 +258,7 @@ def test_in_a_deleted_folder_nothing_is_done(tmp_path: Path) -> None:
     folder = tmp_path / "deleted"
     folder.mkdir()
     done = subprocess.run(
-        ["sh", "-c", 'rmdir "$PWD" && exec "$0" -P -m scenarios list', sys.executable],
+        ["sh", "-c", 'rmdir "$PWD" && exec "$0" -P -m commands list', sys.executable],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -291,7 +291,7 @@ def test_names_of_configurations_and_runs_are_completed() -> None:
 
 def test_commands_about_stored_runs_do_not_import_what_runs_need() -> None:
     heavy = ["numpy", "pydantic", "duckdb", "matplotlib", "model.prediction", "testbed"]
-    ask = f"import scenarios.cli.commands, sys; print([m for m in {heavy} if m in sys.modules])"
+    ask = f"import commands.app, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-P", "-c", ask],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

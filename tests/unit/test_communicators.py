@@ -18,7 +18,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from scenarios.loader import load
+from scenarios.load import load
 from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan
 from scenarios.planning.rail_isolation import rail_crossings

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.fabric.spec import FabricKind
-from model.faults import Component, Fault, FaultMode
-from model.job.placement import job_placement
-from model.measurement.records import FaultRecord
-from scenarios.execution.faults.convergence import (
+from execution.faults.convergence import (
     REROUTED,
     epochs_of,
     fault_times,
     is_converged,
     rate_changes,
 )
+from model.fabric.spec import FabricKind
+from model.faults import Component, Fault, FaultMode
+from model.job.placement import job_placement
+from model.measurement.records import FaultRecord
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"

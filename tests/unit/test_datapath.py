@@ -7,19 +7,19 @@ from unittest.mock import Mock
 
 import pytest
 
+from commands.app import verify
+from execution.cases.emulation import AGENT
 from model.errors import EmulationError, InputError, NotReady
 from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import build_topology
-from scenarios.cli.commands import verify
-from scenarios.execution.cases.emulation import AGENT
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.kernel_support import (
     require_datapaths,
     require_fabrics,
     require_possible,
 )
+from scenarios.scenario import Scenario
 from testbed.nodes import openvswitch
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import VARIABLE, default_datapath, require
@@ -117,8 +117,8 @@ def test_a_scenario_whose_datapath_cannot_be_had_is_refused(
 def test_it_is_refused_before_fabrics_are_verified(
     datapath: Datapath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenarios.cli.commands.ready", lambda *_: ProxyKind.PROCESS)
-    monkeypatch.setattr("scenarios.execution.path_check.verify", begins)
+    monkeypatch.setattr("commands.app.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("execution.path_check.verify", begins)
     with pytest.raises(NotReady, match=f"its {datapath} datapath"):
         verify(QUICKSTART, datapath=datapath)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
+from execution.faults import convergence
+from execution.faults.convergence import DEADLINE_S, wait_until_converged
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
-from scenarios.execution.faults import convergence
-from scenarios.execution.faults.convergence import DEADLINE_S, wait_until_converged
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec

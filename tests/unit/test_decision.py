@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.decide import decide
 from model.errors import InputError
 from model.fabric.network_cost import (
     Prices,
@@ -18,9 +19,8 @@ from model.fabric.network_cost import (
     rails_on_a_switch,
 )
 from model.fabric.spec import FabricKind
-from scenarios.cli.models.decide import decide
-from scenarios.studies.decision.cluster_file import load_cluster
-from scenarios.studies.decision.decide import decide_object
+from studies.decision.cluster_file import load_cluster
+from studies.decision.decide import decide_object
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
 

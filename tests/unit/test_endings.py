@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from execution.sweep import executor
+from execution.sweep.executor import LocalExecutor, Order
 from linux.machine import resources
 from linux.processes import lifetime
 from linux.processes.lifetime import (
@@ -28,9 +30,7 @@ from linux.processes.lifetime import (
 )
 from linux.processes.threads import THREADS, in_threads
 from model.errors import EXIT_INTERRUPTED, EmulationError, NotReady
-from scenarios.benchmarks.failures.soak import SOUGHT, summary
-from scenarios.sweep import executor
-from scenarios.sweep.executor import LocalExecutor, Order
+from studies.benchmarks.failures.soak import SOUGHT, summary
 from testbed.nodes import docker_engine
 from testbed.nodes.docker_engine import EngineWatch, engine_watched
 from tests.machine import wait_until
@@ -283,7 +283,7 @@ def test_a_soak_that_finds_something_does_not_pass(found: str) -> None:
 
 def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
     program = (
-        "import os, signal, scenarios.__main__; os.kill(os.getpid(), signal.SIGINT); print('late')"
+        "import os, signal, commands.__main__; os.kill(os.getpid(), signal.SIGINT); print('late')"
     )
     done = executed(program)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
@@ -292,7 +292,7 @@ def test_an_interruption_before_the_command_listens_has_no_traceback() -> None:
 # A command in which a library answers to an interruption with an error of its own.
 ENDED_IN_A_LIBRARY = """
 import os, signal, sys
-from scenarios.cli import commands
+from commands import app as commands
 
 def command(*_, **__):
     try:

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.sweep import executor, ray_executor, ray_worker
+from execution.sweep.executor import LocalExecutor, Order
+from execution.sweep.ray_executor import ATTEMPTS, RayExecutor
+from execution.virtual_clock.machines import machine_mib
 from linux.files.program_files import program_version
 from model.errors import EmulationError, NotReady
-from scenarios.execution.virtual_clock.machines import machine_mib
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
-from scenarios.sweep import executor, ray_executor, ray_worker
-from scenarios.sweep.executor import LocalExecutor, Order
-from scenarios.sweep.ray_executor import ATTEMPTS, RayExecutor
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 
 
 def orders(folder: Path, count: int) -> Iterator[Order]:

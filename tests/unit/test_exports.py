@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from commands.export import export as command
+from commands.export_nccl_tests import export_nccl_tests
+from commands.export_simulators import export_chakra, export_htsim
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.topology import build_topology
@@ -20,12 +23,9 @@ from model.workload.step_trace import trace_of
 from model.workload.trace import Trace
 from results.documents.run import run_object
 from results.verdicts.model_comparison import Measured, Thresholds, compare
-from scenarios.cli.exports.nccl_tests import export_nccl_tests
-from scenarios.cli.exports.simulators import export_chakra, export_htsim
-from scenarios.cli.stored_runs.export import export as command
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
-from scenarios.planning.workloads.schedules import case_schedule
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.workloads.schedules import case_schedule
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.traces import same, traces

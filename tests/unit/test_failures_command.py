@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from commands.failures import failures
 from model.errors import EmulationError, NotReady
 from results.documents.fault_impact import lost_experiment
-from scenarios.cli.fabrics.failures import failures
-from scenarios.file_formats.scenario.scenario import Scenario
+from scenarios.scenario import Scenario
 
 
 def test_rows_are_printed_whatever_becomes_of_the_rest(
@@ -22,9 +22,9 @@ def test_rows_are_printed_whatever_becomes_of_the_rest(
             raise end
         return {"failures": [lost_experiment(experiment.name, "measured")]}
 
-    monkeypatch.setattr("scenarios.execution.run.run", run)
+    monkeypatch.setattr("execution.run.run", run)
     monkeypatch.setattr("scenarios.planning.kernel_support.require_possible", lambda _: None)
-    monkeypatch.setattr("scenarios.cli.fabrics.failures.ready", lambda *_: "process")
+    monkeypatch.setattr("commands.failures.ready", lambda *_: "process")
     with pytest.raises(KeyboardInterrupt):
         failures(as_json=True, proxies="process", store=tmp_path)
     rows = json.loads(capsys.readouterr().out)

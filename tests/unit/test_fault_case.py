@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from execution.faults.fault_case import FaultCase, has_degraded_phase
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy
 from model.measurement.records import Repeat
-from scenarios.execution.faults.fault_case import FaultCase, has_degraded_phase
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from tests.unit.test_results import repeat
 
 DOWN = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")

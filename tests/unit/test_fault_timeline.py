@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from linux.processes.lifetime import Watch
 from model.errors import EmulationError
 from model.fabric.health import Epoch
@@ -18,7 +19,6 @@ from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
-from scenarios.execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from tests.unit.fabrics import spec
 from traffic_gen.agents.client import Aborted
 from traffic_gen.workloads.sized_collective import SizedCollective

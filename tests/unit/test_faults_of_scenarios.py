@@ -15,12 +15,12 @@ from model.fabric.topology import Topology, build_topology
 from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.recovery import RecoveryStrategy
 from model.workload.transfers.collective import Collective
-from scenarios.file_formats.scenario.library import library
-from scenarios.file_formats.scenario.scenario import Case, Scenario
-from scenarios.loader import load
+from scenarios.library_files import library
+from scenarios.load import load
 from scenarios.planning.late_faults import estimated_end_s, latest_end_s
 from scenarios.planning.plan import predicted_profile
-from scenarios.planning.workloads.schedules import EXACT_UP_TO_GPUS
+from scenarios.scenario import Case, Scenario
+from scenarios.workloads.schedules import EXACT_UP_TO_GPUS
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

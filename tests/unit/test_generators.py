@@ -33,9 +33,9 @@ from results.tables.measured.run import print_run
 from results.verdicts.case_ratios import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.verdict import Verdict
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.scenario import Scenario
 from tests.machine import wait_until
 from tests.unit.fabrics import assume_accepted
 from tests.unit.test_results import LIMITS, modeled, repeat

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.live.picture import picture
 from model.errors import InputError
 from model.fabric.health import without
 from model.fabric.spec import FabricKind, FabricSpec, Spares
@@ -21,10 +22,9 @@ from model.prediction.machine import Machine
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
-from scenarios.execution.live.picture import picture
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
-from scenarios.planning.auto_scale import MAX_LINK_BPS
+from scenarios.auto import MAX_LINK_BPS
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.load_estimate import estimate_of
 from tests.unit.fabrics import spec, with_hb_leaves
 from tests.unit.machines import TWO_CORES

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from commands.exec import execute
+from commands.live import live
+from commands.up import up
 from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.topology import LinkKind, build_topology
-from scenarios.cli.fabrics.exec import execute
-from scenarios.cli.fabrics.live import live
-from scenarios.cli.fabrics.up import up
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.fabric import impairments
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -79,7 +79,7 @@ def test_it_is_told_before_a_fabric_comes_up(
         pytest.fail("it must not come up")
 
     for name in ("up", "exec"):
-        monkeypatch.setattr(f"scenarios.cli.fabrics.{name}.ready", lambda *_: ProxyKind.PROCESS)
-    monkeypatch.setattr("scenarios.execution.machine.other_runs.experiment", comes_up)
+        monkeypatch.setattr(f"commands.{name}.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("execution.machine.other_runs.experiment", comes_up)
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         command()

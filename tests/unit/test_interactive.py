@@ -5,6 +5,11 @@ from math import inf
 
 import pytest
 
+from execution.session.command_line import greeting
+from execution.session.commands import fault_lines, load_lines, path_lines
+from execution.session.fault_words import modes, parse_fault, targets
+from execution.session.link_loads import LinkLoad
+from execution.session.session import FaultSeen, PathSeen
 from model.errors import InputError
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
@@ -15,11 +20,6 @@ from model.job.probing import probed_pairs
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.verdicts.fault_impact import FaultTimes
-from scenarios.execution.interactive.command_line import greeting
-from scenarios.execution.interactive.commands import fault_lines, load_lines, path_lines
-from scenarios.execution.interactive.fault_words import modes, parse_fault, targets
-from scenarios.execution.interactive.link_loads import LinkLoad
-from scenarios.execution.interactive.session import FaultSeen, PathSeen
 from tests.unit.fabrics import spec
 from traffic_gen.probes.blackout import Blackout
 

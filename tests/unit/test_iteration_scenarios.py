@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from commands.check import describe
 from model.errors import InputError
 from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
@@ -16,12 +17,11 @@ from model.training.steps import IterationSteps
 from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
-from scenarios.cli.models.check import describe
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.plan import plan
-from scenarios.planning.workloads.schedules import case_schedule
+from scenarios.scenario import Scenario
+from scenarios.workloads.schedules import case_schedule
 from traffic_gen.workloads.training_iteration import Iteration
 
 HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from commands.check import describe
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
@@ -26,13 +27,12 @@ from results.store.judged_tables import judged_rows
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
-from scenarios.cli.models.check import describe
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.file_formats.scenario.scenario import Case, Scenario
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_plan
-from scenarios.planning.workloads.schedules import case_schedule
+from scenarios.scenario import Case, Scenario
+from scenarios.workloads.schedules import case_schedule
 from tests.unit.fabrics import accepts, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

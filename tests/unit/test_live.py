@@ -17,22 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.live_page import refuse_virtual
+from execution.live.audience import PageAudience, blackout_message
+from execution.live.feed import Address, LiveFeed, live_feed, parse_address
+from execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
+from execution.live.link_reader import Reading
+from execution.live.page_state import PageState, cpu_verdict, event_line, frame
+from execution.live.picture import picture
+from execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
+from execution.session.fault_words import parse_fault
+from execution.session.session import MOST_PROBED, FaultSeen
 from linux.network.proc_net import parse_carried
 from model.errors import InputError
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode, health_under
-from scenarios.cli.fabrics.live import refuse_virtual
-from scenarios.execution.interactive.fault_words import parse_fault
-from scenarios.execution.interactive.session import MOST_PROBED, FaultSeen
-from scenarios.execution.live.audience import PageAudience, blackout_message
-from scenarios.execution.live.feed import Address, LiveFeed, live_feed, parse_address
-from scenarios.execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
-from scenarios.execution.live.link_reader import Reading
-from scenarios.execution.live.page_state import PageState, cpu_verdict, event_line, frame
-from scenarios.execution.live.picture import picture
-from scenarios.execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
 from tests.unit.fabrics import spec
 from tests.unit.test_interactive import BEGUN_NS, TIMES, blackouts
 from traffic_gen.probes.blackout import Blackout
@@ -304,7 +304,7 @@ def silent() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_run_never_waits_for_a_server_that_does_not_read(
     silent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenarios.execution.live.feed.SHOW_S", 0.05)
+    monkeypatch.setattr("execution.live.feed.SHOW_S", 0.05)
     feed = LiveFeed("http://127.0.0.1/", silent)
     for number in range(10_000):
         feed.tell({"step": f"case {number}", "done": number})
@@ -321,7 +321,7 @@ def test_a_run_goes_on_without_its_server(silent: subprocess.Popen[bytes]) -> No
 
 
 def test_what_is_long_reaches_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.execution.live.feed.fabric_message", lambda _: {})
+    monkeypatch.setattr("execution.live.feed.fabric_message", lambda _: {})
     told, workloads = tmp_path / "told", [f"all-to-all/direct-{n}" for n in range(500)]
     command = ["sh", "-c", f"exec cat > {told}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:

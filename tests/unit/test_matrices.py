@@ -18,8 +18,8 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.all_to_all import Spread

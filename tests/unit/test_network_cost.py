@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.cost import cost
 from model.errors import InputError
 from model.fabric.network_cost import Equipment, Prices, capacity, equipment, folded_clos, tiers
 from model.fabric.spec import FabricKind
 from results.documents.network_cost import cost_object
-from scenarios.cli.models.cost import cost
-from scenarios.file_formats.prices import DEFAULT, load_prices
-from scenarios.studies.paper import published
+from scenarios.format.prices import DEFAULT, load_prices
+from studies.paper import published
 
 RADICES = st.integers(2, 256).map(lambda half: 2 * half)
 

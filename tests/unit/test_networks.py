@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from scenarios.file_formats.networks.astra_sim import read_astra_sim
-from scenarios.file_formats.networks.imported import FORMATS, read_network
-from scenarios.file_formats.networks.refusal import Unmapped
-from scenarios.file_formats.networks.simai import read_simai
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.format.networks.astra_sim import read_astra_sim
+from scenarios.format.networks.imported import FORMATS, read_network
+from scenarios.format.networks.refusal import Unmapped
+from scenarios.format.networks.simai import read_simai
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.container import BarContainer
 
+from commands.notebook import TABLES, load, open_run
 from model.errors import InputError
-from scenarios.notebook import TABLES, load, open_run
 from tests.playground import SAMPLE
 from tests.unit.run_folders import begun_run
 

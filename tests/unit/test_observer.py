@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
+from execution.cases import observer as module
+from execution.cases.observer import Observer
 from model.measurement.cpu_windows import ThreadTime, Window
 from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import fidelity_during_fault
 from results.verdicts.machine_headroom import machine_headroom
-from scenarios.execution.cases import observer as module
-from scenarios.execution.cases.observer import Observer
 
 AGENT = 17
 NS = 10**9

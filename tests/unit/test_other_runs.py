@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from execution.machine.other_runs import reporting_other_runs
 from linux.processes import run_lock as locks
-from scenarios.execution.machine.other_runs import reporting_other_runs
 
 
 @pytest.fixture(autouse=True)

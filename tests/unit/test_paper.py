@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from commands.paper import FIGURES_AND_TABLES, paper
 from model.errors import InputError
 from results.figures.curves import Curves
-from scenarios.cli.models.paper import FIGURES_AND_TABLES, paper
-from scenarios.studies.paper import numbers, published
-from scenarios.studies.paper.claims import POINTS, STUDY, paper_object
-from scenarios.studies.paper.figures import HEAT_MAPS, PANELS
-from scenarios.studies.paper.study import DEFAULT, iteration_s
-from scenarios.studies.paper.tables import TABLES
+from studies.paper import numbers, published
+from studies.paper.claims import POINTS, STUDY, paper_object
+from studies.paper.figures import HEAT_MAPS, PANELS
+from studies.paper.study import DEFAULT, iteration_s
+from studies.paper.tables import TABLES
 
 PNG = b"\x89PNG"
 

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from commands.app import app
+from execution.path_check import judge_isolation, rails_of
 from model.fabric.addressing import nic_address, rail_network
 from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
@@ -25,8 +27,6 @@ from results.tables.measured.path_check import print_verify
 from results.tables.measured.run import print_run
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from results.verdicts.verdict import Verdict
-from scenarios.cli.commands import app
-from scenarios.execution.path_check import judge_isolation, rails_of
 from testbed.instruments.flow_counters import RuleCount, parse_rules
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.fabrics import spec, topologies
@@ -163,8 +163,8 @@ def test_the_command_ends_as_its_verdict_says(
     def verified(*_: object) -> Iterator[FabricCheck]:
         yield found
 
-    monkeypatch.setattr("scenarios.cli.commands.ready", lambda kind, _: ProxyKind(kind))
-    monkeypatch.setattr("scenarios.execution.path_check.verify", verified)
+    monkeypatch.setattr("commands.app.ready", lambda kind, _: ProxyKind(kind))
+    monkeypatch.setattr("execution.path_check.verify", verified)
     command = ["verify", "quickstart", "--proxies", "process", *arguments]
     assert app(command, standalone_mode=False) == exit_code
     said = capsys.readouterr().out

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from execution.cases.observer import Observer
 from linux.processes.lifetime import running
 from model.fabric.spec import FabricKind
 from model.workload.transfers.collective import Collective
 from results.store.runs import RunFolder
 from results.store.sweeps import SweepFolder, _write
-from scenarios.execution.cases.observer import Observer
 from testbed.instruments.capture_program import PcapFile
 from testbed.instruments.link_sampler import sampling_links
 from tests.unit.test_results import modeled

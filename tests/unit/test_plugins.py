@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from commands.app import main
+from commands.plugins import enter_plugins, plugins_first, require_built_in
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
@@ -16,10 +18,8 @@ from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.critical_path import longest_chain
 from model.workload.transfers.collective import Collective
-from scenarios.cli.commands import main
-from scenarios.cli.plugins import enter_plugins, plugins_first, require_built_in
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.algorithms.plugins import enter_installed

@@ -15,8 +15,8 @@ from model.faults import (
     health_under,
     loses_links,
 )
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from scenarios.planning.kernel_support import require_possible
 from testbed.faults.injector import NEEDS
 from tests.unit.fabrics import spec, with_hb_leaves

@@ -16,6 +16,9 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
+from commands.app import main
+from commands.exec import shown
+from execution.program import sentence
 from linux.files.program_files import ROOT
 from linux.network.namespaces import processes_beside
 from model.fabric.addressing import nic_address
@@ -25,9 +28,6 @@ from model.fabric.topology import Hop, Topology, build_topology
 from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd, program_object
 from results.tables.measured.program import print_program
-from scenarios.cli.commands import main
-from scenarios.cli.fabrics.exec import shown
-from scenarios.execution.program import sentence
 from testbed.programs.open_mpi import open_mpi_environment
 from testbed.programs.ranks import RanksResult
 from tests.unit.fabrics import spec, topologies

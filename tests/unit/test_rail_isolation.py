@@ -11,6 +11,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from execution.cases.case import Measuring
+from execution.cases.emulation import Experiment
+from execution.run import Run
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from results.documents.run import run_object
@@ -18,10 +21,7 @@ from results.report.data.run_data import read_run
 from results.report.run_article import run_article
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult
-from scenarios.execution.cases.case import Measuring
-from scenarios.execution.cases.emulation import Experiment
-from scenarios.execution.run import Run
-from scenarios.loader import load
+from scenarios.load import load
 from scenarios.planning.rail_isolation import rail_crossings
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.stored_runs import stored_run

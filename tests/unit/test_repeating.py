@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.cases.repeats import DISTURBED_ABOVE, Executions, is_disturbed
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval
-from scenarios.execution.cases.repeats import DISTURBED_ABOVE, Executions, is_disturbed
-from scenarios.file_formats.scenario.repeats import AUTO, Repeats
+from scenarios.format.repeats import AUTO, Repeats
 
 SECOND_NS = 10**9
 DEPTH_S = 0.01

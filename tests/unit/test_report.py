@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.report import articles_about, report
 from model.errors import InputError
 from model.workload.transfers.collective import Collective
 from results.report.article import Article, render
@@ -31,7 +32,6 @@ from results.report.run_article import run_article
 from results.report.sweep_article import sweep_article
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
 from results.store.runs import stored_runs
-from scenarios.cli.stored_runs.report import articles_about, report
 from tests.unit.articles import failure_article
 from tests.unit.stored_runs import stored_run
 
@@ -256,7 +256,7 @@ def test_a_page_is_named_by_its_first_run_or_its_sweep(
 ) -> None:
     before = [sweep, "a and b" if len(runs) == 2 else None]
     articles = [Article("", name, "", ()) for name in (*filter(None, before), *runs)]
-    monkeypatch.setattr("scenarios.cli.stored_runs.report.articles_about", lambda *_: articles)
+    monkeypatch.setattr("commands.report.articles_about", lambda *_: articles)
     monkeypatch.chdir(tmp_path)
     report(runs, None, "", sweep, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [f"{named}.html"]

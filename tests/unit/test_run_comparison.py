@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from commands.compare import compared
 from model.errors import InputError
 from results.documents.run import run_object
 from results.documents.run_diff import (
@@ -21,7 +22,6 @@ from results.documents.run_diff import (
     differing,
 )
 from results.tables.measured.run_diff import print_comparison
-from scenarios.cli.stored_runs.compare import compared
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.workload.training_sizes import PUBLISHED_SIZES
-from scenarios.loader import load
+from scenarios.load import load
 
 GOOD = """\
 fabric:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from execution.cases.seeding import seeding, unseeded
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from scenarios.execution.cases.seeding import seeding, unseeded
 from testbed.virtual_machine import seed
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 from tests.unit.fabrics import spec

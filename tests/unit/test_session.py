@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from execution.session import session as sessions
+from execution.session.session import Session
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import job_placement
-from scenarios.execution.interactive import session as sessions
-from scenarios.execution.interactive.session import Session
 from tests.unit.fabrics import spec
 
 LINK = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")

@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from commands.compare import compared
+from commands.list import print_list, printed_whole
+from execution import run as execution
+from execution.cases.progress import SILENT
+from execution.machine.host_facts import environment
+from execution.run import recording_early_end
 from linux.files import user_files
 from model.errors import InputError
 from results.documents.sweep import sweep_object
@@ -29,14 +35,8 @@ from results.store.runs import (
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.measured.run import print_run
 from results.tables.style import plain_console
-from scenarios.cli.stored_runs.compare import compared
-from scenarios.cli.stored_runs.listing import print_list, printed_whole
-from scenarios.execution import run as execution
-from scenarios.execution.cases.progress import SILENT
-from scenarios.execution.machine.host_facts import environment
-from scenarios.execution.run import recording_early_end
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.playground import SAMPLE
 from tests.unit.run_folders import begun_run
@@ -82,7 +82,7 @@ def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
 def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scenarios.execution.run.is_ending", lambda: True)
+    monkeypatch.setattr("execution.run.is_ending", lambda: True)
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
     with pytest.raises(KeyboardInterrupt), recording_early_end(folder):
         raise RuntimeError("of a library")

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from execution.sweep.axes import MAX_POINTS, axes, axis
+from execution.sweep.points import check_again, planned
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.file_formats.scenario.library import LIBRARY, library
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.file_formats.yaml_files.bounded_text import value_of
-from scenarios.loader import load
-from scenarios.sweep.axes import MAX_POINTS, axes, axis
-from scenarios.sweep.points import check_again, planned
+from scenarios.format.bounded_text import value_of
+from scenarios.library_files import LIBRARY, library
+from scenarios.load import load
+from scenarios.scenario import Scenario
 from tests.unit.test_scenarios import GOOD
 
 # ruamel.yaml writes texts such as `: a` into a list without quotes, and cannot read `[: a]`.

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from commands.sweep import sweep
+from execution.sweep.executor import Ended, Order
+from execution.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
+from execution.sweep.request import SweepRequest
+from execution.sweep.runner import Sweeping
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
 from results.documents.sweep import sweep_object
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
-from scenarios.cli.fabrics.sweep import sweep
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.sweep.executor import Ended, Order
-from scenarios.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
-from scenarios.sweep.request import SweepRequest
-from scenarios.sweep.runner import Sweeping
+from scenarios.scenario import Scenario
 from tests.unit.run_folders import begun_run
 from tests.unit.test_scenarios import GOOD
 
@@ -296,7 +296,7 @@ def test_what_ray_prints_is_not_in_the_result(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("scenarios.cli.fabrics.sweep._on_ray", lambda *_: Chatty())
+    monkeypatch.setattr("commands.sweep._on_ray", lambda *_: Chatty())
     monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
     with pytest.raises(typer.Exit):
         sweep(resume="night", store=tmp_path, as_json=True, executor="ray")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.timeline import timeline as write_timeline
 from model.errors import InputError
 from results.report.data.run_data import RunData, read_run
 from results.report.timeline import LINKS, gaps, lanes, timeline
-from scenarios.cli.stored_runs.timeline import timeline as write_timeline
 from tests.unit.stored_runs import stored_run
 
 JOURNAL = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers.collective import Collective
-from scenarios.file_formats.scenario.library import LIBRARY
+from scenarios.library_files import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below
 from traffic_gen.traces.formats import msccl_proof

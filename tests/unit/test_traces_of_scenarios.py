@@ -9,13 +9,13 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
+from commands.check import describe
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from scenarios.cli.models.check import describe
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.loader import load
-from scenarios.planning.workloads import traces
-from scenarios.planning.workloads.schedules import case_schedule
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.workloads import traces
+from scenarios.workloads.schedules import case_schedule
 from tests.unit.machines import TWO_CORES
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.reading import read_trace

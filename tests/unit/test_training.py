@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands.training import train
 from model.errors import InputError
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
@@ -19,14 +20,13 @@ from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.cli.models.training import train
-from scenarios.file_formats.training.configuration import (
+from scenarios.format.training.configuration import (
     SHIPPED,
     evaluated,
     load_configuration,
     names,
 )
-from scenarios.studies.paper import published
+from studies.paper import published
 
 SMALL = Transformer(layers=8, hidden=1024, heads=16, sequence=1024, vocabulary=50000)
 MIXTURE = replace(SMALL, experts=Experts(every=2, count=4, top_k=1, capacity=1.0, parallel=4))

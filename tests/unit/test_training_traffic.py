@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands.training import traffic as traffic_command
 from model.errors import InputError
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.cli.models.training import traffic as traffic_command
-from scenarios.file_formats.training.configuration import evaluated, load_configuration
+from scenarios.format.training.configuration import evaluated, load_configuration
 
 
 def traffic_of(name: str) -> Traffic:

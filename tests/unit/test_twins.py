@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from execution.cases.progress import Lines
 from model.errors import InputError
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
@@ -17,19 +18,18 @@ from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
 from results.store.runs import digest_of
 from results.tables.modeled.paper import print_measured
-from scenarios.execution.cases.progress import Lines
-from scenarios.file_formats.scenario.scenario import Scenario
-from scenarios.loader import load
-from scenarios.planning.workloads.schedules import case_schedule
-from scenarios.studies.paper.study import PLATFORM_NAMES
-from scenarios.studies.twins import heat_maps
-from scenarios.studies.twins.comparison import measured_object
-from scenarios.studies.twins.drawings import DRAWINGS
-from scenarios.studies.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
-from scenarios.studies.twins.order import same_order
-from scenarios.studies.twins.page import write_page
-from scenarios.studies.twins.plan import Pace, measure, planned, scenario_of, to_run
-from scenarios.studies.twins.points import (
+from scenarios.load import load
+from scenarios.scenario import Scenario
+from scenarios.workloads.schedules import case_schedule
+from studies.paper.study import PLATFORM_NAMES
+from studies.twins import heat_maps
+from studies.twins.comparison import measured_object
+from studies.twins.drawings import DRAWINGS
+from studies.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
+from studies.twins.order import same_order
+from studies.twins.page import write_page
+from studies.twins.plan import Pace, measure, planned, scenario_of, to_run
+from studies.twins.points import (
     ALL_TO_ALL,
     DOMAINS,
     EXPERIMENTS,
@@ -38,7 +38,7 @@ from scenarios.studies.twins.points import (
     TWINS,
     Twin,
 )
-from scenarios.studies.twins.recorded_traffic import recorded_traffic
+from studies.twins.recorded_traffic import recorded_traffic
 from tests.unit.run_folders import begun_run
 
 

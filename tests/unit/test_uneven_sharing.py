@@ -13,10 +13,10 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
-from model.prediction.uneven_sharing import Shares, under_uneven_sharing, weight_of
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
-from scenarios.benchmarks.accuracy.sharing import contests, is_forwarded
+from studies.benchmarks.accuracy.sharing import contests, is_forwarded
+from studies.benchmarks.accuracy.uneven_sharing import Shares, under_uneven_sharing, weight_of
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.point_to_point import streams
 from traffic_gen.workloads.sized_collective import SizedCollective

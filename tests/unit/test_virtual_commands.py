@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.execution.virtual_clock import command
-from scenarios.execution.virtual_clock.command import EndedInside, VirtualCommand
-from scenarios.execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
-from scenarios.file_formats.scenario.library import LIBRARY
-from scenarios.file_formats.training.configuration import SHIPPED
-from scenarios.file_formats.yaml_files.bounded_text import parser
-from scenarios.loader import load
+from execution.virtual_clock import command
+from execution.virtual_clock.command import EndedInside, VirtualCommand
+from execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
+from scenarios.format.bounded_text import parser
+from scenarios.format.training.configuration import SHIPPED
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from testbed.virtual_machine import cache
 from testbed.virtual_machine.program import Program
 
@@ -172,7 +172,7 @@ def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> Non
     result = verify_virtually(replace(QUICKSTART, machine_seed=7), tmp_path, fresh=False)
     assert (result["verdict"], result["clock"]["seed"]) == ("pass", 7)
     assert len(result["clock"]["records"]) == 16
-    assert '-m scenarios "verify" "$RAILBED_HANDED/quickstart.yaml"' in machine.jobs[0]
+    assert '-m commands "verify" "$RAILBED_HANDED/quickstart.yaml"' in machine.jobs[0]
 
 
 def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> 
 
 def test_arguments_may_name_handed_files() -> None:
     command = program_job(["$RAILBED_HANDED/x.yaml", "a b"], seed=7).splitlines()[-1]
-    words = command.replace(".venv/bin/python -P -m scenarios", "printf '%s;'")
+    words = command.replace(".venv/bin/python -P -m commands", "printf '%s;'")
     environment = {"RAILBED_HANDED": "/run/handed", "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=environment)
     assert done.stdout == "/run/handed/x.yaml;a b;"

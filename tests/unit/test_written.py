@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from commands.export import export
+from commands.paper import paper
+from commands.report import report
+from commands.timeline import timeline
+from commands.training import traffic
 from model.errors import InputError
 from results.store.runs import DEFAULT_STORE
-from scenarios.cli.models.paper import paper
-from scenarios.cli.models.training import traffic
-from scenarios.cli.stored_runs.export import export
-from scenarios.cli.stored_runs.report import report
-from scenarios.cli.stored_runs.timeline import timeline
 from tests.unit.stored_runs import stored_run
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from commands.app import main
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from scenarios.cli.commands import main
-from scenarios.loader import load
+from scenarios.load import load
 from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan
-from scenarios.planning.workloads.schedules import case_schedule
+from scenarios.workloads.schedules import case_schedule
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import (

@@ -1,0 +1,63 @@
+"""Read and compare two stored runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from model.errors import InputError, Problem
+from results.documents.run_diff import StoredRun, comparison_object
+from results.store.records import read_json, read_record, reading
+from results.store.runs import clock_of, find_run, read_result
+from scenarios.format.bounded_text import value_of
+
+
+def compared(store: Path, first: str, second: str) -> dict[str, Any]:
+    """Compare two runs; raise `InputError` if their clocks differ, or no case is in both."""
+    runs = [stored_run(find_run(store, name)) for name in (first, second)]
+    _require_one_clock(f"{first} and {second}", runs)
+    if runs[0].scenario != runs[1].scenario:
+        runs = [_with_defaults(run) for run in runs]
+    result = comparison_object(*runs)
+    if not result["cases"]:
+        found = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
+        what = f"have no case in common: {'; '.join(found)}"
+        hint = "compare runs of one scenario, or of scenarios with the same collectives"
+        raise InputError(Problem(f"{first} and {second}", what, hint))
+    return result
+
+
+def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
+    """Raise `InputError` for a real and a virtual clock: these times are of two machines."""
+    clocks = [clock_of(run.result) for run in runs]
+    if clocks[0] != clocks[1]:
+        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
+        raise InputError(Problem(names, what, "compare runs with the same --clock"))
+
+
+def _with_defaults(run: StoredRun) -> StoredRun:
+    """Return a run whose scenario has all keys; one that another version wrote stays as it is."""
+    # Importing the schema takes a third of a second.
+    from pydantic import ValidationError
+
+    from scenarios.format.keys import ScenarioFile
+
+    try:
+        file = ScenarioFile.model_validate(run.scenario)
+    except ValidationError:
+        return run
+    return replace(run, scenario=file.model_dump(mode="json", by_alias=True))
+
+
+def stored_run(folder: Path) -> StoredRun:
+    """Read a run from its folder; raises `InputError` if it is not complete, or damaged."""
+    with reading(folder):
+        run = StoredRun(
+            result=read_result(folder),
+            machine=read_json(folder / "environment.json"),
+            scenario=value_of(read_record(folder / "scenario.yaml")),
+        )
+        if not isinstance(run.scenario, dict):
+            raise TypeError("scenario.yaml must be a mapping")
+        # Read its cases now, so that an error in them names this run.
+        _ = run.cases
+    return run

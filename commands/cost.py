@@ -1,0 +1,48 @@
+"""The command `cost`: price and power of the networks of both fabrics."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commands.options import AsJson
+from commands.output import print_result
+from model.errors import InputError, Problem
+
+MOST_GPUS, MOST_RADIX = 10**9, 10**6
+
+DomainSize = Annotated[int, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")]
+
+
+def cost(
+    gpus: Annotated[int, typer.Option(metavar="N", help="number of GPUs")],
+    radix: Annotated[int, typer.Option(metavar="R", help="ports of a switch")],
+    domain_size: DomainSize,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="your own prices; default: Railbed's")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count switches and transceivers of both fabrics, with their price and power."""
+    from results.documents.network_cost import cost_object
+    from results.tables.modeled.networks import print_cost
+    from scenarios.format.prices import DEFAULT, load_prices
+
+    _require_sizes(gpus, radix, domain_size)
+    result = cost_object(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
+    print_result(result, as_json, print_cost)
+
+
+def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:
+    """Raise `InputError` with every size that no fabric has."""
+    problems = []
+    if not 1 <= gpus <= MOST_GPUS:
+        problems.append(Problem("--gpus", f"must be 1 to {MOST_GPUS}, got {gpus}"))
+    if radix % 2 or not 4 <= radix <= MOST_RADIX:
+        what = f"must be an even number from 4 to {MOST_RADIX}, got {radix}"
+        problems.append(Problem("--radix", what))
+    if not 1 <= domain_size <= gpus:
+        what = f"must be 1 to the number of GPUs, got {domain_size}"
+        problems.append(Problem("--domain-size", what))
+    if problems:
+        raise InputError(*problems)

@@ -1,0 +1,29 @@
+"""The command `decide`: which network for a cluster and the models that it will train."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commands.options import AsJson
+from commands.output import draw_figure, print_result
+
+
+def decide(
+    cluster: Annotated[Path, typer.Argument(metavar="CLUSTER", help="a cluster's YAML file")],
+    figure: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="draw price and time: PATH.svg, PATH.png")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare networks for a cluster: cost, power, iteration times, failures, and an answer."""
+    from results.tables.modeled.networks import print_decision
+    from studies.decision.cluster_file import load_cluster
+    from studies.decision.decide import decide_object
+
+    result = decide_object(load_cluster(cluster))
+    if figure is not None:
+        from results.figures.decision import draw_decision
+
+        draw_figure(figure, lambda path: draw_decision(result, path))
+    print_result(result, as_json, print_decision)

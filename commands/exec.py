@@ -1,0 +1,105 @@
+"""The command `exec`: programs that know nothing of Railbed, in the proxies of a fabric."""
+
+import os
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from commands.options import (
+    CONTAINER,
+    AsJson,
+    Datapath,
+    Overrides,
+    Proxies,
+    ScenarioPath,
+    datapath_override,
+    load_for_this_machine,
+)
+from commands.output import err, exit_with, print_result
+from commands.ready import ready
+from model.errors import InputError, NotReady, Problem, RailbedError
+
+LONGEST_S = 86_400.0
+
+
+def execute(
+    scenario: ScenarioPath,
+    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
+    as_json: AsJson = False,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    image: Annotated[
+        str, typer.Option(help="a Docker image; each rank gets a container of it")
+    ] = "",
+    launcher: Annotated[
+        bool, typer.Option("--launcher", help="start the command once: Open MPI's mpirun")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_S, help="seconds after which all ranks are ended")
+    ] = 300.0,
+) -> None:
+    """Run a command in a scenario's first fabric: once for each rank, or once with --launcher."""
+    from results.documents.program import program_object
+    from results.tables.measured.program import print_program
+    from scenarios.planning.kernel_support import require_fabrics
+
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
+    _require_startable(command, image, launcher, proxies or CONTAINER)
+    kind = ready(proxies or CONTAINER)
+    require_fabrics(loaded)
+    from execution.program import Program
+    from execution.program import execute as executed
+
+    program = Program(command, timeout, image, launcher)
+    show = shown_on_error if as_json else shown
+    run = executed(loaded.name, loaded.fabrics[0], kind, program, show)
+    print_result(program_object(run), as_json, print_program)
+    if run.sentence:
+        err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
+    exit_with(failed=bool(run.sentence))
+
+
+def _require_startable(command: list[str], image: str, launcher: bool, proxies: str) -> None:
+    """Raise `InputError` or `NotReady` if the command cannot be started in this manner."""
+    if image and launcher:
+        what = "goes without --image: it starts its ranks with the programs of this machine"
+        raise InputError(Problem("--launcher", what))
+    if image and proxies != CONTAINER:
+        what = "needs GPU proxies that are containers"
+        raise InputError(Problem("--image", what, "leave --proxies out"))
+    if not image and shutil.which(command[0]) is None:
+        raise _not_startable(command[0])
+
+
+def _not_startable(name: str) -> RailbedError:
+    """Explain why no program has this name: a path is not looked up in the PATH (execvp(3))."""
+    if "/" in name and os.path.isdir(name):
+        return InputError(Problem(name, "is a folder, not a program"))
+    if "/" in name and os.path.exists(name):
+        return InputError(Problem(name, "is not executable", "chmod +x, or put `sh` before it"))
+    if "/" in name:
+        return NotReady(f"{name}: there is no such file here")
+    hint = "install Debian's openmpi-bin; " if name == "mpirun" else ""
+    return NotReady(f"{name}: there is no such program here; {hint}is it in the PATH?")
+
+
+def shown(rank: int, is_error: bool, line: bytes) -> None:
+    """Print a rank's line on the output that it was written to, after the rank's number."""
+    _write(rank, line, on_error=is_error)
+
+
+def shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
+    """Print a rank's line on standard error, as standard output is for the JSON object."""
+    _write(rank, line, on_error=True)
+
+
+def _write(rank: int, line: bytes, *, on_error: bool) -> None:
+    output = sys.stderr if on_error else sys.stdout
+    try:
+        print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)
+    except BrokenPipeError:  # nobody reads any more, as behind `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        raise KeyboardInterrupt from None

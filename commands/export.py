@@ -1,0 +1,50 @@
+"""The command `export`: a stored run in the formats of other programs."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commands.options import RunName, Store
+from commands.output import out, writing
+from model.errors import InputError, Problem
+from results.store.export import OPTIONS, export_tables
+from results.store.runs import DEFAULT_STORE, find_run
+
+FORMATS = (*OPTIONS, "chakra", "htsim", "nccl-tests")
+
+
+def export(
+    run_name: RunName,
+    form: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "csv",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", "-o", metavar="FOLDER", help="folder of the files; default: export/RUN"
+        ),
+    ] = None,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Export a stored run: tables, a simulator's traces, or results in the form of nccl-tests."""
+    if form not in FORMATS:
+        raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
+    run = find_run(store, run_name)
+    folder = to or Path("export", run.name)
+    with writing(folder):
+        files = _writer(form)(run, folder)
+    for file in files:
+        out.print(file, soft_wrap=True)
+
+
+def _writer(form: str) -> Callable[[Path, Path], list[Path]]:
+    """Return the function that writes a run in this format into a folder, and returns the files."""
+    if form in OPTIONS:
+        return partial(export_tables, form=form)
+    # These import schedules, which takes half a second.
+    from commands.export_nccl_tests import export_nccl_tests
+    from commands.export_simulators import export_chakra, export_htsim
+
+    others = {"chakra": export_chakra, "htsim": export_htsim, "nccl-tests": export_nccl_tests}
+    return others[form]

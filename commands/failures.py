@@ -1,0 +1,95 @@
+"""The command `failures`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commands.options import (
+    CONTAINER,
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    Proxies,
+    Store,
+    is_virtual,
+)
+from commands.output import err, exit_with, print_result
+from commands.ready import ready
+from model.errors import EmulationError, NotReady
+from model.sweep import VIRTUAL
+from results.store.runs import DEFAULT_STORE
+from results.tables.measured.fault_impact import print_failures
+from scenarios.library_files import library
+
+if TYPE_CHECKING:
+    from execution.sweep.several import Causes, Results
+    from scenarios.scenario import Scenario
+
+
+def failures(
+    as_json: AsJson = False,
+    proxies: Proxies = None,
+    store: Store = DEFAULT_STORE,
+    clock: Clock = "real",
+    fresh: Fresh = False,
+) -> None:
+    """Run all failure experiments of the library, on both fabrics, and print one table."""
+    from scenarios.load import load
+
+    experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
+    rows: list[dict[str, Any]] = []
+    try:
+        if is_virtual(clock, proxies, fresh=fresh):
+            rows += _virtually(experiments, store, fresh=fresh)
+        else:
+            rows.extend(_one_by_one(experiments, proxies or CONTAINER, store))
+    finally:
+        if rows:
+            print_result(rows, as_json, print_failures)
+    exit_with(failed=any(row["verdict"] == "fail" for row in rows))
+
+
+def _one_by_one(
+    experiments: Sequence["Scenario"], proxies: str, store: Path
+) -> Iterator[dict[str, Any]]:
+    """Run the experiments on this machine; yield the rows of each."""
+    from execution.cases.progress import Lines
+    from execution.run import run
+    from results.documents.fault_impact import lost_experiment
+    from scenarios.planning.kernel_support import require_possible
+
+    for experiment in experiments:
+        require_possible(experiment)
+    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+    for experiment in experiments:
+        try:
+            yield from run(experiment, kind, store, lines)["failures"]
+        except (EmulationError, NotReady) as error:
+            yield lost_experiment(experiment.name, str(error))
+
+
+def _virtually(
+    experiments: Sequence["Scenario"], store: Path, *, fresh: bool
+) -> list[dict[str, Any]]:
+    """Run the experiments under the virtual clock, several at once; return the rows of all."""
+    from execution.cases.progress import Lines
+    from execution.sweep.executor import LocalExecutor
+    from execution.sweep.several import run_several
+    from execution.virtual_clock.machines import machines_at_once
+    from testbed.virtual_machine.program import program
+
+    program()
+    options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
+    executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
+    results, causes = run_several(experiments, options, store, executor, Lines(err))
+    return [row for one in experiments for row in _rows(one.name, results, causes)]
+
+
+def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:
+    """The rows of an experiment, each with its clock."""
+    from results.documents.fault_impact import lost_experiment
+
+    if name in causes:
+        return [lost_experiment(name, causes[name])]
+    return [{**row, "clock": results[name]["clock"]} for row in results[name]["failures"]]

@@ -1,0 +1,59 @@
+"""Stored runs: listed, shown and compared, even if some of them are damaged."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from model.errors import InputError, Problem
+from results.store.records import reading
+from results.store.runs import DEFAULT_STORE, case_folders, read_result, read_state, stored_runs
+from scenarios.format.bounded_text import value_of
+from scenarios.library_files import library
+
+
+def print_list(store: Path, out: Console) -> None:
+    """Print the scenarios of the library, and the runs of a store with their verdicts or states.
+
+    Raises `InputError` unless the store is a folder; the default one may not be there yet.
+    """
+    # Unlike `Path.is_dir`, this is false for a name that is too long.
+    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
+        raise InputError(Problem(str(store), "is no folder of runs", "name another --store"))
+    out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
+    for path in library():
+        out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
+    heading = Text("\nRuns", "bold").append(
+        f" in {store.absolute()} (railbed show RUN)", "not bold"
+    )
+    runs = stored_runs(store)
+    out.print(heading, soft_wrap=True)
+    lines = [f"  {run.name}  {_state(run)}" for run in runs] or ["  none yet"]
+    out.print("\n".join(lines), soft_wrap=True)
+
+
+def _description(scenario: Path) -> str:
+    return str(value_of(scenario.read_text()).get("description", ""))
+
+
+def _state(run: Path) -> str:
+    """Return the verdict of a complete run, the state of another, or why it cannot be read."""
+    try:
+        state = read_state(run)["state"]
+        if state != "complete":
+            return state
+        case_folders(run)
+        return str(read_result(run)["verdict"])
+    except InputError as error:
+        return f"damaged: {error}"
+
+
+@contextmanager
+def printed_whole(out: Console, place: Path) -> Iterator[None]:
+    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
+    with reading(place), out.capture() as printed:
+        yield
+    out.file.write(printed.get())

@@ -1,0 +1,16 @@
+"""The command `live`."""
+
+from commands.live_page import DEFAULT_AT, LiveAt
+from commands.options import Datapath, Overrides, Proxies, ScenarioPath
+from commands.up import up
+
+
+def live(
+    scenario: ScenarioPath,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    live_at: LiveAt = DEFAULT_AT,
+) -> None:
+    """Bring a scenario's first fabric up with its web page: the same as `up --live`."""
+    up(scenario, proxies, overrides, datapath, live=True, live_at=live_at)

@@ -1,0 +1,150 @@
+"""Railbed from Python, for notebooks and scripts.
+
+    from commands.notebook import load, open_run
+
+    quickstart = load("quickstart", {"fabric.domains": 2})
+    run = quickstart.run(proxies="process")
+    run.table("cases")["ratio"]
+
+Tables are NumPy arrays by column, which `pandas.DataFrame` and `polars.DataFrame` accept as they
+are. Wrong input raises `InputError` with all problems, as the commands print them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from commands.ready import ready
+from execution.cases.progress import SILENT, Lines
+from model.errors import InputError, Problem
+from model.sweep import VIRTUAL
+from results.store.judged_tables import JUDGED_TABLES, judged_rows
+from results.store.raw_tables import RAW_TABLES, read_table
+from results.store.runs import DEFAULT_STORE, find_run, read_result
+from scenarios.library_files import scenario_file
+from scenarios.load import load as load_scenario
+from scenarios.planning.kernel_support import require_possible
+from scenarios.planning.machine_profile import known_machine, virtual_machine
+from scenarios.scenario import Scenario
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Clock = Literal["real", "virtual"]
+Columns = dict[str, NDArray[Any]]
+"""A table: an array for each column, all of one length."""
+_RAW = {table.name: table for table in RAW_TABLES}
+TABLES = (*JUDGED_TABLES, *_RAW)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A complete run in its folder."""
+
+    folder: Path
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The run's JSON object (docs/reference/commands.md)."""
+        return read_result(self.folder)
+
+    @property
+    def verdict(self) -> str:
+        """`pass`, `warn` or `fail`."""
+        return str(self.result["verdict"])
+
+    def table(self, name: str) -> Columns:
+        """A table of the run, of `TABLES`; raises `InputError` for another name.
+
+        Missing values are masked in raw tables, and `None` or NaN in `cases` and `failures`.
+        """
+        if name in JUDGED_TABLES:
+            rows = judged_rows(self.result)[name]
+            return {
+                column: _column([row[column] for row in rows]) for column in JUDGED_TABLES[name]
+            }
+        if name not in _RAW:
+            raise InputError(Problem(f"table {name!r}", f"must be one of {', '.join(TABLES)}"))
+        return read_table(self.folder, _RAW[name])
+
+    def plot(self) -> "Figure":
+        """Completion times of all cases, measured beside modeled; a notebook shows the figure."""
+        from results.figures.completion_times import completion_times
+
+        return completion_times(judged_rows(self.result)["cases"])
+
+
+def _column(values: Sequence[Any]) -> NDArray[Any]:
+    """An array of values: of numbers if all values are numbers, else of objects."""
+    if any(isinstance(value, list | str) for value in values):
+        column = np.empty(len(values), dtype=object)
+        column[:] = values
+        return column
+    return np.array([np.nan if value is None else value for value in values])
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A scenario with changes of its keys, for one of the clocks."""
+
+    path: Path
+    changes: Mapping[str, object]
+    clock: Clock
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario with every default and `auto` filled in."""
+        overrides = [f"{key}={json.dumps(value)}" for key, value in self.changes.items()]
+        machine = virtual_machine() if self.clock == VIRTUAL else known_machine()
+        return load_scenario(self.path, overrides, machine)
+
+    def changed(self, changes: Mapping[str, object]) -> "Setup":
+        """The same with further changes, which are checked at once."""
+        return _checked(replace(self, changes={**self.changes, **changes}))
+
+    def run(
+        self,
+        *,
+        proxies: str = "container",
+        store: Path = DEFAULT_STORE,
+        progress: bool = False,
+    ) -> StoredRun:
+        """Run the scenario; needs root, unless the clock is virtual.
+
+        `progress` prints a line for each step. Raises `NotReady` or `EmulationError` as the command
+        `run` would end with; a failed expectation is a verdict.
+        """
+        if self.clock == VIRTUAL:
+            from execution.virtual_clock.run import run_virtually
+
+            return StoredRun(Path(run_virtually(self.scenario, store, fresh=False)["folder"]))
+        kind = ready(proxies)
+        require_possible(self.scenario)
+        from execution.run import run
+
+        listener = Lines(Console()) if progress else SILENT
+        return StoredRun(Path(run(self.scenario, kind, store, listener)["folder"]))
+
+
+def load(
+    scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
+) -> Setup:
+    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
+    return _checked(Setup(scenario_file(Path(scenario)), changes or {}, clock))
+
+
+def _checked(setup: Setup) -> Setup:
+    _ = setup.scenario
+    return setup
+
+
+def open_run(name: str = "latest", store: Path = DEFAULT_STORE) -> StoredRun:
+    """Open a stored run by its id, the beginning of it, its folder, or `latest`."""
+    return StoredRun(find_run(store, name).resolve())

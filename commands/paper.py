@@ -1,0 +1,120 @@
+"""The command `paper`: the rail-only paper's claims, figures and tables, beside ours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from commands.options import CONTAINER, NEEDS_NO_ROOT, AsJson, Proxies, Store
+from commands.output import err, exit_with, print_result, writing
+from model.errors import InputError, Problem
+from results.store.runs import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from studies.twins.plan import Planned
+
+FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
+
+
+def paper(
+    part: Annotated[
+        str | None, typer.Argument(metavar="[PART]", help=f"one of {FIGURES_AND_TABLES}")
+    ] = None,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")
+    ] = Path("figures"),
+    measured: Annotated[
+        bool, typer.Option("--measure", help="measure emulated twins of figures; write one page")
+    ] = False,
+    proxies: Proxies = None,
+    store: Store = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Hold every claim of the rail-only paper against the model; draw its figures."""
+    if measured:
+        _measure(part, to, proxies or CONTAINER, store, as_json)
+    elif part is None:
+        from results.tables.modeled.paper import print_paper
+        from studies.paper.claims import paper_object
+
+        print_result(paper_object(), as_json, print_paper)
+    elif part not in FIGURES_AND_TABLES.split(", "):
+        raise InputError(Problem("paper", f"must be one of {FIGURES_AND_TABLES}, got {part!r}"))
+    elif part.startswith("table"):
+        _print_part(part, as_json)
+    else:
+        _draw_part(part, to, as_json)
+
+
+def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
+    """Measure the twins that are not stored, and write the page."""
+    from commands.ready import ready
+    from execution.cases.progress import Lines
+    from execution.run import run
+    from results.tables.modeled.paper import print_measured
+    from studies.twins.comparison import measured_object
+    from studies.twins.heat_maps import draw_heat_maps
+    from studies.twins.page import write_page
+    from studies.twins.plan import measure, planned
+    from studies.twins.points import TWINS
+
+    if part is not None:
+        raise InputError(Problem("--measure", f"measures all figures, got {part!r}"))
+    plan = planned(TWINS, store)
+    _print_plan(plan)
+    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+    results = measure(plan, lambda one: run(one, kind, store, lines), lines)
+    found = measured_object(plan, results)
+    with writing(to):
+        draw_heat_maps(found["points"], store, to)
+        found["page"] = str(write_page(found, to))
+    print_result(found, as_json, print_measured)
+    exit_with(failed=found["verdict"] == "fail")
+
+
+def _print_plan(plan: "Sequence[Planned]") -> None:
+    """Print the points that will be run, with their estimated times."""
+    from execution.sweep.progress import human_remaining
+    from studies.twins.plan import to_run
+
+    points = to_run(plan).values()
+    for point in points:
+        err.print(f"{point.estimated_s:5.0f} s  {point.twin.name}", soft_wrap=True)
+    total_s = sum(point.estimated_s for point in points)
+    stored = len({point.digest for point in plan}) - len(points)
+    err.print(f"{len(points)} points to run, {stored} stored; {human_remaining(total_s)}")
+
+
+def _print_part(part: str, as_json: bool) -> None:
+    from studies.paper.tables import TABLES
+
+    result = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
+    print_result(result, as_json, _print_rows)
+
+
+def _print_rows(result: dict[str, Any], out: Console) -> None:
+    from results.tables.style import figures_table
+
+    first, *others = result["rows"][0]
+    table = figures_table(first, *others)
+    for row in result["rows"]:
+        table.add_row(*(f"{value}" for value in row.values()))
+    out.print(table)
+
+
+def _draw_part(part: str, to: Path, as_json: bool) -> None:
+    from results.figures.canvas import files
+    from studies.paper.figures import draw_figure
+
+    with writing(to):
+        draw_figure(part, to / part)
+    drawn = [str(file) for file in files(to / part)]
+    result = {"schema": "railbed.paper-figure/1", "figure": part, "files": drawn}
+    print_result(result, as_json, _print_files)
+
+
+def _print_files(result: dict[str, Any], out: Console) -> None:
+    for file in result["files"]:
+        out.print(file, soft_wrap=True)

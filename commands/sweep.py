@@ -1,0 +1,169 @@
+"""The command `sweep`."""
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commands.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    Fresh,
+    Overrides,
+    Proxies,
+    Store,
+    is_virtual,
+    refuse_fresh,
+    scenario_names,
+)
+from commands.output import err, exit_with, print_result
+from commands.ready import proxy_kind, ready
+from model.errors import InputError, Problem
+from model.sweep import REAL
+from results.store.runs import DEFAULT_STORE
+from scenarios.library_files import scenario_file
+
+if TYPE_CHECKING:
+    from execution.sweep.executor import Executor
+    from results.store.sweeps import SweepFolder
+
+LOCAL, RAY = EXECUTORS = ("local", "ray")
+# Ray finds the cluster of this machine.
+ANY_CLUSTER = "auto"
+
+
+def sweep(
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="a scenario file, or a name", autocompletion=scenario_names),
+    ] = None,
+    over: Annotated[
+        list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
+    ] = [],  # noqa: B006  (typer wants a plain default)
+    overrides: Overrides = [],  # noqa: B006
+    proxies: Proxies = None,
+    name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
+    ] = None,
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+    clock: Annotated[str | None, typer.Option(help="real (the default) or virtual")] = None,
+    fresh: Fresh = False,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="virtual clock: points at once on a machine")
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
+    ] = LOCAL,
+    address: Annotated[
+        str | None, typer.Option(help="address of the Ray cluster; default: auto")
+    ] = None,
+) -> None:
+    """Run a scenario at every combination of values; can be resumed."""
+    from execution.sweep.points import anything_elsewhere
+    from execution.sweep.request import SweepRequest
+    from results.documents.sweep import sweep_object
+    from results.tables.sweep import print_sweep
+    from scenarios.planning.kernel_support import require_possible
+
+    found = None if scenario is None else scenario_file(scenario)
+    kind = None if proxies is None else proxy_kind(proxies).value
+    if clock is not None:
+        is_virtual(clock, proxies)
+    asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
+    _require_known(executor, address)
+    is_local = executor == LOCAL
+    if resume is None and clock in (None, REAL):
+        _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
+    folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
+    for number, damage in folder.damage.items():
+        err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
+    if folder.unfinished:
+        with folder.locked():
+            folder.require_version()
+            if folder.sweep.clock == REAL:
+                _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
+            cluster = address or ANY_CLUSTER
+            runs = _local(folder, at_once) if is_local else _on_ray(cluster, folder, at_once)
+            _run_points(folder, runs, store, fresh=fresh)
+    else:
+        err.print("All points have results already; another --name measures them again.")
+    result = sweep_object(folder)
+    print_result(result, as_json, print_sweep)
+    exit_with(failed=result["verdict"] == "fail")
+
+
+def _require_known(executor: str, address: str | None) -> None:
+    if address is not None and executor != RAY:
+        raise InputError(Problem("--address", "needs --executor ray"))
+    if executor not in EXECUTORS:
+        what = f"must be {' or '.join(EXECUTORS)}, got {executor!r}"
+        raise InputError(Problem("--executor", what))
+
+
+def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
+    """Raise `InputError` for options that have no meaning by the real clock on this machine."""
+    refuse_fresh(fresh)
+    if at_once not in (None, 1):
+        what = f"must be 1 with the real clock, got {at_once}"
+        hint = "points would disturb each other; not so with --clock virtual"
+        raise InputError(Problem("--at-once", what, hint))
+
+
+def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
+    """The executor on this machine, which is made ready; by the real clock, for single points."""
+    from execution.sweep.executor import LocalExecutor
+
+    if folder.sweep.clock == REAL:
+        ready(folder.sweep.proxies, NEEDS_NO_ROOT)
+        return LocalExecutor()
+    from execution.virtual_clock.machines import machines_at_once
+    from testbed.virtual_machine.program import program
+
+    program()
+    return LocalExecutor(at_once or machines_at_once(_most_gpus(folder)))
+
+
+def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Executor":
+    """The executor on a cluster's machines, each of which must be ready."""
+    from execution.sweep.ray_executor import RayExecutor
+
+    def say(line: str) -> None:
+        err.print(f"point {line}", soft_wrap=True)
+
+    return RayExecutor(address, folder.sweep.clock, _most_gpus(folder), at_once, say)
+
+
+def _most_gpus(folder: "SweepFolder") -> int:
+    """The number of GPUs of the largest fabric among the points."""
+    from scenarios.load import load
+
+    return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
+
+
+def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
+    """Run the points that have no result yet; if interrupted, print how to resume the sweep.
+
+    Ray prints messages about its machines to standard output, which is for the result alone.
+    """
+    from execution.sweep.progress import sweep_listener
+    from execution.sweep.runner import Sweeping
+
+    try:
+        with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
+            Sweeping(folder, executor, listener, _options(folder, fresh=fresh)).run()
+    except KeyboardInterrupt:
+        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
+        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
+        err.print(f"The sweep goes on with `{command}`.", soft_wrap=True)
+        raise
+
+
+def _options(folder: "SweepFolder", *, fresh: bool) -> tuple[str, ...]:
+    """Options of `run` for all points."""
+    options = ["--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock]
+    return (*options, "--fresh") if fresh else tuple(options)

@@ -1,0 +1,43 @@
+"""The command `up`."""
+
+import os
+
+from commands.live_page import DEFAULT_AT, Live, LiveAt, page
+from commands.options import (
+    CONTAINER,
+    Datapath,
+    Overrides,
+    Proxies,
+    ScenarioPath,
+    datapath_override,
+    load_for_this_machine,
+)
+from commands.output import out
+from commands.ready import ready
+
+
+def up(
+    scenario: ScenarioPath,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    live: Live = False,
+    live_at: LiveAt = DEFAULT_AT,
+) -> None:
+    """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
+    from scenarios.planning.kernel_support import require_fabrics
+
+    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
+    kind = ready(proxies or CONTAINER)
+    require_fabrics(loaded)
+    from execution.live.audience import PageAudience
+    from execution.machine.other_runs import experiment_beside_others
+    from execution.session.command_line import serve
+
+    run_id = f"up-{loaded.name}-{os.getpid()}"
+    with (
+        page(live, live_at) as feed,
+        experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
+    ):
+        fabric.bed.impair()
+        serve(fabric, loaded, out, PageAudience(feed) if feed else None)

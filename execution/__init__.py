@@ -1,0 +1,1 @@
+"""What executes a scenario: runs, faults, sessions, the live view, sweeps, the virtual clock."""

@@ -1,0 +1,179 @@
+"""Measure a schedule on a fabric as it is now: predict, execute, record; judge it then or later."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from execution.cases.emulation import Experiment
+from execution.cases.generators import Request, executions
+from execution.cases.observer import carried, observing
+from execution.cases.progress import Listener
+from execution.cases.repeats import Executions, is_disturbed
+from execution.cases.seeding import seeding
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Hop
+from model.job.placement import Placement
+from model.measurement.records import CaseExecutions, Repeat
+from model.prediction.fluid import Prediction
+from model.workload.generator import Generator
+from model.workload.schedule import Steps
+from results.store.runs import RunFolder, phase_in_words
+from results.verdicts.byte_conservation import Carried, Span
+from results.verdicts.model_comparison import (
+    CaseObservations,
+    CaseResult,
+    Measured,
+    Thresholds,
+    compare,
+)
+from results.verdicts.verdict import Reason
+from scenarios.scenario import Scenario
+from testbed.fabric.links import Reading
+from traffic_gen.agents.client import Incomplete
+
+NO_PROBES: Mapping[Hop, Span] = {}
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """A case that is measured, but not judged.
+
+    `carried` counts all bytes, probes included; its `probed` is empty until the case is judged.
+    """
+
+    name: str
+    measured: Measured
+    carried: Carried
+    placement: Placement
+    prediction: Prediction
+    size_scale: float
+    limits: Thresholds
+
+    def judged(self, probed: Mapping[Hop, Span] = NO_PROBES) -> CaseResult:
+        """Judge the case; `probed` has the bytes of the background probes on each link."""
+        links = replace(self.carried, probed=probed)
+        observations = replace(self.measured.observations, carried=links)
+        measured = replace(self.measured, observations=observations)
+        return compare(self.name, measured, self.prediction, self.size_scale, self.limits)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures a scenario's cases; writes the records to a run's folder.
+
+    `known` has earlier reasons for doubt (undecided calibration), by the fabric's kind.
+    """
+
+    scenario: Scenario
+    folder: RunFolder
+    listener: Listener
+    known: dict[FabricKind, tuple[Reason, ...]] = field(default_factory=dict)
+
+    def measure(
+        self,
+        name: str,
+        size_scale: float,
+        schedule: Steps,
+        fabric: Experiment,
+        warmup: int,
+        generator: Generator = Generator.AGENT,
+    ) -> MeasuredCase:
+        """Execute `warmup` times uncounted, then the repeats, which count."""
+        self.listener.step(phase_in_words(name))
+        prediction = fabric.predict(schedule)
+        topology = fabric.placement.topology
+        self.folder.begin_case(name, topology, prediction)
+        before = fabric.bed.read_counters()
+        done = Executions(warmup, self.scenario.repeats)
+        try:
+            place, others = self.folder.folder_of(name), generator is Generator.IPERF3
+            with observing(fabric, place, beside_agents=others) as observer:
+                for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
+                    pauses = observer.note(repeat)
+                    done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
+        finally:
+            after = fabric.bed.read_counters()
+            self.folder.end_case(
+                name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
+            )
+        counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
+        measured = Measured(
+            topology=topology,
+            schedule=schedule,
+            executions=CaseExecutions(counted, done.warmups, tuple(done.disturbed)),
+            observations=CaseObservations(
+                # If times are not judged, the machine is not either: it was busy with other work.
+                machine=observer.observations(counted) if timed else None,
+                dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+                known=self.known.get(topology.spec.kind, ()),
+            ),
+            epoch=fabric.placement.epoch,
+            gpus=fabric.placement.gpus,
+            check_data=self.scenario.check_data,
+            generator=generator,
+        )
+        return MeasuredCase(
+            name,
+            measured,
+            carried(fabric, before, after),
+            fabric.placement,
+            prediction,
+            size_scale,
+            self.scenario.thresholds,
+        )
+
+    def _execute(
+        self,
+        name: str,
+        schedule: Steps,
+        prediction: Prediction,
+        fabric: Experiment,
+        done: Executions,
+        generator: Generator,
+    ) -> Iterator[Repeat]:
+        """Yield executions as they end, an incomplete one included, until there are enough."""
+        before = seeding(self.scenario.machine_seed, name, fabric.topology)
+        request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
+        try:
+            with closing(executions(generator, fabric, request)) as repeats:
+                for repeat in repeats:
+                    yield self.keep(name, repeat)
+                    if done.are_enough:
+                        return
+        except Incomplete as broken:
+            yield self.keep(name, broken.repeat)
+            raise
+
+    @contextmanager
+    def recording(
+        self, name: str, fabric: Experiment, prediction: Prediction
+    ) -> Iterator[list[Repeat]]:
+        """Record the executions that are added to the list within the context, all as counted."""
+        self.folder.begin_case(name, fabric.placement.topology, prediction)
+        before, executions = fabric.bed.read_counters(), list[Repeat]()
+        try:
+            yield executions
+        finally:
+            for repeat in executions:
+                self.keep(name, repeat)
+            after = fabric.bed.read_counters()
+            self.folder.end_case(
+                name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
+            )
+
+    def keep(self, name: str, repeat: Repeat) -> Repeat:
+        """Record an execution."""
+        self.folder.add_repeat(name, repeat)
+        self.listener.done(phase_in_words(name))
+        return repeat
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    return {link: asdict(values) for link, values in reading.counters.items()}
+
+
+def _dropped(reading: Reading, fabric: Experiment) -> int:
+    """Packets that queues dropped; not on failed links, which are meant to drop all packets."""
+    failed, counters = fabric.placement.health.failed, reading.counters
+    return sum(values.dropped_packets for link, values in counters.items() if link not in failed)

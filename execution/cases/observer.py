@@ -1,0 +1,199 @@
+"""Observe executions: CPU samples, machine pauses, agents' waits, bytes that links carried."""
+
+import csv
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from execution.cases.emulation import Experiment
+from linux.files.user_files import cleared
+from linux.network.namespaces import processes_beside
+from model.fabric.shaping import PACKET_HEADER_BYTES
+from model.fabric.topology import Hop
+from model.job.placement import Pair, Placement
+from model.job.probing import PROBE_BYTES
+from model.measurement.cpu_windows import Window, within
+from model.measurement.pauses import NOT_WATCHED, PauseLog
+from model.measurement.records import Repeat
+from model.routing.paths import Routing
+from results.verdicts.byte_conservation import Carried, Span
+from results.verdicts.machine_headroom import Observation
+from testbed.fabric.links import Reading
+from testbed.instruments.cpu_monitor import CpuMonitor, thread_times
+from testbed.instruments.pauses import PauseWatch, watching_pauses
+from traffic_gen.probes.blackout import PairRecord, crossed
+
+PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class ObservedExecution:
+    """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses.
+
+    `ended_ns` is when the last byte had arrived or, if not all did, when the execution ended.
+    """
+
+    repeat: Repeat
+    ended_ns: int
+    waited_s: tuple[float, ...]
+    backlog_left_bytes: int
+    pauses: PauseLog
+
+    @property
+    def seconds(self) -> float:
+        """The length of the execution."""
+        return (self.ended_ns - self.repeat.start_ns) / 1e9
+
+
+class Observer:
+    """Watches the executions of one case on a fabric."""
+
+    def __init__(
+        self,
+        fabric: Experiment,
+        watching: CpuMonitor,
+        watch: PauseWatch,
+        *,
+        beside_agents: bool = False,
+    ) -> None:
+        self._bed = fabric.bed
+        self._beside_agents = beside_agents
+        self._depth_s = fabric.topology.least_depth_s
+        self._watching = watching
+        self._watch = watch
+        self._delays_ns = self._senders_delays_ns()
+        self._ends: list[ObservedExecution] = []
+
+    def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
+        """Return, by agent, the waits for a core of the agent and, on request, its neighbours.
+
+        Neighbours are other processes in the agent's network namespace.
+        """
+        agents = tuple(self._bed.links.process_ids.values())
+        beside = processes_beside(agents) if self._beside_agents else {}
+        groups = {agent: thread_times((agent, *beside.get(agent, ()))) for agent in agents}
+        return {
+            agent: {pid: times.delay_ns for pid, times in group.items()}
+            for agent, group in groups.items()
+            if group
+        }
+
+    def begin(self, _number: int = 0) -> None:
+        """Count the agents' waits from now on: an execution begins."""
+        self._delays_ns = self._senders_delays_ns()
+
+    def note(self, repeat: Repeat) -> PauseLog:
+        """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
+        ended_ns = repeat.end_ns if repeat.complete else time.monotonic_ns()
+        before, self._delays_ns = self._delays_ns, self._senders_delays_ns()
+        waited = tuple(
+            sum(now - before.get(agent, {}).get(pid, now) for pid, now in group.items()) / 1e9
+            for agent, group in self._delays_ns.items()
+        )
+        # An execution that was aborted leaves its data in the queues.
+        left_bytes = self._bed.links.longest_queue_bytes() if repeat.complete else 0
+        log = self._watch.log_until(ended_ns)
+        watched = log.covers(repeat.start_ns, ended_ns)
+        pauses = log.during(repeat.start_ns, ended_ns) if watched else NOT_WATCHED
+        self._ends.append(ObservedExecution(repeat, ended_ns, waited, left_bytes, pauses))
+        return pauses
+
+    def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
+        """Return the observations of these executions, in the order of execution."""
+        windows = self._watching.windows
+        return tuple(
+            Observation(
+                seconds=end.seconds,
+                windows=within(windows, end.repeat.start_ns, end.ended_ns),
+                agents_delay_s=end.waited_s,
+                backlog_left_bytes=end.backlog_left_bytes,
+                retransmits=end.repeat.retransmits,
+                start_skew_s=end.repeat.start_skew_s,
+                pauses=end.pauses,
+                depth_s=self._depth_s,
+                complete=end.repeat.complete,
+            )
+            for end in self._ends
+            if end.repeat in of
+        )
+
+    def keep(self, folder: Path) -> None:
+        """Write CPU samples (also between executions), pauses and agents' waits as CSV files."""
+        with cleared(folder / "waits.csv").open("x", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "agent", "waited_s"])
+            for end in self._ends:
+                rows.writerows([end.repeat.number, *pair] for pair in enumerate(end.waited_s))
+        with cleared(folder / "pauses.csv").open("x", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", "begin_ns", "end_ns", "core"])
+            for end in self._ends:
+                for pause in end.pauses.pauses:
+                    rows.writerow([end.repeat.number, *asdict(pause).values()])
+        with cleared(folder / "vitals.csv").open("x", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["execution", *(field.name for field in fields(Window))])
+            for one in self._watching.windows:
+                rows.writerow([self._number(one), *asdict(one).values()])
+
+    def _number(self, window: Window) -> int | None:
+        """Return the number of the execution that a CPU sample belongs to, or `None`."""
+        for end in self._ends:
+            if within([window], end.repeat.start_ns, end.ended_ns):
+                return end.repeat.number
+        return None
+
+
+@contextmanager
+def observing(
+    fabric: Experiment, folder: Path, *, beside_agents: bool = False
+) -> Iterator[Observer]:
+    """Observe within the context; write the observations to `folder` even after an error.
+
+    `beside_agents`: other processes than the agents send, in the networks of the proxies.
+    """
+    with CpuMonitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+        observer = Observer(fabric, watching, watch, beside_agents=beside_agents)
+        try:
+            yield observer
+        finally:
+            observer.keep(folder)
+
+
+def carried(fabric: Experiment, before: Reading, after: Reading) -> Carried:
+    """Return the bytes and packets that each direction of each link has carried in the placement.
+
+    Counters have the link names of start-up; an optical switch may have moved upper ends since.
+    """
+    names = {link.lower: link.name for link in fabric.bed.topology.links}
+    sizes: dict[Hop, int] = {}
+    packets: dict[Hop, int] = {}
+    for link in fabric.placement.topology.links:
+        name = names[link.lower]
+        old, new = before.counters[name], after.counters[name]
+        up, down = Hop(link, link.lower.node), Hop(link, link.upper.node)
+        sizes[up] = new.received_bytes - old.received_bytes
+        sizes[down] = new.sent_bytes - old.sent_bytes
+        packets[up] = new.received_packets - old.received_packets
+        packets[down] = new.sent_packets - old.sent_packets
+    return Carried(sizes, packets, before.between_ns, after.between_ns)
+
+
+def probed(
+    carried: Carried, placement: Placement, pairs: Iterable[Pair], records: Iterable[PairRecord]
+) -> dict[Hop, Span]:
+    """Return the bytes that the probes of these pairs, with a record each, added to each link.
+
+    Of each probe, the bytes beyond a TCP segment's headers are counted.
+    """
+    routing = Routing(placement.topology, placement.health)
+    least, most = Counter[Hop](), Counter[Hop]()
+    for pair, record in zip(pairs, records, strict=True):
+        sure, possible = crossed(record, carried.before_ns, carried.after_ns)
+        for hop in routing.path_if_any(*pair) or ():
+            least[hop] += sure * PROBE_PAYLOAD_BYTES
+            most[hop] += possible * PROBE_PAYLOAD_BYTES
+    return {hop: Span(least[hop], most[hop]) for hop in most}

@@ -1,0 +1,109 @@
+"""Report a run's progress, as a bar on a terminal or as plain lines."""
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from execution.cases.emulation import Experiment
+    from results.verdicts.verdict import Verdict
+
+
+class Listener(Protocol):
+    """Receives a run's progress."""
+
+    def step(self, what: str) -> None:
+        """Step `what` begins."""
+
+    def done(self, what: str) -> None:
+        """An execution of case `what` has ended."""
+
+
+class Onlooker(Protocol):
+    """Is told of a run's fabrics and verdicts."""
+
+    def up(self, fabric: "Experiment") -> None:
+        """A fabric is up and idle."""
+
+    def down(self) -> None:
+        """The fabric is about to be taken down."""
+
+    def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
+        """A case has its verdict; its measured time is `ratio` of the modeled one, if both are."""
+
+
+class Nobody:
+    """An onlooker that does nothing."""
+
+    def up(self, fabric: "Experiment") -> None:
+        """Do nothing."""
+
+    def down(self) -> None:
+        """Do nothing."""
+
+    def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
+        """Do nothing."""
+
+
+NOBODY = Nobody()
+
+
+class Lines:
+    """Prints one line for each step, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun_s = time.monotonic()
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, what: str) -> None:
+        """Print the step with the seconds since the run began."""
+        elapsed_s = time.monotonic() - self._begun_s
+        line = f"{elapsed_s:6.1f} s  {what}"
+        self._console.print(line, soft_wrap=True)
+
+    def done(self, what: str) -> None:
+        """Print nothing: the line of the next step is enough."""
+
+
+# For runs whose progress nobody follows.
+SILENT = Lines(Console(quiet=True))
+
+
+class Bar:
+    """Shows a bar over all executions, with the remaining time."""
+
+    def __init__(self, console: Console, executions: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=executions)
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def step(self, what: str) -> None:
+        """Show the step beside the bar."""
+        self._progress.update(self._task, description=what)
+
+    def done(self, what: str) -> None:
+        """Advance the bar; executions that replace disturbed ones raise its total."""
+        self._progress.advance(self._task)
+        (task,) = self._progress.tasks
+        self._progress.update(self._task, total=max(task.total or 0, task.completed))

@@ -1,0 +1,380 @@
+"""Measure a case with faults in four phases: baseline, during fault, degraded, recovered."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from execution.cases.case import MeasuredCase, Measuring
+from execution.cases.emulation import Experiment
+from execution.cases.observer import Observer, observing, probed
+from execution.faults.convergence import (
+    CONVERGED,
+    REROUTED,
+    epochs_of,
+    fault_times,
+    has_detected,
+    rate_changes,
+    wait_until_converged,
+)
+from execution.faults.fault_timeline import FaultTimeline, break_component, moment_s
+from model.errors import EmulationError
+from model.fabric.health import HEALTHY, Epoch, Health
+from model.faults import Fault, FaultMode, health_under
+from model.job.placement import Placement
+from model.job.probing import background_interval_s, probed_pairs
+from model.job.recovery import RecoveryStrategy, placement_after
+from model.measurement.records import CaseExecutions, FaultRecord, Repeat
+from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
+from model.prediction.network import PathClass
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, phase_in_words
+from results.verdicts.byte_conservation import payload_reasons
+from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
+from results.verdicts.fidelity import Fidelity, fidelity_during_fault
+from results.verdicts.model_comparison import CaseResult, Measured, compare
+from scenarios.scenario import Case
+from scenarios.workloads.schedules import case_schedule
+from testbed.faults.injector import FaultInjector
+from testbed.faults.optical_switch import set_cross_connects
+from testbed.instruments.link_sampler import sampling_links
+from testbed.nodes.controller_process import read_journal
+from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
+from traffic_gen.probes.blackout import (
+    ALWAYS_NS,
+    PairRecord,
+    Ticks,
+    longest,
+    longest_possible_ms,
+    lost,
+)
+from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
+
+
+@dataclass(frozen=True)
+class FaultedExecution:
+    """The execution during which faults begin, with the probes' records of it.
+
+    If the job aborted it, at `aborted_ns`, a second execution follows.
+    """
+
+    executions: tuple[Repeat, ...]
+    aborted_ns: int
+    records: tuple[FaultRecord, ...]
+    affected: Sequence[PairRecord]
+    probed_until_ns: int
+    ticks: Ticks
+    fidelity: Fidelity
+
+    @property
+    def started_ns(self) -> int:
+        """The start of the first execution."""
+        return self.executions[0].start_ns
+
+    def seconds_until(self, moment_ns: int) -> float:
+        """Seconds from the first start until a moment."""
+        return (moment_ns - self.started_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The measurements of each phase; `None` for phases that these faults do not have.
+
+    Cases are judged after the last phase, when the prober has written the records of its probes.
+    """
+
+    baseline: MeasuredCase
+    during: FaultedExecution
+    degraded: MeasuredCase | None
+    replay: CaseResult | None
+    recovered: MeasuredCase | None
+
+
+def has_degraded_phase(
+    faults: Sequence[Fault], strategy: RecoveryStrategy, executions: int
+) -> bool:
+    """Whether the job executes after the faults; `executions` were begun during the fault.
+
+    A flapping link recovers by itself. A job that was to abort, and did not, has no recovery to
+    measure.
+    """
+    if strategy is RecoveryStrategy.REROUTE:
+        return not any(fault.mode is FaultMode.FLAP for fault in faults)
+    return executions > 1
+
+
+class FaultCase:
+    """One case of a scenario with faults, on a fabric of its own."""
+
+    def __init__(self, case: Case, fabric: Experiment, measuring: Measuring) -> None:
+        self.case, self.fabric, self.measuring = case, fabric, measuring
+        self.scenario = measuring.scenario
+        self.faults = self.scenario.faults[case.kind]
+        self.job = self.scenario.job
+        self.injector = FaultInjector(fabric.bed)
+        self.schedule = case_schedule(case, fabric.topology.spec)
+        self.home = fabric.placement
+        self.affected, self.unaffected = probed_pairs(
+            self.home, self.faults, self.scenario.probed_pairs, self._later()
+        )
+
+    def execute(self) -> FaultImpact:
+        """Run all phases, while all unaffected pairs are probed."""
+        interval_s = background_interval_s(self.home, self.unaffected)
+        place = self.measuring.folder.folder_of(f"{self.case.name}/{DURING}") / "unaffected"
+        process_ids = self.fabric.bed.process_ids
+        cadence, watch = background(interval_s), self.fabric.bed.watch
+        with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
+            phases = self._phases()
+            records = probes.stop()
+        return self._failure(phases, records, probes.ticks)
+
+    def _phases(self) -> Phases:
+        """Run all phases; faults are undone before the recovered phase, or after an error."""
+        with ExitStack() as undos:
+            baseline = self._measure(BASELINE, self.scenario.warmup)
+            latency_s = self.fabric.path_latencies_s(self.schedule)
+            prediction = self.fabric.predict(self.schedule)
+            moments_s = [self._moment_s(fault, prediction) for fault in self.faults]
+            timeline = FaultTimeline(
+                self.fabric, self.injector, moments_s, self.faults, self._gives_up
+            )
+            undos.callback(timeline.undo)
+            during = self._during_fault(timeline, prediction)
+            epochs = self._epochs(during)
+            if not self._restarts:
+                self._break(undos)
+            goes_on = has_degraded_phase(self.faults, self.job.strategy, len(during.executions))
+            degraded = self._measure(DEGRADED) if goes_on else None
+            whole = during.executions[0].complete and not self._restarts
+            replay = self._replay(during, epochs, latency_s) if whole else None
+        return Phases(baseline, during, degraded, replay, self._recovered())
+
+    def _measure(self, phase: str, warmup: int = 1) -> MeasuredCase:
+        name = f"{self.case.name}/{phase}"
+        return self.measuring.measure(
+            name, self.case.size_scale, self.schedule, self.fabric, warmup
+        )
+
+    # Phase during fault
+
+    def _moment_s(self, fault: Fault, prediction: Prediction) -> float:
+        """Return a fault's begin in seconds; raise `EmulationError` if the execution ends first."""
+        begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
+        if begin_s >= end_s:
+            raise EmulationError(
+                f"{self.case.name}: {fault.name} at {begin_s:g} s comes too late: the execution "
+                f"takes {end_s:.3f} s; break it earlier, or send more "
+                f"(workloads.{self.case.workload}.size_scale)"
+            )
+        return begin_s
+
+    def _gives_up(self, started_ns: int) -> bool:
+        """Whether the job aborts: it does not reroute, and the controller detected a failure."""
+        return self._restarts and has_detected(self.fabric.bed.journal, started_ns)
+
+    def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
+        name, folder = f"{self.case.name}/{DURING}", self.measuring.folder
+        self.measuring.listener.step(phase_in_words(name))
+        place, bed = folder.folder_of(name), self.fabric.bed
+        with (
+            self.measuring.recording(name, self.fabric, prediction) as executions,
+            probing(bed.process_ids, self.affected, place, watch=bed.watch) as probes,
+            observing(self.fabric, place) as observer,
+            sampling_links(self.home.topology.links, place),
+        ):
+            self._run(executions, prediction, observer, timeline)
+            timeline.finish()
+            if not executions[0].complete:
+                self._wait_until_converged(self.home, reached=REROUTED)
+            # End the probes: effects of the job's recovery are no failure of the fabric.
+            probes.end()
+            aborted_ns = timeline.aborted_ns or executions[0].end_ns
+            if not executions[0].complete and self._restarts:
+                self._recover()
+                back_ns = aborted_ns + round(self.job.restart_time * 1e9)
+                self._run(executions, prediction, observer, not_before_ns=back_ns)
+            records = probes.stop()
+        return FaultedExecution(
+            executions=tuple(executions),
+            aborted_ns=aborted_ns,
+            records=timeline.records,
+            affected=records,
+            probed_until_ns=probes.ended_ns,
+            ticks=probes.ticks,
+            fidelity=fidelity_during_fault(
+                observer.observations(executions), payload_reasons(self.schedule, executions)
+            ),
+        )
+
+    @property
+    def _restarts(self) -> bool:
+        """Whether the job aborts an execution that meets a fault, and begins again."""
+        return self.job.strategy is not RecoveryStrategy.REROUTE
+
+    def _run(
+        self,
+        executions: list[Repeat],
+        prediction: Prediction,
+        observer: Observer,
+        on_tick: OnTick = no_ticks,
+        not_before_ns: int = 0,
+    ) -> None:
+        """Execute once, observed, and add the execution, even if it ends incomplete."""
+        under_way = self.fabric.repeats(
+            self.schedule,
+            prediction,
+            1,
+            check_data=self.scenario.check_data,
+            on_tick=on_tick,
+            first=len(executions),
+            not_before_ns=not_before_ns,
+            before=observer.begin,
+        )
+        try:
+            executions.append(next(under_way))
+        except Incomplete as broken:
+            executions.append(broken.repeat)
+            raise
+        observer.note(executions[-1])
+
+    def _recover(self) -> None:
+        """Place the job anew after an abort, and set the optical switch if the placement asks."""
+        placement = self._later()
+        if placement.cross_connects != self.home.cross_connects:
+            before, after = self.home.topology, placement.topology
+            set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
+        self._converge(placement, reached=REROUTED)
+
+    def _later(self) -> Placement:
+        """Return the job's placement after an abort."""
+        return placement_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
+
+    # Phases degraded and recovered
+
+    def _converge(
+        self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
+    ) -> None:
+        """Wait until the controller has converged; place the job, with that health."""
+        health = self._wait_until_converged(placement, broken=broken, reached=reached)
+        self.fabric.rearrange(replace(placement, health=health))
+
+    def _wait_until_converged(
+        self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
+    ) -> Health:
+        """Wait until the controller, if it runs, has converged; return the expected health."""
+        health = health_under(placement.topology, self.faults) if broken else HEALTHY
+        bed = self.fabric.bed
+        if bed.controller.is_running:
+            wait_until_converged(bed, health.failed, reached)
+        return health
+
+    def _break(self, undos: ExitStack) -> None:
+        """Begin the temporary faults again, without an end; wait for convergence."""
+        for fault in self.faults:
+            if fault.for_s is not None:
+                undos.callback(break_component(self.injector, self.home.topology, fault))
+        self._converge(self.home)
+
+    def _epochs(self, during: FaultedExecution) -> list[Epoch]:
+        """The states of the fabric during the fault, as the controller has confirmed them."""
+        events = read_journal(self.fabric.bed.journal)
+        rates = rate_changes(self.home.topology, during.records)
+        return epochs_of(events, during.started_ns, self.home, rates)
+
+    def _replay(
+        self,
+        during: FaultedExecution,
+        epochs: Sequence[Epoch],
+        healthy_s: Mapping[PathClass, float],
+    ) -> CaseResult:
+        """Compare the execution during the fault with a model of the states of the fabric.
+
+        `healthy_s` has the latencies of paths before; those of now are measured.
+        """
+        known_s = {**healthy_s, **self.fabric.path_latencies_s(self.schedule)}
+        latency_s = {**dict.fromkeys(self._classes(epochs), max(known_s.values())), **known_s}
+        prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
+        measured = Measured(
+            self.home.topology,
+            self.schedule,
+            CaseExecutions(during.executions),
+            check_data=self.scenario.check_data,
+        )
+        name = f"{self.case.name}/{DURING}"
+        limits = self.scenario.replay_thresholds
+        return compare(name, measured, prediction, self.case.size_scale, limits)
+
+    def _classes(self, epochs: Sequence[Epoch]) -> set[PathClass]:
+        """All classes of paths in any of these states."""
+        return {
+            path_class(hops)
+            for epoch in epochs
+            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
+            if hops
+        }
+
+    def _recovered(self) -> MeasuredCase | None:
+        """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
+        moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
+        if moved or not all(fault.can_be_undone for fault in self.faults):
+            return None
+        self._converge(self.home, broken=False)
+        return self._measure(RECOVERED)
+
+    def _restart(self, during: FaultedExecution, degraded: MeasuredCase | None) -> Restart | None:
+        """The clock of a job that began again, on the fabric of the degraded phase."""
+        if len(during.executions) < 2 or degraded is None:
+            return None
+        return Restart(
+            aborted_s=during.seconds_until(during.aborted_ns),
+            back_s=during.seconds_until(during.executions[1].start_ns),
+            restart_time_s=self.job.restart_time,
+            modeled_s=degraded.prediction.completion_s,
+        )
+
+    def _judged(self, phase: MeasuredCase, unaffected: Sequence[PairRecord]) -> CaseResult:
+        """Judge a phase; the probes of unaffected pairs count on the links of their paths."""
+        return phase.judged(probed(phase.carried, phase.placement, self.unaffected, unaffected))
+
+    def _failure(
+        self,
+        phases: Phases,
+        unaffected: Sequence[PairRecord],
+        ticks: Ticks,
+    ) -> FaultImpact:
+        during = phases.during
+        events = read_journal(self.fabric.bed.journal)
+        first_ns = min(record.begun_ns for record in during.records)
+        blackout = longest(during.affected, first_ns)
+        blackout_ms = 0.0 if blackout is None else blackout.duration_ms
+        return FaultImpact(
+            case=self.case.name,
+            fabric=self.case.kind.value,
+            fault=f"{self.faults[0].component} {self.faults[0].mode}",
+            where=", ".join(fault.target for fault in self.faults),
+            strategy=self.job.strategy.value,
+            baseline=self._judged(phases.baseline, unaffected),
+            during=DuringFault(
+                executions=during.executions,
+                fidelity=during.fidelity,
+                times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
+                limits=self.scenario.thresholds,
+                restart=self._restart(during, phases.degraded),
+                aborts=self._restarts,
+                check_data=self.scenario.check_data,
+            ),
+            degraded=self._judged(phases.degraded, unaffected) if phases.degraded else None,
+            recovered=self._judged(phases.recovered, unaffected) if phases.recovered else None,
+            replay=phases.replay,
+            probes=Probes(
+                affected_pairs=len(during.affected),
+                unaffected_pairs=len(unaffected),
+                sent_unaffected=sum(len(record.sent_ns) for record in unaffected),
+                lost_unaffected=lost(unaffected, ALWAYS_NS),
+                skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
+                blackout_ms=blackout_ms if during.affected else None,
+                blackout_limit_ms=self.scenario.expect.blackout_ms,
+                possible_ms=longest_possible_ms(
+                    during.affected, (first_ns, during.probed_until_ns), EVERY_MILLISECOND.tick_ns
+                ),
+            ),
+        )

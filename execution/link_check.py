@@ -1,0 +1,84 @@
+"""Calibrate a fabric that has just come up: measure links of each class, one at a time."""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from execution.cases.emulation import Experiment
+from model.errors import OutOfTolerance
+from model.fabric.topology import Hop
+from model.measurement.link_quality import (
+    WRONG_AFTER,
+    Direction,
+    DirectionCalibration,
+    LinkCalibration,
+    Outcome,
+    representatives,
+)
+from results.verdicts.verdict import Reason, Verdict
+from testbed.instruments.link_calibration import measure
+from testbed.instruments.pauses import watching_pauses
+
+# Undecided links are measured again, for at most this long for all links of a fabric together.
+PATIENCE_S = 8.0
+
+
+def calibrate(fabric: Experiment) -> tuple[DirectionCalibration, ...]:
+    """Measure some links of each class, each direction alone, until decided or out of time."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    with watching_pauses() as watch:
+        return tuple(
+            calibrate_direction(
+                partial(measure, fabric.bed, hop, watch), lambda: time.monotonic() < give_up_s
+            )
+            for link in representatives(fabric.topology)
+            for hop in (Hop(link, link.lower.node), Hop(link, link.upper.node))
+        )
+
+
+def calibrate_direction(
+    trial: Callable[[int], LinkCalibration], may_go_on: Callable[[], bool]
+) -> DirectionCalibration:
+    """Run trials, numbered from 1, until one is right, enough are wrong, or time is up."""
+    trials: tuple[LinkCalibration, ...] = (trial(1),)
+    while (found := DirectionCalibration(trials)).outcome is Outcome.UNDECIDED:
+        if len(trials) >= WRONG_AFTER and not may_go_on():
+            break
+        trials = (*trials, trial(len(trials) + 1))
+    return found
+
+
+def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
+    """Raise `OutOfTolerance` with all issues of links found wrong, machine pauses left out."""
+    deviations = [
+        f"{_named(fabric, link)}: {deviation}"
+        for link in links
+        if link.outcome is Outcome.WRONG
+        for deviation in link.counted.deviations
+    ]
+    if deviations:
+        raise OutOfTolerance(
+            "\n".join(deviations)
+            + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
+            "machine held up was left out. Does another program change its traffic "
+            "control? Or try a larger fabric.bandwidth_scale; see "
+            'docs/explanation/measuring.md, "Calibration".'
+        )
+
+
+def undecided_reasons(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
+    """Return a warning that names the undecided links: the run goes on, its cases report it."""
+    open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
+    if not open_links:
+        return []
+    which = ", ".join(_named(fabric, link) for link in open_links[:2])
+    more = f" and {len(open_links) - 2} more" if len(open_links) > 2 else ""
+    filled = all(link.counted.can_be_filled for link in open_links)
+    cause = "its pauses" if filled else "its processor, which cannot fill such links"
+    return [(Verdict.WARN, f"the machine left calibration undecided, by {cause}: {which}{more}")]
+
+
+def _named(fabric: str, found: DirectionCalibration) -> str:
+    link = found.counted
+    direction = "up" if link.direction is Direction.UP else "down"
+    return f"{fabric}: {link.kind} {link.link}, {direction}wards"

@@ -1,0 +1,202 @@
+"""The run's side of the live view: starts the page's server, and sends it messages."""
+
+import json
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from execution.cases.emulation import Experiment
+from execution.cases.progress import Listener
+from execution.live.guard import LOOPBACK_NAMES
+from execution.live.picture import picture
+from linux.files.program_files import ROOT
+from linux.processes.lifetime import dies_with_us, end
+from model.errors import InputError, Problem
+from results.verdicts.verdict import Verdict
+
+LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
+LOWEST_PRIORITY = 19
+END_S, SHOW_S = 3, 5
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of the page; port 0 is any free one."""
+
+    host: str = LOOPBACK
+    port: int = 0
+
+
+def parse_address(text: str) -> Address:
+    """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
+    host, _, port = text.partition(":")
+    if port and not (port.isdecimal() and int(port) < 2**16):
+        raise InputError(Problem("--live-at", f"has no port {port!r}", "ADDRESS, or ADDRESS:PORT"))
+    if host == ANY_ADDRESS:
+        what = f"{ANY_ADDRESS} is every address at once, and the page answers under one name"
+        raise InputError(Problem("--live-at", what, "name one address of this machine"))
+    return Address(host or LOOPBACK, int(port or 0))
+
+
+class LiveFeed:
+    """Sends messages to the page's server; never waits for it during a measurement."""
+
+    def __init__(self, url: str, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None  # a pipe, as asked for
+        self.url, self._process = url, process
+        self._pipe = process.stdin.fileno()
+        self._listens = True
+        os.set_blocking(self._pipe, False)
+
+    @property
+    def process_id(self) -> int:
+        """The process id of the server, for measurements of its cost."""
+        return self._process.pid
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Write a line at once; drop it if the server is far behind or the line is long."""
+        line = json.dumps(message).encode() + b"\n"
+        if self._listens and len(line) <= select.PIPE_BUF:
+            with suppress(BlockingIOError, BrokenPipeError):
+                os.write(self._pipe, line)
+
+    def show(self, fabric: Experiment | None) -> None:
+        """Show a fabric that is up, or none any more; waits until the server has read most of it.
+
+        A server that does not read for `SHOW_S` gets no further messages.
+        """
+        self.tell_long({"fabric": None if fabric is None else fabric_message(fabric)})
+
+    def tell_long(self, message: dict[str, Any]) -> None:
+        """Write a line of any length, as `show` does; no other thread may tell meanwhile."""
+        left = json.dumps(message).encode() + b"\n"
+        while left and self._listens:
+            self._listens = bool(select.select([], [self._pipe], [], SHOW_S)[1])
+            try:
+                left = left[os.write(self._pipe, left) if self._listens else 0 :]
+            except BrokenPipeError:
+                self._listens = False
+
+    def answer(self, execute: Callable[[Sequence[str]], None]) -> None:
+        """Call `execute` with the words of each command that a page sends, in a thread."""
+        threading.Thread(target=self._answer, args=(execute,), daemon=True).start()
+
+    def _answer(self, execute: Callable[[Sequence[str]], None]) -> None:
+        assert self._process.stdout is not None  # a pipe, as asked for
+        with self._process.stdout as asked:
+            for line in asked:
+                execute(json.loads(line))
+
+
+def fabric_message(fabric: Experiment) -> dict[str, Any]:
+    """The message from which the server reads and draws a fabric."""
+    bed, topology = fabric.bed, fabric.topology
+    switches = bed.watch.process_id("Open vSwitch's database")
+    return {
+        "picture": picture(topology),
+        "interfaces": [link.upper.interface for link in topology.links],
+        "ends": [
+            bed.links.key_of(port) for link in topology.links for port in (link.lower, link.upper)
+        ],
+        "process_ids": {"": switches, **bed.process_ids},
+        "journal": str(bed.journal),
+    }
+
+
+@contextmanager
+def live_feed(address: Address) -> Iterator[LiveFeed]:
+    """Serve the page for as long as the context lasts; raises `InputError` if that is impossible.
+
+    Everybody with the page's address, which has a secret token, can look; and give commands if a
+    session takes them: the server refuses those to a run.
+    """
+    token = secrets.token_urlsafe(16)
+    with _listening(address) as listening:
+        host, port = listening.getsockname()[:2]
+        process = _start(listening)
+        feed = LiveFeed(f"http://{host}:{port}/{token}/", process)
+        feed.tell({"token": token, "hosts": sorted({*LOOPBACK_NAMES, host})})
+    try:
+        yield feed
+    finally:
+        _end(process)
+
+
+def _listening(address: Address) -> socket.socket:
+    """A listening socket in the machine's own namespace."""
+    try:
+        return socket.create_server((address.host, address.port))
+    except OSError as error:
+        where = f"{address.host}:{address.port}"
+        what = f"{where}: the live view cannot be served there: {error.strerror}"
+        raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
+
+
+def _start(listening: socket.socket) -> "subprocess.Popen[bytes]":
+    program = [
+        sys.executable,
+        "-P",
+        "-m",
+        "execution.live.server",
+        str(listening.fileno()),
+    ]
+    return subprocess.Popen(
+        dies_with_us(["nice", "-n", str(LOWEST_PRIORITY), *program]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        pass_fds=[listening.fileno()],
+        start_new_session=True,
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the server by the end of its input, or else by force."""
+    assert process.stdin is not None  # a pipe, as asked for
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        end(process)
+
+
+class LiveRun:
+    """Follows a run for the page, and passes its progress on to another listener."""
+
+    def __init__(self, feed: LiveFeed, listener: Listener, executions: int) -> None:
+        self._feed, self._listener = feed, listener
+        self._done, self._executions = 0, executions
+        feed.tell({"executions": executions})
+
+    def step(self, what: str) -> None:
+        """Send the step."""
+        self._listener.step(what)
+        self._feed.tell({"step": what})
+
+    def done(self, what: str) -> None:
+        """Count an execution."""
+        self._listener.done(what)
+        self._done += 1
+        self._executions = max(self._executions, self._done)
+        self._feed.tell({"done": self._done, "executions": self._executions})
+
+    def up(self, fabric: Experiment) -> None:
+        """Show a fabric."""
+        self._feed.show(fabric)
+
+    def down(self) -> None:
+        """Show no fabric."""
+        self._feed.show(None)
+
+    def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
+        """Show the verdict of a case."""
+        self._feed.tell({"verdict": {"case": case, "verdict": verdict.value, "ratio": ratio}})

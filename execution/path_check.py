@@ -1,0 +1,88 @@
+"""Check that packets take the intended paths, by probes of all pairs and switches' counters."""
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from execution.cases.emulation import Experiment
+from execution.cases.progress import Listener
+from execution.machine.other_runs import experiment_beside_others
+from model.fabric.addressing import rail_network
+from model.fabric.spec import FabricKind
+from model.fabric.topology import Topology
+from model.routing.paths import Routing
+from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
+from scenarios.scenario import Scenario
+from testbed.instruments.flow_counters import RuleCount, rule_counters
+from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.probes.path_tracer import path_probes
+
+
+def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterator[FabricCheck]:
+    """Bring up each fabric of a scenario, and check it."""
+    for spec in scenario.fabrics:
+        listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+        run_id = f"verify-{os.getpid()}-{spec.kind}"
+        with experiment_beside_others(spec, proxies, run_id, listener.step) as fabric:
+            listener.step(f"{spec.kind}: the paths of all pairs")
+            yield check_fabric(fabric)
+
+
+def check_fabric(fabric: Experiment) -> FabricCheck:
+    """Check paths and rail isolation of a fabric that is up and has no faults.
+
+    Probes come first: without traffic, isolation would prove nothing.
+    """
+    return FabricCheck(fabric.topology.spec.kind, check_paths(fabric), check_isolation(fabric))
+
+
+def check_paths(fabric: Experiment) -> PathCheck:
+    """Compare the path of every ordered pair, spare GPUs included, with the intended path."""
+    routing, pairs = Routing(fabric.topology), 0
+    mismatches = []
+    with path_probes(fabric.topology, fabric.bed.process_ids) as probes:
+        for source in fabric.topology.gpus:
+            for destination, traces in probes.traces(source):
+                intended = routing.path(source, destination)
+                pair = PairCheck(source, destination, intended, traces)
+                pairs += 1
+                if pair.stray:
+                    mismatches.append(pair)
+    return PathCheck(pairs, tuple(mismatches))
+
+
+def check_isolation(fabric: Experiment) -> IsolationCheck | None:
+    """Count the bytes within and across rails since start-up.
+
+    `None` on rail-optimized, and with a single HB domain, whose rails carry nothing.
+    """
+    topology = fabric.topology
+    if topology.spec.kind is not FabricKind.RAIL_ONLY or topology.spec.domains == 1:
+        return None
+    return judge_isolation(
+        topology, rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)
+    )
+
+
+def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) -> IsolationCheck:
+    """Divide the bytes that rules counted into those to the switch's own rails and all others.
+
+    A rule whose destination is wider than one rail's network may match anything: it is foreign.
+    """
+    own = foreign = 0
+    for switch, rules in counted.items():
+        networks = [rail_network(rail) for rail in rails_of(topology, switch)]
+        for rule in rules:
+            if any(rule.destination.subnet_of(network) for network in networks):
+                own += rule.bytes
+            else:
+                foreign += rule.bytes
+    return IsolationCheck(own_bytes=own, foreign_bytes=foreign)
+
+
+def rails_of(topology: Topology, switch: str) -> set[int]:
+    """Rails of the GPUs that are attached to a switch or to the switches below it."""
+    below = [link.lower.node for link in topology.links_of(switch) if link.upper.node == switch]
+    gpus = {topology.gpu_by_name[node].rail for node in below if node in topology.gpu_by_name}
+    leaves = (rails_of(topology, node) for node in below if node not in topology.gpu_by_name)
+    return gpus | set(chain.from_iterable(leaves))

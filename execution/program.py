@@ -1,0 +1,124 @@
+"""Run a program that knows nothing of Railbed, or its launcher, in the proxies of a fabric."""
+
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from execution.cases.emulation import Experiment
+from execution.cases.observer import carried
+from execution.machine.other_runs import experiment_beside_others
+from linux.machine.large_arrays import is_set_here
+from model.fabric.addressing import nic_address
+from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import Topology
+from model.job.rank_environment import rank_environment
+from results.documents.program import ProgramRun, RankEnd
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.programs.containers import create_containers, require_image
+from testbed.programs.open_mpi import open_mpi_environment
+from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
+
+# Margin in rounds of link probes over the program's length: a link of a busy machine had five more.
+MORE_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command for each rank; in a container of `image`, if there is one.
+
+    A `launcher` is started once, at rank 0, and starts the ranks itself.
+    """
+
+    arguments: Sequence[str]
+    timeout_s: float
+    image: str = ""
+    launcher: bool = False
+
+
+def execute(
+    scenario: str, spec: FabricSpec, kind: ProxyKind, program: Program, on_line: OnLine
+) -> ProgramRun:
+    """Bring a fabric up, run the program, and count the bytes on all links."""
+    if program.image:
+        require_image(program.image)
+    run_id = f"exec-{os.getpid()}-{scenario}"
+    with experiment_beside_others(spec, kind, run_id) as fabric:
+        fabric.bed.impair()
+        commands = _commands(fabric, program)
+        before = fabric.bed.read_counters()
+        with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
+            ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
+        found = carried(fabric, before, fabric.bed.read_counters())
+        return ProgramRun(
+            scenario=scenario,
+            topology=fabric.topology,
+            command=program.arguments,
+            ranks=[_rank_end(fabric, command.rank, ended) for command in commands],
+            sentence=sentence(ended, [command.rank for command in commands], program.timeout_s),
+            seconds=ended.seconds,
+            carried=found.bytes,
+            probes_bytes=_most_probes_bytes(fabric.topology, found.seconds),
+        )
+
+
+def _most_probes_bytes(topology: Topology, seconds: float) -> int:
+    """The most bytes of link probes in one direction of a link."""
+    return PROBE_BYTES * math.ceil(seconds / probe_interval_s(topology) + MORE_ROUNDS)
+
+
+def _commands(fabric: Experiment, program: Program) -> list[Command]:
+    """Return what to start: a command for each rank, or the launcher at rank 0."""
+    gpus, process_ids = fabric.placement.gpus, fabric.bed.process_ids
+    if program.launcher:
+        variables = open_mpi_environment(fabric.lock.folder, gpus, process_ids)
+        return [_command(fabric, 0, program.arguments, variables)]
+    environments = {gpu.name: rank_environment(rank, gpus) for rank, gpu in enumerate(gpus)}
+    arguments = {gpu: list(program.arguments) for gpu in environments}
+    if program.image:
+        folder, image = Path.cwd(), program.image
+        arguments = create_containers(
+            image, fabric.lock, folder, program.arguments, environments, fabric.bed.watch.check
+        )
+    return [
+        _command(fabric, rank, arguments[gpu], environments[gpu])
+        for rank, gpu in enumerate(environments)
+    ]
+
+
+def _command(
+    fabric: Experiment, rank: int, arguments: Sequence[str], variables: Mapping[str, str]
+) -> Command:
+    own = {name: value for name, value in os.environ.items() if not is_set_here(name, value)}
+    own.pop("PYTHONPATH", None)  # where this program's modules are
+    environment = {**own, **fabric.lock.environment, **variables}
+    process_id = fabric.bed.process_ids[fabric.placement.gpus[rank].name]
+    return Command(rank, arguments, environment, process_id)
+
+
+def _rank_end(fabric: Experiment, rank: int, ended: RanksResult) -> RankEnd:
+    gpu = fabric.placement.gpus[rank]
+    return RankEnd(rank, gpu.name, str(nic_address(gpu)), ended.codes.get(rank))
+
+
+def sentence(ended: RanksResult, ranks: Sequence[int], timeout_s: float) -> str:
+    """Say what went wrong; empty if all ranks ended with exit code 0."""
+    if ended.timed_out:
+        left = [str(rank) for rank in ranks if rank not in ended.codes]
+        who, were = ("rank", "was") if len(left) == 1 else ("ranks", "were")
+        names = f"{who} {', '.join(left)}"
+        return f"not done within {timeout_s:g} s: {names} had not ended, and {were} ended"
+    if not ended.failed:
+        return ""
+    how = "; ".join(f"rank {rank} ended {_how(code)}" for rank, code in ended.failed.items())
+    others = ", and all others were ended" if len(ended.codes) < len(ranks) else ""
+    return f"{how}{others}"
+
+
+def _how(code: int) -> str:
+    """Say how a process ended."""
+    names = {one.value: one.name for one in signal.Signals}
+    return f"with exit code {code}" if code > 0 else f"by {names.get(-code, f'signal {-code}')}"

@@ -1,0 +1,222 @@
+"""A run: a scenario in, a run folder out.
+
+For each fabric of the scenario: bring it up, calibrate its links, execute its cases, take it down.
+For each case: schedule, measure idle paths, predict, execute, compare.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from execution.capture import captured, require_links
+from execution.cases.case import Measuring
+from execution.cases.emulation import Experiment
+from execution.cases.progress import NOBODY, Listener, Onlooker
+from execution.faults.fault_case import FaultCase
+from execution.link_check import calibrate, require_calibrated, undecided_reasons
+from execution.machine.host_facts import environment
+from execution.machine.other_runs import experiment_beside_others
+from execution.path_check import check_fabric
+from linux.machine.resources import OF_THE_MACHINE, full
+from linux.processes.interruptions import is_ending
+from linux.processes.run_lock import RUNS
+from model.errors import EmulationError, RailbedError
+from model.fabric.spec import FabricSpec
+from model.measurement.link_quality import DirectionCalibration
+from results.documents.link_calibration import calibration_objects
+from results.documents.path_check import verify_object
+from results.documents.run import run_object
+from results.store.crash import report_bug
+from results.store.raw_tables import seal
+from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
+from results.verdicts.fault_impact import FaultImpact
+from results.verdicts.model_comparison import CaseResult
+from results.verdicts.path_check import FabricCheck
+from scenarios.planning.rail_isolation import crossings
+from scenarios.scenario import Case, Scenario
+from scenarios.workloads.schedules import case_schedule
+from testbed.host.preflight import datapath_in_words
+from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import datapath_of
+
+# Cause of an early end by the run's user.
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way; frames on the links of `capture` are kept."""
+
+    scenario: Scenario
+    proxies: ProxyKind
+    measuring: Measuring
+    capture: Sequence[str] = ()
+    checks: list[FabricCheck] = field(default_factory=list)
+    calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+    onlooker: Onlooker = NOBODY
+
+    def execute(self) -> tuple[list[CaseResult], list[FaultImpact]]:
+        """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
+        cases: list[CaseResult] = []
+        failures: list[FaultImpact] = []
+        for spec in self.scenario.fabrics:
+            on_fabric = self.scenario.cases_on(spec.kind)
+            if not self.scenario.has_faults:
+                with self._fabric(spec, spec.kind) as fabric:
+                    cases += [self._case(case, fabric) for case in on_fabric]
+                continue
+            for case in on_fabric:
+                with self._fabric(spec, case.name) as fabric:
+                    failures.append(self._fault_case(case, fabric))
+        return cases, failures
+
+    @contextmanager
+    def _fabric(self, spec: FabricSpec, name: str) -> Iterator[Experiment]:
+        """Bring up and check a fabric; keep its journal and Open vSwitch log under its name.
+
+        Fabrics are named by their kind, or by the case that has one of its own.
+        """
+        self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+        run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
+        with experiment_beside_others(spec, self.proxies, run_id, tell, self.others) as fabric:
+            try:
+                self._calibrate(fabric, name)
+                if self.scenario.check_paths:
+                    self._check_paths(fabric)
+                fabric.bed.impair()
+                self.onlooker.up(fabric)
+                place = self.measuring.folder.path / f"capture-{folder_name(name)}"
+                with captured(fabric, self.capture, place):
+                    yield fabric
+            finally:
+                self.onlooker.down()
+                files, folder = folder_name(name), self.measuring.folder
+                journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
+                folder.keep(f"controller-{files}.jsonl", journal.read_text())
+                folder.keep(f"open-vswitch-{files}.log", log.read_text())
+
+    def _calibrate(self, fabric: Experiment, name: str) -> None:
+        """Calibrate the links while they are idle; keep the results even if they end the run."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
+        measured = self.calibrations[name] = calibrate(fabric)
+        objects = calibration_objects({name: measured})
+        self.measuring.folder.keep(
+            f"calibration-{folder_name(name)}.json", json.dumps(objects[0], indent=1) + "\n"
+        )
+        require_calibrated(name, measured)
+        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided_reasons(name, measured))
+
+    def _check_paths(self, fabric: Experiment) -> None:
+        """Check all paths while the fabric is idle; keep the results even if the run ends early."""
+        self.measuring.listener.step(f"{fabric.topology.spec.kind}: the paths of all pairs")
+        self.checks.append(check_fabric(fabric))
+        self.measuring.folder.keep("paths.json", json.dumps(self.paths, indent=1) + "\n")
+
+    @property
+    def paths(self) -> dict[str, Any] | None:
+        """Results of the path checks as a JSON object; `None` if there were no checks."""
+        return verify_object(self.scenario.name, self.checks) if self.checks else None
+
+    def _case(self, case: Case, fabric: Experiment) -> CaseResult:
+        schedule = case_schedule(case, fabric.topology.spec)
+        crossed = self._crossings(case, fabric)
+        warmup = self.scenario.warmup
+        measured = self.measuring.measure(
+            case.name, case.size_scale, schedule, fabric, warmup, case.generator
+        )
+        result = measured.judged()
+        self.onlooker.judged(case.name, result.verdict, result.ratio)
+        return replace(result, rail_crossings=crossed)
+
+    def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
+        """Tell how a case crosses rails on a rail-only fabric, and return it."""
+        found = tuple(crossings(case, fabric.topology.spec))
+        for how in found:
+            self.measuring.listener.step(f"{case.name}: {how}")
+        return found
+
+    def _fault_case(self, case: Case, fabric: Experiment) -> FaultImpact:
+        self._crossings(case, fabric)
+        impact = FaultCase(case, fabric, self.measuring).execute()
+        ratio = impact.degraded.ratio if impact.degraded else None
+        self.onlooker.judged(case.name, impact.verdict, ratio)
+        return impact
+
+
+def run(
+    scenario: Scenario,
+    proxies: ProxyKind,
+    store: Path,
+    listener: Listener,
+    onlooker: Onlooker = NOBODY,
+    capture: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    Frames on the links named in `capture` are kept as pcap files.
+    """
+    require_links(scenario, capture)
+    run_id = new_run_id(scenario.name)
+    facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
+    folder = RunFolder.planned(store, run_id)
+    with recording_early_end(folder):
+        folder.begin(scenario.text, facts)
+        measuring = Measuring(scenario, folder, listener)
+        under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
+        cases, failures = under_way.execute()
+        listener.step("comparing")
+        result = run_object(
+            run_id,
+            scenario.name,
+            folder.path,
+            cases,
+            failures=failures,
+            machine=facts,
+            paths=under_way.paths,
+            calibration=calibration_objects(under_way.calibrations),
+            scales=scenario.scales,
+            scenario_digest=digest_of(scenario.text),
+        )
+        folder.complete(result)
+    seal(folder.path)
+    return result
+
+
+@contextmanager
+def recording_early_end(folder: RunFolder) -> Iterator[None]:
+    """Record an early end in the run's folder; add the folder's path to an `EmulationError`.
+
+    If a file system is full, the cause names it: parts of the testbed die of that, too.
+    """
+    try:
+        yield
+    except (EmulationError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in OF_THE_MACHINE:
+            _record(folder, f"{type(error).__name__}: {error}")
+            raise report_bug(error, folder.path) from error
+        cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
+        _record(folder, cause)
+        message = f"{cause}\nThe records until then are in {folder.path}."
+        raise EmulationError(message) from error
+    except KeyboardInterrupt:
+        _record(folder, INTERRUPTED)
+        raise
+    except BaseException as error:
+        if isinstance(error, RailbedError) or not isinstance(error, Exception):
+            _record(folder, f"{type(error).__name__}: {error}")
+            raise
+        if is_ending():
+            _record(folder, INTERRUPTED)
+            raise KeyboardInterrupt from error
+        _record(folder, f"{type(error).__name__}: {error}")
+        raise report_bug(error, folder.path) from error
+
+
+def _record(folder: RunFolder, cause: str) -> None:
+    with suppress(OSError):  # if nothing can be written any more, the cause is only printed
+        folder.incomplete(cause)

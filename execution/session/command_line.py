@@ -1,0 +1,96 @@
+"""The command line of a fabric that is up: Mininet's, with Railbed's commands beside it."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Protocol
+
+from rich.console import Console
+
+from execution.cases.emulation import Experiment
+from execution.session.commands import Commands
+from execution.session.session import FaultSeen, Session
+from model.fabric.topology import LinkKind, Topology
+from scenarios.scenario import Scenario
+from testbed.fabric.command_line import open_command_line
+
+
+class Audience(Protocol):
+    """Follows a session beside its command line; may give commands, too."""
+
+    def follow(self, session: Session, commands: Commands) -> None:
+        """The session begins."""
+
+    def changed(self, session: Session) -> None:
+        """A fault has begun or is being undone."""
+
+    def said(self, text: str) -> None:
+        """A command has answered."""
+
+    def saw(self, seen: FaultSeen) -> None:
+        """A fault has begun, and the fabric has answered it."""
+
+
+def serve(
+    fabric: Experiment, scenario: Scenario, out: Console, audience: Audience | None = None
+) -> None:
+    """Serve the command line until its user exits; lasting faults end with the fabric."""
+
+    def say(text: str) -> None:
+        out.print(text, soft_wrap=True)
+        out.file.flush()
+        if audience is not None:
+            audience.said(text)
+
+    def saw(seen: FaultSeen) -> None:
+        if audience is not None:
+            audience.saw(seen)
+
+    def changed(session: Session) -> None:
+        if audience is not None:
+            audience.changed(session)
+
+    cases = scenario.cases_on(fabric.topology.spec.kind)
+    with closing(Session(fabric, fabric.lock.folder / "probes", changed)) as session:
+        commands = Commands(session, cases, say, saw)
+        welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
+        if audience is not None:
+            audience.follow(session, commands)
+        try:
+            open_command_line(fabric.bed.network, welcome, commands.all())
+        finally:
+            commands.stop()
+
+
+def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
+    """Describe the fabric, the names of its nodes, and the first commands to try."""
+    spec, gpus = topology.spec, topology.gpus
+    far, on_rail = gpus[spec.domain_size - 1], gpus[-1]
+    if spec.domains > 1:
+        far, on_rail = topology.gpu(1, spec.domain_size - 1), topology.gpu(1, 0)
+    near = gpus[0]
+    nic = topology.link_of(near, LinkKind.NIC).name
+    execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
+    return f"""
+The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} GPUs, \
+{len(topology.rail_switches)} rail switches, {len(topology.spine_switches)} spine switches.
+  {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
+  {_span(topology.hb_switches):24} HB switches, one for each domain{_leaves(topology)}
+  {_span(topology.openflow_switches):24} rail and spine switches
+  {nic:24} a link: both its ends, the one nearer to the GPU first
+
+Try:
+  {near.name} ping -c 3 {far.name}
+  fault {nic}      then: paths {near.name} {on_rail.name}, heal
+  {execute}
+
+help lists all commands, Mininet's too; exit takes the fabric down."""
+
+
+def _leaves(topology: Topology) -> str:
+    """Name the leaf HB switches in a line, if there are any."""
+    leaves = topology.hb_leaves
+    return f"\n  {_span(leaves):24} leaf HB switches below them" if leaves else ""
+
+
+def _span(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"

@@ -1,0 +1,291 @@
+"""The commands beside Mininet's: faults, workloads, paths, loads."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import isfinite
+
+from execution.session.fault_words import modes, parse_fault, require_target, targets
+from execution.session.link_loads import LinkLoad
+from execution.session.session import Executed, FaultSeen, PathSeen, Session
+from model.errors import InputError, Problem, RailbedError
+from model.fabric.topology import Gpu, Hop
+from model.faults import Component, Fault, FaultMode
+from model.workload.generator import Generator
+from results.store.runs import without_fabric
+from results.tables.style import number_or_dash
+from scenarios.format.issues import did_you_mean
+from scenarios.scenario import Case
+from testbed.fabric.command_line import Command
+
+WATCHED_S = 1.0
+# Most links that `load` shows, the busiest first.
+MOST_SHOWN = 16
+# Link probes alone use a smaller share of a link than this.
+LEAST_SHOWN_USE = 0.01
+
+
+class Commands:
+    """The commands on a session; `cases` are the workloads of its scenario on this fabric.
+
+    `say` gets the lines that answer a command, `saw` the fabric's response to a fault.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cases: Sequence[Case],
+        say: Callable[[str], None],
+        saw: Callable[[FaultSeen], None] = lambda _: None,
+    ) -> None:
+        self._session, self._say, self._saw = session, say, saw
+        # Other generators start programs of their own for each execution, so they are left to runs.
+        by_agents = (case for case in cases if case.generator is Generator.AGENT)
+        self.workloads = {_workload(case): case for case in by_agents}
+        self._stop = threading.Event()
+        self._running: threading.Thread | None = None
+
+    def all(self) -> tuple[Command, ...]:
+        """Every command, with the words that complete it."""
+        gpus = list(self._session.topology.gpu_by_name)
+        return (
+            Command("fault", FAULT, self.fault, self._fault_words),
+            Command("heal", HEAL, self.heal, lambda _: [f.target for f in self._session.faults]),
+            Command("faults", FAULTS, self.faults),
+            Command("run", RUN, self.run, lambda before: [] if before else list(self.workloads)),
+            Command("stop", STOP, self.stop),
+            Command("paths", PATHS, self.paths, lambda before: gpus if len(before) < 2 else []),
+            Command("load", LOAD, self.load),
+            Command("link", LINK, self.link),
+            Command("switch", SWITCH, self.switch),
+            Command("iperf", IPERF, self.iperf, lambda before: gpus if len(before) < 2 else []),
+            Command("iperfudp", IPERFUDP, self.iperfudp),
+        )
+
+    def fault(self, words: Sequence[str]) -> None:
+        """Begin a fault, and describe the fabric's response."""
+        seen = self._session.inject(parse_fault(self._session.topology, words))
+        self._saw(seen)
+        self._say("\n".join(fault_lines(seen)))
+
+    def _fault_words(self, before: Sequence[str]) -> Sequence[str]:
+        known = targets(self._session.topology)
+        if not before:
+            return list(known)
+        return [] if before[1:] or before[0] not in known else modes(known[before[0]])
+
+    def heal(self, words: Sequence[str]) -> None:
+        """Undo the faults of these components, or all faults."""
+        lasting = [fault.target for fault in self._session.faults]
+        if not (words or lasting):
+            self._say("Nothing is broken.")
+        for target in words or lasting:
+            fault = self._session.heal(target)
+            self._say(f"{fault.target} works again.")
+
+    def faults(self, _words: Sequence[str]) -> None:
+        """List the faults that last."""
+        lasting = self._session.faults
+        self._say("\n".join(_in_words(fault) for fault in lasting) or "Nothing is broken.")
+
+    def run(self, words: Sequence[str]) -> None:
+        """Execute a workload once, or with `&` repeatedly, beside the command line."""
+        beside = list(words[-1:]) == ["&"]
+        case = self._case(words[:-1] if beside else words)
+        if self._running is not None and self._running.is_alive():
+            raise InputError(Problem("run", "a workload is running already", "`stop` ends it"))
+        self._stop.clear()
+        self._running = threading.Thread(target=self._execute, args=(case, beside))
+        self._running.start()
+        if beside:
+            self._say(f"{_workload(case)} is executed again and again; `stop` ends it.")
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the workload; Ctrl-C ends it."""
+        try:
+            if self._running is not None:
+                self._running.join()
+        except KeyboardInterrupt:
+            self.stop()
+
+    def _execute(self, case: Case, again: bool) -> None:
+        """Execute a workload, in a thread of its own, and print each result."""
+        try:
+            while not self._stop.is_set():
+                self._say(executed_line(self._session.execute(case, self._stop.is_set)))
+                if not again:
+                    return
+        except (RailbedError, OSError) as error:
+            self._say(str(error))
+
+    def stop(self, _words: Sequence[str] = ()) -> None:
+        """End the workload that is being executed, if there is one."""
+        self._stop.set()
+        if self._running is not None:
+            self._running.join()
+            self._running = None
+
+    def _case(self, words: Sequence[str]) -> Case:
+        known = ", ".join(self.workloads)
+        if len(words) != 1:
+            raise InputError(Problem("run", f"needs one workload, of {known}"))
+        (name,) = words
+        if name not in self.workloads:
+            near = did_you_mean(name, tuple(self.workloads)).rstrip("; ")
+            raise InputError(Problem("run", f"unknown workload {name!r}{near}", f"known: {known}"))
+        return self.workloads[name]
+
+    def paths(self, words: Sequence[str]) -> None:
+        """Show the intended path between two GPUs, and the path of probes."""
+        source, destination = self._pair("paths", words)
+        self._say("\n".join(path_lines(self._session.path(source, destination))))
+
+    def _pair(self, command: str, words: Sequence[str]) -> tuple[Gpu, Gpu]:
+        gpus = self._session.topology.gpu_by_name
+        unknown = [word for word in words if word not in gpus]
+        if unknown or len(words) != 2 or words[0] == words[1]:
+            found = f"{unknown[0]}, which is no GPU" if unknown else " ".join(words) or "nothing"
+            what = f"needs the names of two GPUs, got {found}"
+            raise InputError(Problem(command, what, f"for example {command} {_example(gpus)}"))
+        return gpus[words[0]], gpus[words[1]]
+
+    def load(self, _words: Sequence[str]) -> None:
+        """Show the present load of the links, the busiest first."""
+        self._say("\n".join(load_lines(self._session.load(WATCHED_S))))
+
+    def link(self, words: Sequence[str]) -> None:
+        """Take the link between two nodes down or up, as Mininet's command does."""
+        if len(words) != 3 or words[2] not in ("up", "down"):
+            raise InputError(Problem("link", "needs two nodes, and up or down"))
+        one, other, status = words
+        names = [f"{one}--{other}", f"{other}--{one}"]
+        name = next((n for n in names if n in self._session.topology.link_by_name), names[0])
+        self._turn(name, status == "down", FaultMode.DOWN)
+
+    def switch(self, words: Sequence[str]) -> None:
+        """Stop or start a switch, as Mininet's command does."""
+        if len(words) != 2 or words[1] not in ("start", "stop"):
+            raise InputError(Problem("switch", "needs a switch, and start or stop"))
+        name, status = words
+        possible = modes(require_target(self._session.topology, name))
+        mode = FaultMode.KILL if FaultMode.KILL in possible else FaultMode.DOWN
+        self._turn(name, status == "stop", mode)
+
+    def _turn(self, target: str, off: bool, mode: FaultMode) -> None:
+        if off:
+            self.fault([target, mode])
+        else:
+            self.heal([target])
+
+    def iperf(self, words: Sequence[str]) -> None:
+        """Measure the throughput between two GPUs by their agents' TCP."""
+        gpus = self._session.topology.gpus
+        pair = words or (gpus[0].name, gpus[-1].name)
+        source, destination = self._pair("iperf", pair)
+        bps = self._session.throughput_bps(source, destination)
+        self._say(f"{source.name} to {destination.name}: {bps / 1e6:.2f} Mbit/s of payload")
+
+    def iperfudp(self, _words: Sequence[str]) -> None:
+        """Explain that there is no such measurement."""
+        what = "agents send TCP; UDP beyond a link's rate is dropped, which measures nothing"
+        raise InputError(Problem("iperfudp", what, "use iperf"))
+
+
+FAULT = f"""Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
+NAME is a link (d0g0--rail0), a switch, a GPU, a domain (d0) or `controller`.
+A link's modes are {", ".join(modes(Component.NIC_LINK))}: `degrade 100 Gbit/s`.
+Affected pairs are probed a thousand times a second, which gives the longest blackout."""
+HEAL = "Undo faults: heal [NAME ...]. Without a name, all of them."
+FAULTS = "List what is broken."
+RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with the model.
+`run WORKLOAD &` executes it again and again while other commands work; `stop` ends it."""
+STOP = "End the workload that `run WORKLOAD &` has started."
+PATHS = "Show the path between two GPUs, intended and taken: paths d0g0 d1g1."
+LOAD = "Show what the links carry within a second, the busiest first."
+LINK = "Take a link down or up: link NODE1 NODE2 up|down. Like `fault` and `heal`."
+SWITCH = "Stop or start a switch: switch NAME stop|start. Like `fault` and `heal`."
+IPERF = "Measure the TCP throughput between two GPUs: iperf [GPU1 GPU2]."
+IPERFUDP = "Not offered: agents send TCP. Use iperf."
+
+
+def _workload(case: Case) -> str:
+    """Return a workload's name: that of its case, without the fabric."""
+    return without_fabric(case.name)
+
+
+def _example(gpus: dict[str, Gpu]) -> str:
+    names = list(gpus)
+    return f"{names[0]} {names[-1]}"
+
+
+def _in_words(fault: Fault) -> str:
+    left = "" if fault.rate_bps is None else f" to {fault.rate_bps / 1e6:g} Mbit/s"
+    return f"{fault.component} {fault.target}: {fault.mode}{left}"
+
+
+def fault_lines(seen: FaultSeen) -> list[str]:
+    """Describe a fault: the controller's response times, and the time without any packet."""
+    times = seen.times
+    answered = (
+        f"detected after {number_or_dash(times.detected_ms, '.0f', ' ms')}, "
+        f"new paths confirmed after {number_or_dash(times.confirmed_ms, '.0f', ' ms')}"
+    )
+    lines = [f"{_in_words(seen.fault)}: {answered}"]
+    if seen.blackout_ms is not None:
+        pairs = len(seen.blackouts)
+        lasted = f"{seen.blackout_ms:.0f} ms" if isfinite(seen.blackout_ms) else "no end was seen"
+        of_pairs = f"the longest of {pairs} probed pairs that have another path"
+        lines.append(f"Blackout: {lasted}, {of_pairs}.")
+    if seen.health.drained:
+        lines.append(
+            f"Drained, as other links are faster: {', '.join(sorted(seen.health.drained))}"
+        )
+    return lines
+
+
+def executed_line(done: Executed | None) -> str:
+    """Give the time of an execution, measured and modeled."""
+    if done is None:
+        return "Ended early."
+    measured_s, modeled_s = done.repeat.completion_s, done.prediction.completion_s
+    state = "" if done.repeat.complete else ", incomplete"
+    return (
+        f"{_workload(done.case)}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s, "
+        f"ratio {measured_s / modeled_s:.4f}{state}"
+    )
+
+
+def path_lines(seen: PathSeen) -> list[str]:
+    """Give the intended path of a pair's packets, and the paths that the probes took."""
+    taken = Counter(_nodes(trace.hops) for trace in seen.traces if trace.arrived)
+    lost = sum(not trace.arrived for trace in seen.traces)
+    lines = [f"intended: {_nodes(seen.intended) if seen.intended else 'none, it is cut off'}"]
+    lines += [
+        f"taken by {count} of {len(seen.traces)} probes: {way}" for way, count in taken.items()
+    ]
+    if lost:
+        lines.append(f"lost: {lost} of {len(seen.traces)} probes")
+    return lines
+
+
+def _nodes(hops: Sequence[Hop]) -> str:
+    return " > ".join([hops[0].sender, *(hop.receiver for hop in hops)]) if hops else "nowhere seen"
+
+
+def load_lines(loads: Sequence[LinkLoad]) -> list[str]:
+    """A line for each direction of a link that carries data, the busiest first."""
+    busy = sorted((load for load in loads if load.use >= LEAST_SHOWN_USE), key=_by_use)
+    lines = [
+        f"{load.hop.sender:>8} > {load.hop.receiver:8} {load.use:6.1%}  "
+        f"{load.carried_bps / 1e6:9.3f} Mbit/s  {load.backlog_bytes:8} B queued"
+        for load in busy[:MOST_SHOWN]
+    ]
+    if len(busy) > MOST_SHOWN:
+        lines.append(f"and {len(busy) - MOST_SHOWN} less busy directions of links")
+    return lines or ["No link carries data."]
+
+
+def _by_use(load: LinkLoad) -> float:
+    return -load.use

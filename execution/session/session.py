@@ -1,0 +1,314 @@
+"""A user's session on a running fabric: faults, workloads, paths and loads, one at a time.
+
+A session uses the injector, the agents, the prober and the model of experiments. Faults and
+readings belong to one thread, as a restarted process dies with its thread.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from threading import Lock
+from typing import Concatenate, ParamSpec, TypeVar
+
+from execution.cases.emulation import Experiment
+from execution.faults.convergence import fault_times, wait_until_converged
+from execution.faults.fault_timeline import break_component
+from execution.session.link_loads import LinkLoad, link_loads
+from model.errors import InputError, Problem
+from model.fabric.health import Health
+from model.fabric.topology import Gpu, Hop, Topology
+from model.faults import Component, Fault, health_under
+from model.job.placement import Placement
+from model.job.probing import probed_pairs
+from model.measurement.records import FaultRecord, Repeat, Trace
+from model.prediction.fluid import Prediction
+from model.routing.paths import Routing, Unreachable, require_connected
+from results.verdicts.fault_impact import FaultTimes
+from scenarios.scenario import Case
+from scenarios.workloads.schedules import case_schedule
+from testbed.faults.injector import FaultInjector, Undo
+from testbed.nodes.controller_process import read_journal
+from traffic_gen.agents.client import Aborted
+from traffic_gen.probes.blackout import Blackout, PairRecord, longest
+from traffic_gen.probes.path_tracer import path_probes
+from traffic_gen.probes.prober_process import probing
+from traffic_gen.workloads.point_to_point import streams
+
+# Affected pairs that are probed while a fault begins: each takes 1000 probes a second.
+MOST_PROBED = 8
+# Seconds between two checks whether an execution shall end, or the user has ended the wait.
+LOOK_EVERY_S = 0.1
+# Seconds that a transfer of `throughput_bps` takes at the slowest link's rate, and at most.
+STREAMED_S, STREAM_AT_MOST_S = 1.0, 30.0
+
+
+@dataclass(frozen=True)
+class FaultSeen:
+    """The effects of a fault that began at `begun_ns`: the controller's times, and blackouts.
+
+    `blackouts` has the longest one of each probed pair, affected pairs that have another path;
+    `None` for a pair that lost no probe.
+    """
+
+    fault: Fault
+    health: Health
+    times: FaultTimes
+    begun_ns: int
+    blackouts: Mapping[str, Blackout | None]
+
+    @property
+    def blackout_ms(self) -> float | None:
+        """The longest blackout of all probed pairs; `None` if no pair was probed."""
+        if not self.blackouts:
+            return None
+        return max(found.duration_ms if found else 0.0 for found in self.blackouts.values())
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An execution of a workload, and its prediction for the fabric's health at its begin."""
+
+    case: Case
+    repeat: Repeat
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class PathSeen:
+    """The intended path of a pair's packets (`None` if cut off), and traces of probes."""
+
+    intended: tuple[Hop, ...] | None
+    traces: tuple[Trace, ...]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _by_operator(
+    method: Callable[Concatenate["Session", P], T],
+) -> Callable[Concatenate["Session", P], T]:
+    """Let the session's operator thread execute a method, and wait for its result."""
+
+    @wraps(method)
+    def handed_over(session: "Session", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        handed = session.operator.submit(method, session, *args, **kwargs)
+        # A wait without an end misses a Ctrl-C that comes just before it.
+        while not wait([handed], LOOK_EVERY_S).done:
+            pass
+        return handed.result()
+
+    return handed_over
+
+
+class Session:
+    """Faults, executions and readings on a fabric that is up; one execution at a time.
+
+    `folder` is for records of probes, `changed` is called when a fault has begun or is being
+    undone. Close it before the fabric goes down.
+    """
+
+    def __init__(
+        self,
+        fabric: Experiment,
+        folder: Path,
+        changed: Callable[["Session"], None] = lambda _: None,
+    ) -> None:
+        self.fabric, self._folder, self._changed = fabric, folder, changed
+        self.home = fabric.placement
+        self._injector = FaultInjector(fabric.bed)
+        self._undos: dict[str, tuple[Fault, Undo]] = {}
+        # The health on which the controller has converged; faults after its end are not in it.
+        self._answered = self.health
+        self._executing = Lock()
+        # Held while agents connect: an agent without a path would end.
+        self._connecting = Lock()
+        self.operator = ThreadPoolExecutor(1, "operator")
+
+    def close(self) -> None:
+        """End the operator's thread."""
+        self.operator.shutdown()
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric's nodes and links."""
+        return self.fabric.topology
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults that last, in the order in which they began."""
+        # The operator may change them meanwhile: a list of a dictionary is made at once.
+        return tuple(fault for fault, _ in list(self._undos.values()))
+
+    @property
+    def health(self) -> Health:
+        """The health of the fabric under the faults that last."""
+        return health_under(self.topology, self.faults)
+
+    @_by_operator
+    def inject(self, fault: Fault) -> FaultSeen:
+        """Begin a fault while affected pairs are probed; wait until the controller has converged.
+
+        Raises `InputError` if the component is broken already.
+        """
+        if fault.target in self._undos:
+            broken = self._undos[fault.target][0].mode
+            raise InputError(Problem(fault.target, f"is {broken} already", "heal it first"))
+        before = replace(self.home, health=self.health)
+        pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
+        if not pairs:
+            return self._seen(fault, self._begin(fault), [])
+        bed = self.fabric.bed
+        with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
+            record = self._begin(fault)
+            return self._seen(fault, record, probes.stop())
+
+    def _begin(self, fault: Fault) -> FaultRecord:
+        with self._connecting:
+            record = FaultRecord(fault, time.monotonic_ns(), None)
+            undo = break_component(self._injector, self.topology, fault)
+            self._undos[fault.target] = fault, undo
+        self._changed(self)
+        self._wait_until_converged()
+        return record
+
+    def _seen(self, fault: Fault, record: FaultRecord, probed: Sequence[PairRecord]) -> FaultSeen:
+        begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.journal)
+        blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
+        times = fault_times(record, begun_ns, events)
+        return FaultSeen(fault, self.health, times, begun_ns, blackouts)
+
+    @_by_operator
+    def heal(self, target: str) -> Fault:
+        """Undo the fault of a component; wait until the controller has converged."""
+        if target not in self._undos:
+            broken = ", ".join(self._undos) or "nothing"
+            raise InputError(Problem(target, f"is not broken; broken: {broken}"))
+        with self._connecting:
+            fault, undo = self._undos.pop(target)
+            self._changed(self)
+            undo()
+        self._wait_until_converged()
+        return fault
+
+    def _wait_until_converged(self) -> None:
+        """Wait until the controller, if it runs, has answered all faults that last."""
+        health = self.health
+        if not self._controller_is_gone():
+            wait_until_converged(self.fabric.bed, health.failed)
+            self._answered = health
+
+    def _controller_is_gone(self) -> bool:
+        return any(fault.component is Component.CONTROLLER for fault in self.faults)
+
+    def _require_answered(self, command: str) -> None:
+        """Raise `InputError` if the controller is gone, and the health has changed since."""
+        if self._controller_is_gone() and self.health != self._answered:
+            what = "the controller is gone, and has not converged on the changes since"
+            raise InputError(Problem(command, what, "`heal controller` first"))
+
+    def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
+        """Execute a workload once; `None` if it ended early because `ends()` became true.
+
+        Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
+        gone and has not answered all faults.
+        """
+        with self._only_one("run"):
+            return self._execute(case, ends)
+
+    @contextmanager
+    def _only_one(self, command: str) -> Iterator[None]:
+        """Use the agents; raises `InputError` if they are in use."""
+        if not self._executing.acquire(blocking=False):
+            raise _in_use(command)
+        try:
+            yield
+        finally:
+            self._executing.release()
+
+    def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
+        """The payload in bit/s that the agents of two GPUs carry, in about a second.
+
+        Raises `InputError` as `execute` does. Ctrl-C ends the wait for the result alone: the
+        operator's thread still takes the agents' records.
+        """
+        if self._executing.locked():
+            raise _in_use("iperf")
+        return self._stream_bps(source, destination)
+
+    @_by_operator
+    def _stream_bps(self, source: Gpu, destination: Gpu) -> float:
+        self._require_answered("iperf")
+        placement = replace(self.home, health=self.health)
+        hops = _require_path(placement, source, destination)
+        size_bytes = round(min(placement.health.rate_bps(hop) for hop in hops) / 8 * STREAMED_S)
+        ranks = placement.gpus.index(source), placement.gpus.index(destination)
+        with self._only_one("iperf"):
+            self.fabric.rearrange(placement)
+            transfers = streams([(*ranks, size_bytes)])
+            done = self.fabric.agents.execute(transfers, placement.addresses(), STREAM_AT_MOST_S)
+        (record,) = done.records
+        return size_bytes * 8e9 / (record.arrived_ns - record.started_ns)
+
+    def _execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
+        aborted = False
+        with ExitStack() as connecting:
+            connecting.enter_context(self._connecting)
+            self._require_answered("run")
+            placement = replace(self.home, health=self.health)
+            _require_paths(placement.topology, placement.health)
+            schedule = case_schedule(case, self.topology.spec)
+            self.fabric.rearrange(placement)
+            prediction = self.fabric.predict(schedule)
+
+            def look(_since_start_s: float) -> float:
+                nonlocal aborted
+                connecting.close()
+                if ends():
+                    aborted = True
+                    raise Aborted
+                return LOOK_EVERY_S
+
+            (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
+        return None if aborted else Executed(case, repeat, prediction)
+
+    @_by_operator
+    def path(self, source: Gpu, destination: Gpu) -> PathSeen:
+        """The intended path between two GPUs, and the paths that probes take."""
+        intended = Routing(self.topology, self.health).path_if_any(source, destination)
+        with path_probes(self.topology, self.fabric.bed.process_ids) as probes:
+            return PathSeen(intended, probes.trace(source, destination))
+
+    @_by_operator
+    def load(self, seconds: float) -> list[LinkLoad]:
+        """The load of each direction of each link in the next `seconds`."""
+        return link_loads(self.fabric.bed, self.health, seconds)
+
+
+def _in_use(command: str) -> InputError:
+    what = "a workload or iperf is running"
+    return InputError(Problem(command, what, "`stop` ends a workload, iperf ends by itself"))
+
+
+def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
+    """The path between two GPUs of the job; raises `InputError` if there is none."""
+    spare = [gpu.name for gpu in (source, destination) if gpu not in placement.gpus]
+    if spare:
+        raise InputError(Problem("iperf", f"{spare[0]} is a spare GPU, which no job uses"))
+    try:
+        return Routing(placement.topology, placement.health).path(source, destination)
+    except Unreachable as error:
+        raise InputError(Problem("iperf", str(error), "heal a fault")) from error
+
+
+def _require_paths(topology: Topology, health: Health) -> None:
+    """Raise `InputError` if a GPU of the job is cut off from others."""
+    try:
+        require_connected(topology, health)
+    except Unreachable as error:
+        what = f"{error}: no execution would complete"
+        raise InputError(Problem("run", what, "heal a fault")) from error

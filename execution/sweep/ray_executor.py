@@ -1,0 +1,214 @@
+"""Executor of runs on the machines of a Ray cluster; runs of a lost machine go to another one."""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from execution.sweep import ray_worker
+from execution.sweep.executor import Ended, Order, at_most_s, cause
+from execution.virtual_clock.machines import fitting, machine_mib
+from linux.files import program_files
+from linux.files.user_files import write_text
+from model.errors import EmulationError, NotReady
+from model.sweep import REAL
+from results.store.runs import stored_runs
+from results.store.sweeps import Outcome
+
+# The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
+RAY = program_files.ROOT / ".venv" / "ray"
+MIB = 2**20
+# Most attempts of a run whose machine is lost each time.
+ATTEMPTS = 3
+# Seconds between two questions to the cluster for new machines.
+POLL_S = 1.0
+TAKE_DOWN_S = 60.0
+# Seconds after a run's limit, at which its machine ends it, until a silent machine is lost.
+ANSWER_S = 900.0
+
+
+def connected(address: str) -> Any:
+    """Return Ray, connected to the cluster at an address; raise `NotReady` if that fails."""
+    sys.path.append(str(RAY))
+    try:
+        import ray
+    except ImportError:
+        install = f"{program_files.ROOT}/testbed/install_ray.sh"
+        raise NotReady(f"Ray: not installed; install it with `{install}`") from None
+    try:
+        ray.init(address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        what = str(error).partition("\n")[0]
+        raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
+    # Workers get the functions themselves: Railbed is not in their path.
+    for module in (ray_worker, program_files):
+        ray.cloudpickle.register_pickle_by_value(module)
+    return ray
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A run on a machine of the cluster."""
+
+    order: Order
+    machine: str
+    begun_s: float
+    at_most_s: float
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the machine should have ended the run, and told so."""
+        return self.seconds > self.at_most_s + ANSWER_S
+
+    def outcome(self, returned: dict[str, Any]) -> Outcome:
+        """Write the returned files into the order's folder; return how the run ended."""
+        folder = self.order.folder
+        log = folder / "log.txt"
+        write_text(log, returned["log"])
+        extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", str(folder)]
+        subprocess.run(extract, input=returned["runs"], check=True)
+        exit_code = returned["exit_code"]
+        run = next(reversed(stored_runs(folder)), None)
+        return Outcome(exit_code, run, self.seconds, cause(exit_code, run, log, self.at_most_s))
+
+    @property
+    def seconds(self) -> float:
+        """Time since the run was sent."""
+        return time.monotonic() - self.begun_s
+
+
+class RayExecutor:
+    """Executes orders on machines of a Ray cluster, which have the same Railbed in the same place.
+
+    By the virtual clock, a machine has as many runs at once as fit, `most` at most; by the real
+    clock, one. Fabrics have at most `gpus` GPUs. `say` is told of runs that go to another machine.
+    """
+
+    def __init__(
+        self, address: str, clock: str, gpus: int, most: int | None, say: Callable[[str], None]
+    ) -> None:
+        self._ray = connected(address)
+        self._clock, self._gpus, self._most, self._say = clock, gpus, most, say
+        self._program = str(program_files.ROOT), program_files.program_version()
+        self._gone: set[str] = set()
+
+    @property
+    def at_once(self) -> int:
+        """The number of runs that fit on all machines."""
+        return max(1, sum(self._slots().values()))
+
+    def execute(self, orders: Iterator[Order]) -> Ended:
+        """Execute runs; those of a lost machine are sent to another one."""
+        under_way: dict[Any, _Sent] = {}
+        lost: list[Order] = []
+        losses: Counter[Order] = Counter()
+        try:
+            while True:
+                self._fill(under_way, chain(_taken_from(lost), orders))
+                if not under_way:
+                    self._require_machines(lost)
+                    return
+                for task, outcome in self._outcomes(under_way):
+                    sent = under_way.pop(task)
+                    if outcome is None and losses[sent.order] < ATTEMPTS - 1:
+                        losses[sent.order] += 1
+                        lost.append(sent.order)
+                        name = sent.order.folder.name
+                        self._say(f"{name}: its machine was lost; it goes to another one")
+                    else:
+                        yield sent.order, outcome or _given_up(sent)
+        finally:
+            self._take_down(list(under_way))
+
+    def _slots(self) -> dict[str, int]:
+        """How many runs each living machine of the cluster takes, by the machine's id."""
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        sizes = {node["NodeID"]: self._slots_of(node["Resources"]) for node in alive}
+        return {machine: size for machine, size in sizes.items() if machine not in self._gone}
+
+    def _slots_of(self, resources: dict[str, float]) -> int:
+        cores = int(resources.get("CPU", 0))
+        if self._clock == REAL or cores == 0:
+            return min(1, cores)
+        memory_mib = resources.get("memory", 0) / MIB
+        return min(fitting(cores, memory_mib, self._gpus), self._most or cores)
+
+    def _fill(self, under_way: dict[Any, _Sent], orders: Iterator[Order]) -> None:
+        """Send orders until no machine has room, or no order is left."""
+        busy = Counter(sent.machine for sent in under_way.values())
+        room = Counter(self._slots()) - busy
+        for machine, order in zip(room.elements(), orders, strict=False):
+            hangs_s = at_most_s(order)
+            task = self._send(order, machine, hangs_s)
+            under_way[task] = _Sent(order, machine, time.monotonic(), hangs_s)
+
+    def _send(self, order: Order, machine: str, hangs_s: float) -> Any:
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        memory = 0 if self._clock == REAL else machine_mib(self._gpus) * MIB
+        task = self._ray.remote(
+            num_cpus=1,
+            memory=memory,
+            max_retries=0,
+            scheduling_strategy=affinity(machine, soft=False),
+        )(ray_worker.execute)
+        text = order.scenario.read_text(encoding="utf-8")
+        named = order.scenario.stem, text, order.options
+        return task.remote(*self._program, *named, hangs_s)
+
+    def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
+        """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
+        ended = self._ended(under_way)
+        found = [(task, self._outcome(task, under_way[task])) for task in ended]
+        for task, sent in under_way.items():
+            if task not in ended and sent.is_overdue:
+                self._ray.cancel(task)
+                self._lose(sent)
+                found.append((task, None))
+        return found
+
+    def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
+        ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
+        return list(ended)
+
+    def _outcome(self, task: Any, sent: _Sent) -> Outcome | None:
+        """How a run ended; `None` if its machine was lost."""
+        errors = self._ray.exceptions
+        try:
+            return sent.outcome(self._ray.get(task))
+        except errors.RayTaskError as error:
+            return Outcome(EmulationError.exit_code, None, sent.seconds, str(error.cause))
+        except errors.RayError:
+            self._lose(sent)
+            return None
+
+    def _lose(self, sent: _Sent) -> None:
+        """Send no more runs to a machine."""
+        self._gone.add(sent.machine)
+
+    def _require_machines(self, lost: list[Order]) -> None:
+        if lost or not any(self._slots().values()):
+            raise EmulationError(
+                "Ray: the cluster has no machine left with a processor for Railbed"
+            )
+
+    def _take_down(self, tasks: list[Any]) -> None:
+        """End the runs under way, and the connection to the cluster."""
+        for task in tasks:
+            self._ray.cancel(task)
+        if tasks:
+            self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
+        self._ray.shutdown()
+
+
+def _taken_from(lost: list[Order]) -> Iterator[Order]:
+    while lost:
+        yield lost.pop(0)
+
+
+def _given_up(sent: _Sent) -> Outcome:
+    why = f"its machine was lost {ATTEMPTS} times"
+    return Outcome(EmulationError.exit_code, None, sent.seconds, why)

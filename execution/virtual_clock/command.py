@@ -1,0 +1,108 @@
+"""A command of Railbed that a virtual machine executes, in which instructions are the clock.
+
+The machine sees nothing of the host, so a result is a function of the program, the machine's image,
+the command, its files and the seed: a known result is not computed again.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from execution.virtual_clock import known_results
+from execution.virtual_clock.known_results import KnownResult
+from execution.virtual_clock.stored_runs import copied
+from linux.files.user_files import digest_of as digest_of_files
+from model.errors import RailbedError
+from model.sweep import VIRTUAL
+from results.store.runs import digest_of
+from results.store.sweeps import WITH_RESULT
+from testbed.virtual_machine.guest import Guest, version
+from testbed.virtual_machine.job import program_job
+from testbed.virtual_machine.program import INSIDE, Program, program
+from testbed.virtual_machine.work_folder import work_folder
+
+INSTRUCTION_NS = 1
+
+
+class EndedInside(RailbedError):
+    """A command that ended with an error inside of the machine, which has printed the cause."""
+
+    def __init__(self, exit_code: int, runs: list[Path]) -> None:
+        kept = "".join(f" The records until then are in {run}." for run in runs)
+        super().__init__(
+            f"virtual clock: the command ended with exit code {exit_code}; the lines above say why."
+            + kept
+        )
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class VirtualCommand:
+    """A command, the files handed to it by name, and the seed of the machine's random numbers.
+
+    A word of the command may begin with `$RAILBED_HANDED/`, the folder of the files inside.
+    `copies` has other files, by their paths inside. Runs keep the text of their `scenario` with the
+    paths of this machine.
+    """
+
+    words: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    memory_mib: int = Guest.memory_mib
+    machine: Program = field(default_factory=lambda: program())
+    copies: Mapping[Path, Path] = field(default_factory=dict)
+    scenario: str | None = None
+
+    @property
+    def key(self) -> str:
+        """A digest of all inputs of the result."""
+        files = (part for name in sorted(self.files) for part in (name, self.files[name]))
+        copies = digest_of_files(self.copies)
+        numbers = str(self.memory_mib), str(self.seed)
+        parts = (self.machine.digest, version(), *self.words, *files, copies, *numbers)
+        return digest_of("\0".join(parts))
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """The clock, as in the result's JSON object."""
+        return {
+            "kind": VIRTUAL,
+            "instruction_ns": INSTRUCTION_NS,
+            "image": self.machine.digest,
+            "qemu": version(),
+            "seed": self.seed,
+        }
+
+    @contextmanager
+    def result(self, store: Path, *, fresh: bool) -> Iterator[KnownResult]:
+        """The command's result: a known one, unless `fresh`, or that of an execution.
+
+        Passes on the command's standard error during the execution. Raises `EndedInside` if there
+        is no result; runs that ended early are then in `store`.
+        """
+        with work_folder(known_results.results_folder()) as folder:
+            key = self.key
+            known = None if fresh else known_results.find(key, folder)
+            yield known or self._computed(key, folder, store)
+
+    def _computed(self, key: str, folder: Path, store: Path) -> KnownResult:
+        """Execute the command; its result is in `folder`, and known by its key from now on.
+
+        It is not stored if a file has changed during the execution: the executed content is not
+        known.
+        """
+        job = program_job(self.words, self.seed)
+        with work_folder() as apart:
+            initrd = self.machine.initrd_with(self.copies, apart)
+            guest = Guest(self.machine.kernel, initrd, INSIDE, self.memory_mib)
+            exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
+        computed = KnownResult(folder)
+        if exit_code not in WITH_RESULT:
+            kept = [copied(run, store, self.scenario) for run in computed.runs]
+            raise EndedInside(exit_code, kept)
+        computed.write(exit_code, output)
+        if self.key == key:
+            known_results.add(key, computed)
+        return computed

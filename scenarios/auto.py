@@ -1,0 +1,152 @@
+"""Choose the values for `auto`: the fastest that keep the error budget, with the reason.
+
+On a measured machine (`railbed doctor`), its costs decide. Otherwise the limits are those known for
+two cores (docs/reference/measurements.md): 16 GPUs with 20 Mbit/s per NIC and 180 Mbit/s per
+HB link stay within 1 % of the model at 15 to 55 % of two cores; the totals below are these, with a
+margin. No HB link is then faster than the fastest in the library (DGX A100).
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
+from model.fabric.spec import FabricSpec
+from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
+from model.prediction.machine import Machine
+from scenarios.planning.load_estimate import RealTask, estimate, heaviest
+from scenarios.scenario import Chosen
+
+MAX_NIC_BPS = 20e6
+MAX_HB_BPS = 240e6
+TOTAL_NIC_BPS = 320e6
+TOTAL_HB_BPS = 4e9
+TARGET_S = 3.0
+
+# The fastest link whose shaped rate was checked: 0.98 to 1.00 of the nominal 450 Mbit/s.
+MAX_LINK_BPS = 450e6
+# Shorter executions do not average out scheduler jitter: 1 to 2 s keep 16 GPUs within 1 %.
+SHORTEST_S = 1.5
+DECADES = 9
+# Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
+LATENESS_BUDGET = 0.01
+NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
+
+
+def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> Chosen:
+    """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
+    if machine is None:
+        return _known_to_work(tasks[0].spec)
+    fastest_bps = max(rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    by_links = round_up(fastest_bps / MAX_LINK_BPS)
+    rates = (rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    largest_scale = round_down(min(rates) / MIN_RATE_BPS)
+    scale = smallest(
+        by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
+    )
+    if scale == by_links:
+        return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
+    if scale > largest_scale >= by_links:
+        needs = [peak(task, machine, largest_scale) for task in tasks]
+        return Chosen(
+            largest_scale,
+            f"the largest with links that can be shaped, yet too fast: {_binding(needs)}",
+        )
+    return Chosen(scale, _binding([peak(task, machine, scale) for task in tasks]))
+
+
+def _rates_bps(spec: FabricSpec) -> Iterator[float]:
+    """Yield the rates of all links of a fabric at real rates."""
+    yield from (spec.hb.rate_bps, spec.nic.rate_bps)
+    if spec.has_spines:
+        yield spec.emulated_uplink_bps
+    if spec.hb.leaves > 1:
+        yield spec.hb_trunk_rate_bps
+
+
+def _known_to_work(spec: FabricSpec) -> Chosen:
+    """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
+    nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
+    hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
+    by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
+    scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
+    return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
+
+
+def _binding(needs: Sequence[Need]) -> str:
+    """Describe the limit nearest to the chosen scale: all cores, or a switch's thread."""
+    cpu, thread = max(n.data for n in needs), max(n.thread for n in needs)
+    if cpu / CPU_BUDGET >= thread / THREAD_BUDGET:
+        most = f"of at most {CPU_BUDGET:.0%}"
+        return f"data takes {cpu:.0%} of all cores at its heaviest moment, {most}"
+    return f"a switch's thread takes {thread:.0%} of a core, of at most {THREAD_BUDGET:.0%}"
+
+
+def peak(task: RealTask, machine: Machine, scale: float) -> Need:
+    """Need of the heaviest slice of a task at a bandwidth scale, however short the slice is."""
+    found = estimate(task).scaled(scale, 1.0)
+    return heaviest(found, machine, switch_ports(task.spec), 0.0)[1]
+
+
+def auto_bucket_depth(machine: Machine | None) -> Chosen:
+    """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
+    if machine is None:
+        return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
+    depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
+    why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
+    return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
+
+
+def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:
+    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
+    full_s = wire_bytes(1) * task.full_s * bandwidth_scale
+    return max(1.0, round_up(full_s / TARGET_S))
+
+
+def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
+    """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
+    found = estimate(task)
+    floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
+    if machine is not None:
+        late_s = found.steps * machine.timer_p99_s / LATENESS_BUDGET
+        agents_s = sum(found.transfers) * machine.transfer_s / machine.key.cores / TRANSFER_BUDGET
+        late = f"{found.steps} steps, each up to {machine.timer_p99_s * 1e6:.0f} us late"
+        floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
+        floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
+    why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
+    dilation = round_up(shortest_s / found.completion_s)
+    note = "" if machine is not None else f"; {NOT_MEASURED}"
+    if dilation > bandwidth_scale:
+        return Chosen(bandwidth_scale, f"all of the data is sent{note}")
+    return Chosen(dilation, f"at least {shortest_s:.2g} s: {why}{note}")
+
+
+def round_up(number: float) -> float:
+    """Round up to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.ceil(number / step - 1e-9) * step, 9)
+
+
+def round_down(number: float) -> float:
+    """Round down to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.floor(number / step + 1e-9) * step, 9)
+
+
+def smallest(least: float, holds: Callable[[float], bool]) -> float:
+    """Return the smallest two-digit number, `least` or above, for which `holds` is true.
+
+    `holds` must also be true for all larger numbers. The search covers `DECADES`.
+    """
+    candidates = list(_two_digits(least))
+    return candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=holds)]
+
+
+def _two_digits(least: float) -> Iterator[float]:
+    """Numbers with two significant digits, from `least` on, in ascending order."""
+    first = math.floor(math.log10(least)) - 1
+    for exponent in range(first, first + DECADES):
+        for digits in range(10, 100):
+            number = round(digits * 10.0**exponent, 9)
+            if number >= least:
+                yield number

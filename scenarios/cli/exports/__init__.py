@@ -1,1 +1,0 @@
-"""Stored runs as files of other tools."""

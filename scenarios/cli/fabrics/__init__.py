@@ -1,1 +1,0 @@
-"""Commands that bring a fabric up."""

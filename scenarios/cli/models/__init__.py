@@ -1,1 +1,0 @@
-"""Commands that compute on paper: no fabric comes up."""

@@ -1,1 +1,0 @@
-"""The scenario file's format: keys, units, checks and error messages."""

@@ -1,1 +1,0 @@
-"""YAML files with checked keys: read within bounds, refused in plain words."""

@@ -1,0 +1,199 @@
+"""Check the faults of a scenario file, and resolve them for one fabric."""
+
+from collections.abc import Iterator, Sequence
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Topology, build_topology
+from model.faults import (
+    POSSIBLE,
+    Component,
+    Fault,
+    FaultMode,
+    choose_components,
+    components,
+    health_under,
+    rates_left,
+)
+from model.job.recovery import RecoveryStrategy
+from model.routing.paths import Unreachable, require_connected
+from scenarios.format.issues import Issue, did_you_mean
+from scenarios.format.keys import FaultEntry, ScenarioFile
+from scenarios.format.units import MOST_S
+
+DEFAULT_AT_S = 0.3
+# A full packet takes 1.2 s at this rate. Below it, a link is lost rather than slow.
+LEAST_LEFT_BPS = 10_000
+# Recovery strategies that keep the job on its GPUs.
+WITHOUT_MOVE = (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
+# For each recovery strategy, the components that it serves, and the key of the spares it uses.
+_LOST_GPU = (Component.GPU, Component.DOMAIN)
+SERVED_COMPONENTS = {
+    RecoveryStrategy.SPARE_DOMAIN: _LOST_GPU,
+    RecoveryStrategy.SPARE_GPU: (Component.GPU,),
+    RecoveryStrategy.REMOTE_GPU: (Component.GPU,),
+    RecoveryStrategy.SWAP_GROUP: (Component.GPU,),
+    RecoveryStrategy.SPARE_RAIL_SWITCH: (Component.RAIL_SWITCH,),
+}
+SPARES = {
+    RecoveryStrategy.SPARE_DOMAIN: "spare_domains",
+    RecoveryStrategy.REMOTE_GPU: "spare_domains",
+    RecoveryStrategy.SPARE_GPU: "spare_gpus",
+    RecoveryStrategy.SPARE_RAIL_SWITCH: "spare_rail_switches",
+}
+
+
+def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of the fault entries that do not depend on a fabric."""
+    for number, entry in enumerate(file.faults):
+        for key, what in _wrong(entry):
+            yield Issue(("faults", number, key), what)
+
+
+def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
+    if entry.how not in POSSIBLE[entry.what]:
+        possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
+        yield "how", f"is no fault mode of a {entry.what}; possible: {possible}"
+    if entry.where is not None and entry.random is not None:
+        yield "random", "goes without names: give the one or the others"
+    if entry.at is not None and entry.at_step is not None:
+        yield "at_step", "goes without seconds: give the one or the other"
+    if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
+        yield "rate", "is required to degrade a link, and for nothing else"
+    if entry.how is FaultMode.FLAP and entry.for_ is not None:
+        yield "for", "is not for a link that flaps: period and count say how long"
+    if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
+        flapping_s = entry.period * entry.count
+        what = f"{entry.count} periods of {entry.period:g} s take {flapping_s:g} s"
+        yield "count", f"{what}, of at most {MOST_S:g} s"
+
+
+def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
+    """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
+    topology = build_topology(spec)
+    faults: list[Fault] = []
+    found: list[Issue] = []
+    for number, entry in enumerate(file.faults):
+        known = components(topology, entry.what)
+        found += _missing(number, entry, spec, known)
+        if not found:
+            begun = [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
+            found += _not_slower(number, topology, begun)
+            faults += begun
+    if file.job.strategy in WITHOUT_MOVE:
+        found += _cut_off(topology, faults)
+    return tuple(faults), found
+
+
+def _not_slower(number: int, topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
+    for what in filter(None, (rate_problem(topology, fault) for fault in faults)):
+        yield Issue(("faults", number, "rate"), f"{what} on the {topology.spec.kind} fabric")
+        return
+
+
+def rate_problem(topology: Topology, fault: Fault) -> str:
+    """Say what is wrong if a fault leaves a link its whole rate or more; empty if it does not."""
+    for link, rate_bps in rates_left(topology, [fault]).items():
+        if rate_bps >= (whole_bps := topology.link_by_name[link].rate_bps):
+            whole = f"{whole_bps * topology.spec.bandwidth_scale / 1e9:g} Gbit/s"
+            return f"must be less than the link's {whole}"
+    return ""
+
+
+def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
+    """Yield an issue if the faults leave a GPU of the job unreachable."""
+    try:
+        require_connected(topology, health_under(topology, faults))
+    except Unreachable as error:
+        what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
+        yield Issue(("faults",), what, "break less, or let the job move to spares")
+
+
+def _missing(
+    number: int, entry: FaultEntry, spec: FabricSpec, known: tuple[str, ...]
+) -> Iterator[Issue]:
+    if not known:
+        yield Issue(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
+        return
+    unknown = [name for name in entry.where or () if name not in set(known)]
+    for name in unknown[:1]:
+        others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
+        hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
+        missing = f"{entry.what} {name!r}{others}{did_you_mean(name, known)}"
+        what = f"the {spec.kind} fabric has no {missing}"
+        yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
+    if entry.random is not None and entry.random > len(known):
+        what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
+        yield Issue(("faults", number, "random"), what)
+    if entry.rate is not None and (left_bps := entry.rate / spec.bandwidth_scale) < LEAST_LEFT_BPS:
+        what = f"leaves {left_bps:.3g} bit/s, of at least {LEAST_LEFT_BPS} that can be shaped"
+        yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
+
+
+def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
+    """Return the components named or randomly chosen; by default the first of its kind."""
+    if entry.random is not None:
+        return choose_components(topology, entry.what, entry.random, file.seed)
+    return entry.where or components(topology, entry.what)[:1]
+
+
+def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
+    rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
+    flapping_s = entry.period * entry.count if entry.how is FaultMode.FLAP else None
+    return Fault(
+        component=entry.what,
+        mode=entry.how,
+        target=target,
+        at_s=DEFAULT_AT_S if entry.at is None else entry.at,
+        at_step=entry.at_step,
+        for_s=flapping_s or entry.for_,
+        rate_bps=rate_bps,
+        period_s=entry.period,
+        count=entry.count,
+    )
+
+
+def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues if the recovery strategy does not fit the fabric or the faults."""
+    job, fabric = file.job, file.fabric
+    if job.strategy in WITHOUT_MOVE:
+        yield from _nobody_instead(file)
+    if job.strategy is RecoveryStrategy.REROUTE:
+        return
+    for number, entry in enumerate(file.faults):
+        if entry.for_ is not None or entry.how is FaultMode.FLAP:
+            what = f"goes with reroute alone: with {job.strategy}, a fault stays until the end"
+            yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
+    if len(file.faults) != 1:
+        yield Issue(("job", "strategy"), f"is about one fault, got {len(file.faults)}")
+        return
+    if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
+        needed = " or ".join(wanted)
+        yield Issue(("job", "strategy"), f"is for a {needed}, got {file.faults[0].what}")
+    if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
+        yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
+    if job.strategy is RecoveryStrategy.SWAP_GROUP:
+        yield from _group_issues(file)
+
+
+def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
+    for number, entry in enumerate(file.faults):
+        if entry.what in _LOST_GPU:
+            what = (
+                f"a lost {entry.what} needs a replacement, but job.strategy is {file.job.strategy}"
+            )
+            others = ", ".join(
+                strategy for strategy in RecoveryStrategy if strategy not in WITHOUT_MOVE
+            )
+            yield Issue(("faults", number, "what"), what, f"choose one of {others}")
+
+
+def _group_issues(file: ScenarioFile) -> Iterator[Issue]:
+    size, fabric = file.job.group_size, file.fabric
+    if fabric.spare_gpus < size:
+        what = f"must be at least group_size, {size}, got {fabric.spare_gpus}"
+        yield Issue(("fabric", "spare_gpus"), what)
+    if fabric.domain_size % size:
+        what = f"must divide domain_size, {fabric.domain_size}, got {size}"
+        yield Issue(("job", "group_size"), what)
+    if fabric.kinds != (FabricKind.RAIL_ONLY,):
+        yield Issue(("fabric", "kinds"), "must be rail-only for swap-group")

@@ -1,0 +1,296 @@
+"""The scenario file's keys, types and defaults. Unknown keys are forbidden.
+
+The descriptions are the reference in docs/reference/scenarios.md.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
+from model.fabric.spec import Datapath, FabricKind, SpineSelection
+from model.faults import Component, FaultMode
+from model.job.recovery import RecoveryStrategy
+from scenarios.format.checked_file import Strict
+from scenarios.format.units import (
+    MOST_S,
+    Delay,
+    Kinds,
+    Loss,
+    Names,
+    Path,
+    Platform,
+    Rate,
+    Scale,
+    Seconds,
+    Seed,
+    ShortName,
+    listed,
+)
+from scenarios.format.workloads import AnyWorkload
+
+# Beyond these bounds arithmetic overflows, or a run never ends.
+MOST_RATIO = 1e6
+SHORTEST_PERIOD_S = 0.01
+MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
+MOST_WORKLOADS, MOST_FAULTS = 30, 100
+MOST_DESCRIPTION = 10_000
+
+
+class DatapathChoice(StrEnum):
+    """A datapath of Open vSwitch, or the machine's default."""
+
+    AUTO = "auto"
+    KERNEL = Datapath.KERNEL
+    USER_SPACE = Datapath.USER_SPACE
+
+
+class Fabric(Strict):
+    """The fabric: its shape, its rates and their scale."""
+
+    topology: Path | None = Field(
+        default=None,
+        description="a network in a file of ASTRA-sim or SimAI, its path from the scenario's "
+        "folder; gives the keys below that are not here",
+    )
+    kinds: Kinds = Field(
+        default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
+    )
+    domains: int = Field(
+        ge=1,
+        strict=True,
+        description="number of HB domains, y; with 1, no traffic leaves it: the ideal network",
+    )
+    domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
+    platform: Platform | None = Field(
+        default=None, description="a platform that Railbed knows, whose bandwidths are taken"
+    )
+    hb_rate: Rate | None = Field(
+        default=None, description="instead of a platform: a GPU's rate into its HB domain"
+    )
+    nic_rate: Rate | None = Field(
+        default=None, description="instead of a platform: the rate of a NIC"
+    )
+    bandwidth_scale: Scale | Literal["auto"] = Field(
+        default="auto",
+        description="real rates are divided by this; `auto`: the least that this machine carries",
+    )
+    spines: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="spine switches of a rail-optimized fabric; default: one a domain",
+    )
+    spine_selection: SpineSelection = Field(
+        default=SpineSelection.DESTINATION,
+        description="`destination`: the domains take the spine switches in turn; `hash`: each pair "
+        "of GPUs by a hash, with collisions",
+    )
+    oversubscription: float = Field(
+        default=1.0,
+        ge=1,
+        le=MOST_RATIO,
+        strict=True,
+        description="downlinks' rate over uplinks' rate of a rail switch",
+    )
+
+    rail_leaves: int = Field(
+        default=1,
+        ge=1,
+        strict=True,
+        description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
+        "with `spines` spine switches",
+    )
+    hb_leaves: int = Field(
+        default=1,
+        ge=1,
+        strict=True,
+        description="leaf HB switches of a domain; from 2 on, each has equally many GPUs, and a "
+        "second-level HB switch joins them",
+    )
+    hb_oversubscription: float = Field(
+        default=1.0,
+        ge=1,
+        le=MOST_RATIO,
+        strict=True,
+        description="HB links' rate over the trunk's rate of a leaf HB switch",
+    )
+    spare_domains: int = Field(
+        default=0, ge=0, strict=True, description="idle HB domains, besides `domains`"
+    )
+    spare_gpus: int = Field(
+        default=0, ge=0, strict=True, description="idle GPUs in each domain, besides `domain_size`"
+    )
+    spare_rail_switches: int = Field(
+        default=0, ge=0, strict=True, description="rail switches that wait for NIC links"
+    )
+    bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
+        Field(
+            default="auto",
+            description="seconds of its rate that a link makes up for at once after a pause, "
+            f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
+        )
+    )
+    hb_delay: Delay = Field(
+        default=0.0, description="seconds that an HB link or trunk delays each packet"
+    )
+    hb_loss: Loss = Field(
+        default=0.0, description="part of all packets that an HB link or trunk loses"
+    )
+    nic_delay: Delay = Field(
+        default=0.0, description="seconds that a NIC link or uplink delays each packet"
+    )
+    nic_loss: Loss = Field(
+        default=0.0, description="part of all packets that a NIC link or uplink loses"
+    )
+    datapath: DatapathChoice = Field(
+        default=DatapathChoice.AUTO,
+        description="datapath of rail and spine switches: `kernel` or `user-space`; "
+        "`auto`: this machine's default",
+    )
+
+
+class Expect(Strict):
+    """Limits of the ratio of measured to modeled completion time, and of blackouts."""
+
+    ratio_within: float = Field(
+        default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"
+    )
+    ratio_limit: float = Field(
+        default=0.05,
+        gt=0,
+        le=MOST_RATIO,
+        strict=True,
+        description="further from 1: fail, exit code 1",
+    )
+    replay_within: float = Field(
+        default=0.2, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: warn"
+    )
+    replay_limit: float = Field(
+        default=0.5, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: fail"
+    )
+    blackout_ms: float | None = Field(
+        default=None,
+        gt=0,
+        le=MOST_S * 1e3,
+        description="faults: a longer blackout of any probed pair: fail",
+    )
+
+
+class FaultEntry(Strict):
+    """A fault that begins during an execution, and lasts through the degraded phase."""
+
+    what: Component = Field(description=f"the component: {listed(Component)}")
+    how: FaultMode = Field(
+        default=FaultMode.DOWN, description=f"the fault mode: {listed(FaultMode)}"
+    )
+    where: Names | None = Field(
+        default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
+    )
+    random: int | None = Field(
+        default=None, ge=1, strict=True, description="instead of names: how many, chosen by `seed`"
+    )
+    rate: Rate | None = Field(
+        default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
+    )
+    at: Seconds | None = Field(
+        default=None, description="seconds from the execution's start to the fault's; default: 0.3"
+    )
+    at_step: int | None = Field(
+        default=None,
+        ge=0,
+        strict=True,
+        description="instead: the step of the execution with which the fault begins, from 0",
+    )
+    for_: float | None = Field(
+        default=None,
+        gt=0,
+        le=MOST_S,
+        alias="for",
+        description="seconds that the fault lasts; default: until the end",
+    )
+    period: float = Field(
+        default=0.5,
+        ge=SHORTEST_PERIOD_S,
+        le=MOST_S,
+        description="flap: seconds; down for half of each",
+    )
+    count: int = Field(
+        default=4, ge=1, le=MOST_PERIODS, strict=True, description="flap: how many periods"
+    )
+
+
+class Job(Strict):
+    """The job, and its recovery from the faults of its scenario."""
+
+    strategy: RecoveryStrategy = Field(
+        default=RecoveryStrategy.REROUTE,
+        description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
+        "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
+        "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",
+    )
+    restart_time: Seconds = Field(
+        default=0.5, description="emulated seconds from the abort until the job is back"
+    )
+    reconfiguration_time: Seconds = Field(
+        default=0.025, description="seconds that the optical switch takes"
+    )
+    group_size: int = Field(
+        default=2, ge=1, strict=True, description="swap-group: GPUs that change places together"
+    )
+
+
+class ScenarioFile(Strict):
+    """A scenario file."""
+
+    name: ShortName | None = Field(default=None, description="default: the file's name")
+    description: str = Field(default="", max_length=MOST_DESCRIPTION, description="for people")
+    fabric: Fabric
+    workloads: tuple[AnyWorkload, ...] = Field(
+        min_length=1, max_length=MOST_WORKLOADS, description="what to execute, in order"
+    )
+    faults: tuple[FaultEntry, ...] = Field(
+        default=(), max_length=MOST_FAULTS, description="the faults, if any"
+    )
+    job: Job = Field(default_factory=Job, description="how the job recovers from faults")
+    probed_pairs: int = Field(
+        default=6,
+        ge=1,
+        le=MOST_PAIRS,
+        strict=True,
+        description="faults: number of affected pairs that are probed at 1 kHz; each takes "
+        "0.5 Mbit/s of its links",
+    )
+    repeats: Annotated[int, Field(ge=1, le=MOST_EXECUTIONS, strict=True)] | Literal["auto"] = Field(
+        default=5,
+        description="counted executions of a case; `auto`: until the median is known to 0.5 % "
+        "either way with 95 % confidence, 6 to 30",
+    )
+    warmup: int = Field(
+        default=1,
+        ge=0,
+        le=MOST_EXECUTIONS,
+        strict=True,
+        description="executions before, not counted",
+    )
+    seed: Seed = Field(
+        default=0, description="rotates the choice of spines; chooses `random` faults"
+    )
+    machine_seed: Seed = Field(
+        default=0, description="virtual clock: seed of all random numbers of the machine"
+    )
+    check_data: bool = Field(
+        default=False, strict=True, description="send real numbers and check the result"
+    )
+    check_paths: bool = Field(
+        default=False,
+        strict=True,
+        description="before the cases, check the paths that packets take, as `railbed verify` does",
+    )
+    allow_overload: bool = Field(
+        default=False,
+        strict=True,
+        description="do not refuse rates and steps that this machine cannot keep up with",
+    )
+    expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")

@@ -1,0 +1,158 @@
+"""Topology files of SimAI (`gen_Topo_Template.py`).
+
+The first line has the numbers of nodes, of GPUs in a server, of NVSwitches, of other switches and
+of links, and the kind of GPU; the second one the numbers of all switches; each other one a link:
+two nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains,
+and the switches that NICs lead to are rail switches. Latencies and error rates are left out.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from scenarios.format.networks.refusal import Keys, Unmapped, gbit
+
+HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
+LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
+NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+GBPS = {"G": 1.0, "T": 1000.0}
+FIRST_LINK = 3
+# Above the numbers of nodes and links of any fabric that can be emulated.
+MOST = 1_000_000
+
+
+@dataclass
+class _Network:
+    """Nodes and links: for each node, its neighbours with the rate in Gbit/s."""
+
+    gpus: int
+    server_size: int
+    nvswitches: frozenset[int]
+    links: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def is_gpu(self, node: int) -> bool:
+        """Whether a node is a GPU."""
+        return node < self.gpus
+
+
+def is_simai(text: str) -> bool:
+    """Whether a text begins with the numbers of a topology."""
+    return HEADER.fullmatch(text.partition("\n")[0]) is not None
+
+
+def read_simai(text: str) -> Keys:
+    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    network = _network(text.splitlines())
+    hb_rates, rails = _ends(network)
+    nic_rate = _only({rate for _, rate in rails.values()}, "NIC links")
+    switches = _rail_switches(network, rails)
+    keys: Keys = {
+        "domains": network.gpus // network.server_size,
+        "domain_size": network.server_size,
+        "hb_rate": gbit(_only(hb_rates, "NVLinks")),
+        "nic_rate": gbit(nic_rate),
+    }
+    return keys | _uplinks(network, switches, nic_rate)
+
+
+def _network(lines: list[str]) -> _Network:
+    header = HEADER.fullmatch(lines[0])
+    if header is None or len(lines) < FIRST_LINK - 1:
+        raise Unmapped(1, "must have five numbers and the kind of GPU, and a line of switches")
+    nodes, (size, nvswitches, others, count) = int(header[1]), map(int, header[2].split())
+    if max(nodes, size, nvswitches, others, count) > MOST:
+        raise Unmapped(1, f"must have numbers of at most {MOST}, got {header[0].strip()!r}")
+    gpus = nodes - nvswitches - others
+    if size < 1 or gpus < size or gpus % size:
+        raise Unmapped(1, f"{gpus} GPUs are no whole servers of {size}")
+    if nvswitches != gpus // size:
+        raise Unmapped(1, f"{gpus // size} servers must have one NVSwitch each, got {nvswitches}")
+    words = lines[1].split()
+    switches = [int(word) for word in words if NODE.fullmatch(word)]
+    if len(words) != nvswitches + others or sorted(switches) != list(range(gpus, nodes)):
+        raise Unmapped(2, f"must have the switches, which are the nodes {gpus} to {nodes - 1}")
+    network = _Network(gpus, size, frozenset(switches[:nvswitches]))
+    written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
+    if len(written) != count:
+        raise Unmapped(1, f"names {count} links, but has {len(written)}")
+    for number, line in written:
+        _add(network, number, line, nodes)
+    return network
+
+
+def _add(network: _Network, number: int, line: str, nodes: int) -> None:
+    found = LINK.fullmatch(line)
+    if found is None or max(int(found[1]), int(found[2])) >= nodes:
+        what = f"must be two of {nodes} nodes, a rate (`200Gbps`), latency and error rate"
+        raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
+    one, other = int(found[1]), int(found[2])
+    if other in network.links[one]:
+        raise Unmapped(number, f"joins {one} and {other} again; only one link is possible")
+    if not RATE.fullmatch(found[3]) or not float(found[3]):
+        raise Unmapped(number, f"must have a rate above 0, got {found[3]!r}")
+    rate = float(found[3]) * GBPS[found[4]]
+    network.links[one][other] = network.links[other][one] = rate
+
+
+def _only(rates: set[float], what: str) -> float:
+    if len(rates) != 1:
+        raise Unmapped(FIRST_LINK, f"all {what} must have one rate, got {sorted(rates)[:5]} Gbit/s")
+    return next(iter(rates))
+
+
+def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
+    """Return the rates of NVLinks, and the switch and the rate of each GPU's NIC."""
+    hb_rates: set[float] = set()
+    rails: dict[int, tuple[int, float]] = {}
+    of_server: dict[int, set[int]] = defaultdict(set)
+    for gpu in range(network.gpus):
+        links = network.links[gpu]
+        inside = [node for node in links if node in network.nvswitches]
+        outside = [node for node in links if node not in network.nvswitches]
+        if len(inside) != 1 or len(outside) != 1 or network.is_gpu(outside[0]):
+            what = f"GPU {gpu} must have a link to an NVSwitch and a NIC link to a switch"
+            raise Unmapped(FIRST_LINK, f"{what}, got {len(inside)} and {len(outside)}")
+        hb_rates.add(links[inside[0]])
+        rails[gpu] = outside[0], links[outside[0]]
+        of_server[gpu // network.server_size].add(inside[0])
+    for server, nvswitches in of_server.items():
+        first = server * network.server_size
+        joined = set().union(*(network.links[nvswitch] for nvswitch in nvswitches))
+        if len(nvswitches) > 1 or joined != set(range(first, first + network.server_size)):
+            what = f"must share one NVSwitch, which joins nothing else, got {sorted(nvswitches)}"
+            raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
+    return hb_rates, rails
+
+
+def _rail_switches(network: _Network, rails: dict[int, tuple[int, float]]) -> list[int]:
+    """Return the switch of each rail; no two rails share one."""
+    found: list[set[int]] = [set() for _ in range(network.server_size)]
+    for gpu, (switch, _) in rails.items():
+        found[gpu % network.server_size].add(switch)
+    switches = [next(iter(of_rail)) for of_rail in found if len(of_rail) == 1]
+    if len(set(switches)) != network.server_size:
+        what = "the GPUs with the same place in their servers must share a switch of their own"
+        raise Unmapped(FIRST_LINK, f"{what}: this network has no rails of one switch each")
+    return switches
+
+
+def _uplinks(network: _Network, switches: list[int], nic_rate: float) -> Keys:
+    """Return the kind of fabric, its spines, and the uplinks' oversubscription."""
+    uplinks = [
+        {node: rate for node, rate in network.links[switch].items() if not network.is_gpu(node)}
+        for switch in switches
+    ]
+    spines = set(uplinks[0])
+    if any(set(of_switch) != spines for of_switch in uplinks) or spines & set(switches):
+        raise Unmapped(FIRST_LINK, "every rail switch must be joined with the same spine switches")
+    if not spines:
+        return {"kinds": "rail-only"}
+    if any(set(network.links[spine]) - set(switches) for spine in spines):
+        raise Unmapped(FIRST_LINK, "a third layer of switches is not possible")
+    rate = _only({rate for of_switch in uplinks for rate in of_switch.values()}, "uplinks")
+    down, up = network.gpus // network.server_size * nic_rate, len(spines) * rate
+    return {
+        "kinds": "rail-optimized",
+        "spines": len(spines),
+        "oversubscription": max(1.0, down / up),
+    }

@@ -1,0 +1,44 @@
+"""Prices and powers of network equipment, with their sources."""
+
+from datetime import date
+from pathlib import Path
+
+from pydantic import Field
+
+from model.fabric.network_cost import Prices
+from scenarios.format.checked_file import FileKind, Strict, load_as
+
+DEFAULT = Path(__file__).parent / "default.yaml"
+PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")
+
+
+class Quote(Strict):
+    """A price or power, and where it is from."""
+
+    value: float = Field(ge=0, le=1e9, strict=True)
+    source: str
+    date: date | str
+
+
+class PriceFile(Strict):
+    """A file of prices in USD and powers in watts."""
+
+    port_usd: Quote
+    transceiver_usd: Quote
+    port_watts: Quote
+    transceiver_watts: Quote
+
+    @property
+    def prices(self) -> Prices:
+        """The values alone."""
+        return Prices(
+            self.port_usd.value,
+            self.transceiver_usd.value,
+            self.port_watts.value,
+            self.transceiver_watts.value,
+        )
+
+
+def load_prices(path: Path = DEFAULT) -> PriceFile:
+    """Read a file of prices; raises `InputError` with all problems."""
+    return load_as(path, PriceFile, PRICES)

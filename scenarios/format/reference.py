@@ -1,0 +1,54 @@
+"""The reference of scenario keys in docs/reference/scenarios.md, generated from the schema.
+
+`python -m scenarios.format.reference` prints it.
+"""
+
+from pydantic import BaseModel
+
+from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.format.workloads import (
+    CollectiveWorkload,
+    InferenceWorkload,
+    IterationWorkload,
+    JobPlace,
+    JobsWorkload,
+    TraceWorkload,
+)
+
+SECTIONS: tuple[type[BaseModel], ...] = (
+    ScenarioFile,
+    Fabric,
+    CollectiveWorkload,
+    TraceWorkload,
+    IterationWorkload,
+    InferenceWorkload,
+    JobsWorkload,
+    JobPlace,
+    FaultEntry,
+    Job,
+    Expect,
+)
+
+
+def reference(section: type[BaseModel]) -> str:
+    """A table of the section's keys: name, default, meaning."""
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for key, field in section.model_fields.items():
+        default = "required" if field.is_required() else _shown(field.default)
+        lines.append(
+            f"| `{field.alias or key}` | {default} | {field.description or 'its keys are below'} |"
+        )
+    return "\n".join(lines)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ", ".join(f"`{entry}`" for entry in default)
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if isinstance(default, str | int | float) and default != "" else ""
+
+
+if __name__ == "__main__":
+    for printed in SECTIONS:
+        print(f"## {printed.__name__}\n\n{reference(printed)}\n")

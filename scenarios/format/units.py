@@ -1,0 +1,164 @@
+"""Types of values in a scenario file: quantities with a unit, names, scales, matrices."""
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+
+from model.fabric.platforms import PLATFORMS
+from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
+from model.fabric.spec import FabricKind
+from model.workload.training_sizes import PUBLISHED_SIZES
+from scenarios.format.issues import did_you_mean
+from traffic_gen.workloads.algorithms.matrices import Preset
+
+# Units of quantities: `400 Gbit/s`, `12 MB`.
+SIZES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+RATES = {"bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12}
+# Bounds of meaningful values. Beyond them, arithmetic overflows, or a run never ends.
+RATE_BOUNDS = ("1 kbit/s", "1000 Tbit/s")
+SIZE_BOUNDS = ("1 B", "1000000 GB")
+LEAST_SCALE, MOST_SCALE = 1e-6, 1e12
+MOST_S = 86_400.0
+MOST_SEED = 2**32 - 1
+# Most GPUs of a fabric.
+MOST_DEGREE = 4096
+MOST_BATCH = 10**6
+# Most rows of a matrix of bytes, and most bytes of a pair: 1 PB. A file has at most 10 000 values.
+MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
+# Longest quantity, name and path, in characters.
+MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
+
+# A unit begins with no digit: a text that does not match is refused in linear time.
+_QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
+
+
+def listed(choices: type[StrEnum]) -> str:
+    """The values of an enumeration, as descriptions list them."""
+    return ", ".join(f"`{choice}`" for choice in choices)
+
+
+def _as_tuple(value: object) -> object:
+    """A single string stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_quantity(text: str, units: dict[str, float]) -> float:
+    """Parse a positive number with one of `units`; raise `ValueError` with a message."""
+    matched = _QUANTITY.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
+    number, unit = matched.groups()
+    if unit not in units:
+        raise ValueError(f"unknown unit {unit!r} in {text!r}; known are {', '.join(units)}")
+    if float(number) <= 0:
+        raise ValueError(f"must be more than 0, got {text!r}")
+    return float(number) * units[unit]
+
+
+def _quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
+    """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
+    text = str(value)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
+    if _is_number(text):
+        raise ValueError(f"needs a unit ({', '.join(units)}), got {text!r}")
+    number = parse_quantity(text, units)
+    if not parse_quantity(least, units) <= number <= parse_quantity(most, units):
+        raise ValueError(f"must be {least} to {most}, got {text!r}")
+    return number
+
+
+def _rate(value: object) -> float:
+    return _quantity(value, RATES, *RATE_BOUNDS)
+
+
+def known_platform(name: str) -> str:
+    """Return the name of a platform; raise `ValueError` with a message if it is unknown."""
+    if name not in PLATFORMS:
+        known = ", ".join(PLATFORMS)
+        raise ValueError(f"unknown platform {name!r}{did_you_mean(name, PLATFORMS)} known: {known}")
+    return name
+
+
+def size_in_bytes(size: str) -> float:
+    """Bytes of a published size or a number with a unit; raise `ValueError` with a message."""
+    if size in PUBLISHED_SIZES:
+        return PUBLISHED_SIZES[size]
+    return _quantity(size, SIZES, *SIZE_BOUNDS)
+
+
+def _size(size: object) -> object:
+    """Check a size, but return it as written; pydantic itself refuses values of other types."""
+    if isinstance(size, bool) or not isinstance(size, str | int | float):
+        return size
+    try:
+        size_in_bytes(str(size))
+    except ValueError as error:
+        raise ValueError(f"{error}; or a published size: {', '.join(PUBLISHED_SIZES)}") from None
+    return size
+
+
+def _word_or_list(value: object) -> object:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError(f"must be a word or a list of GPUs, got {value!r}")
+    return value
+
+
+def _span(value: object) -> tuple[int, int]:
+    """Return the first and the last of consecutive numbers: `2`, or `0-3`."""
+    is_text = isinstance(value, str | int) and not isinstance(value, bool)
+    found = _SPAN.fullmatch(str(value)) if is_text else None
+    if found is None:
+        raise ValueError(f"must be a number from 0, or two with a hyphen (0-3), got {value!r}")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise ValueError(f"must begin with the smaller number, got {value!r}")
+    return first, last
+
+
+def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    if not 2 <= len(rows) <= MOST_ROWS:
+        raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows):
+            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
+    if not any(map(any, rows)):
+        raise ValueError("no GPU has any bytes for another one")
+    return rows
+
+
+_SPAN = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?", re.ASCII)
+Name = Annotated[str, Field(max_length=MOST_NAME)]
+ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+Path = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Platform = Annotated[str, AfterValidator(known_platform)]
+Size = Annotated[str, BeforeValidator(_size)]
+Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
+Degree = Annotated[int, Field(ge=1, le=MOST_DEGREE, strict=True)]
+Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
+Span = Annotated[tuple[int, int], BeforeValidator(_span)]
+Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
+PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
+MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
+# The tags, which are no keys, do not appear in messages.
+PairSizes = Annotated[
+    Annotated[Preset, Tag("a preset")] | Annotated[MatrixRows, Tag("rows of bytes")],
+    Discriminator(lambda value: "a preset" if isinstance(value, str) else "rows of bytes"),
+]

@@ -1,0 +1,134 @@
+"""A scenario, resolved: every value checked, every default and every `auto` filled in."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.faults import Fault
+from model.job.recovery import RecoveryStrategy
+from model.workload.generator import Generator
+from results.verdicts.model_comparison import Thresholds
+from scenarios.format.keys import Expect, Job
+from scenarios.format.repeats import Repeats
+from traffic_gen.workloads.algorithms.collectives import Named
+from traffic_gen.workloads.jobs import Jobs, Task
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task on one kind of fabric, which is sent in its real size divided by `size_scale`.
+
+    `workload` is the number of its entry in the scenario, `where` the entry's file, line and key
+    for messages.
+    """
+
+    name: str
+    kind: FabricKind
+    task: Task
+    size_name: str
+    size_scale: float = 1.0
+    workload: int = 0
+    generator: Generator = Generator.AGENT
+    where: str = field(default="", compare=False)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of a collective; the name of any other task."""
+        return self.task.algorithm if isinstance(self.task, SizedCollective) else self.task.name
+
+    @property
+    def slices(self) -> int:
+        """The number of slices in which a pipelined algorithm sends each chunk; else 1."""
+        return self.task.chunk_slices if isinstance(self.task, SizedCollective) else 1
+
+    @property
+    def emulated_bytes(self) -> int:
+        """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
+        return max(1, round(self.task.size_bytes / self.size_scale))
+
+    @property
+    def collectives(self) -> tuple[Named, ...]:
+        """The collectives that it has, each with its algorithm."""
+        if isinstance(self.task, SizedCollective):
+            return (self.task.named,)
+        return self.task.collectives if isinstance(self.task, Jobs) else ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A value and why it was chosen for `auto`; no reason if the scenario gives the value."""
+
+    value: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Fabrics to build, cases to execute on them, their repeats, and the expectations.
+
+    `chosen` has the values chosen for `auto`, by key (for a case `time_dilation of CASE`).
+    """
+
+    name: str
+    description: str
+    text: str
+    fabrics: tuple[FabricSpec, ...]
+    cases: tuple[Case, ...]
+    repeats: Repeats
+    warmup: int
+    check_data: bool
+    check_paths: bool
+    expect: Expect = field(default_factory=Expect)
+    faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
+    job: Job = field(default_factory=Job)
+    probed_pairs: int = 0
+    machine_seed: int = 0
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs of the largest fabric, spares included."""
+        return max(fabric.domains * fabric.domain_size for fabric in self.fabrics)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether the scenario has faults on any fabric."""
+        return any(self.faults.values())
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The thresholds of the ratio to the model for warn and fail."""
+        return Thresholds(self.expect.ratio_within, self.expect.ratio_limit)
+
+    @property
+    def replay_thresholds(self) -> Thresholds:
+        """The thresholds for the replay of an execution that met a fault, without its losses."""
+        return Thresholds(self.expect.replay_within, self.expect.replay_limit)
+
+    @property
+    def executions(self) -> int:
+        """Upper bound of the executions of all cases, if none is disturbed.
+
+        With faults: the baseline, the execution during the fault (a job that does not reroute
+        aborts it and executes again), and two phases with a warm-up each.
+        """
+        counted = self.warmup + self.repeats.most
+        if self.has_faults:
+            during = 1 if self.job.strategy is RecoveryStrategy.REROUTE else 2
+            counted += during + 2 * (1 + self.repeats.most)
+        return len(self.cases) * counted
+
+    def spec_of(self, kind: FabricKind) -> FabricSpec:
+        """The fabric of a kind; raises `KeyError` if the scenario has none."""
+        return {spec.kind: spec for spec in self.fabrics}[kind]
+
+    def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
+        """The cases for one kind of fabric."""
+        return tuple(case for case in self.cases if case.kind is kind)
+
+    @property
+    def scales(self) -> list[dict[str, Any]]:
+        """Values chosen for `auto`, as in a run's JSON object."""
+        return [{"key": key, **asdict(chosen)} for key, chosen in self.chosen.items()]

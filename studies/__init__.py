@@ -1,0 +1,1 @@
+"""Studies: the paper's claims, its emulated twins, an architect's decision, benchmarks."""

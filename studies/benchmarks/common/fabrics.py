@@ -1,0 +1,46 @@
+"""Shared by benchmarks with a fabric: bring one up, or run a scenario of the library."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from execution.cases.emulation import Experiment
+from execution.cases.progress import SILENT
+from execution.machine.other_runs import experiment_beside_others
+from execution.run import run
+from model.fabric.spec import FabricSpec
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.planning.machine_profile import in_virtual_clock
+from studies.benchmarks.noise.noise import noise
+from testbed.nodes.gpu_proxies import ProxyKind
+
+
+def containers() -> ProxyKind:
+    """Return containers; processes in the virtual machine, which has no Docker Engine."""
+    return ProxyKind.PROCESS if in_virtual_clock() else ProxyKind.CONTAINER
+
+
+@contextmanager
+def bench_fabric(
+    name: str, spec: FabricSpec, proxies: ProxyKind = ProxyKind.PROCESS
+) -> Iterator[Experiment]:
+    """Bring a fabric up in a run that has the benchmark's name."""
+    run_id = f"bench-{os.getpid()}-{name}"
+    with experiment_beside_others(spec, proxies, run_id) as fabric:
+        yield fabric
+
+
+def library_cases(
+    name: str, store: Path, overrides: Sequence[str], share: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """Run a scenario of the library under noise that takes `share` of all cores.
+
+    Yields the cases of the run's JSON object; GPU proxies are processes.
+    """
+    scenario = load(LIBRARY / f"{name}.yaml", overrides)
+    with noise(share):
+        cases = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]
+    yield from cases

@@ -1,0 +1,227 @@
+"""Soak: fabrics come up and go down for minutes, are killed, broken and asked for nonsense.
+
+After each round, the machine is searched for leftovers.
+"""
+
+import gc
+import os
+import random
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model.errors import EXIT_INTERRUPTED, InputError
+from model.fabric.spec import FabricKind
+from studies.benchmarks.common.command import Command
+from studies.benchmarks.common.fabrics import bench_fabric
+from studies.benchmarks.common.rows import Row, sized
+from testbed.instruments.memory import MIB
+from testbed.nodes.gpu_proxies import ProxyKind
+
+
+def _settings(*settings: str) -> tuple[str, ...]:
+    return tuple(word for setting in settings for word in ("--set", setting))
+
+
+TINY = ("fabric.kinds=rail-only", "fabric.domains=2", "fabric.domain_size=2")
+ONCE = ("repeats=1", "warmup=0")
+SHORT = (f"workloads.{number}.size_scale={scale}" for number, scale in enumerate((4000, 40, 40)))
+SMALL = _settings(*TINY, *ONCE, *SHORT)
+FAULTY = _settings(*TINY, *ONCE, "workloads.0.size_scale=1600")
+RUNS = {"quickstart": SMALL, "nic-link-down": FAULTY}
+BAD_INPUT = (
+    ("check", "nowhere.yaml"),
+    ("check", "quickstart", "--set", "fabric.domains=0"),
+    ("run", "quickstart", "--set", "fabric.domain=3"),
+    ("run", "quickstart", "--proxies", "balloon"),
+    ("check", "quickstart", "--set", "workloads=["),
+    ("show", "never"),
+    ("runn",),
+)
+# Findings of a round, in the order in which it looks for them.
+SOUGHT = (
+    "hangs",
+    "tracebacks",
+    "wrong exit codes",
+    "rounds with something left",
+    "folders left after the next command",
+    "next commands that failed",
+)
+# Nothing may be left after `GONE_S`; a program that has not ended `END_S` after a signal hangs.
+GONE_S, END_S, WHOLE_S = 10.0, 25.0, 180.0
+# Latest moment of a signal, in seconds since the run's start or since its first process.
+MOMENTS_S = 8.0
+# Signals that take a program down in order.
+IN_ORDER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Soak:
+    """A soak under way: its random numbers, and counts of its actions and findings."""
+
+    random: random.Random
+    folder: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    under_way: Command | None = None
+
+    def rounds(self, end_s: float) -> Iterator[Row]:
+        """Yield a row for each round until the end, or an interruption."""
+        try:
+            while time.monotonic() < end_s:
+                yield self._round()
+        except KeyboardInterrupt:
+            if self.under_way:
+                self.under_way.end()
+
+    def _round(self) -> Row:
+        """Do something; kills are the most frequent, as their moments are many."""
+        (what,) = self.random.choices(
+            [self._kill, self._any_whole, self._bad_input, self._up_and_down], [20, 1, 1, 1]
+        )
+        return what()
+
+    def _any_whole(self) -> Row:
+        return self._whole(*self._choice())
+
+    def _choice(self) -> tuple[str, str]:
+        run = self.random.choice(["quickstart", "quickstart", "nic-link-down"])
+        return run, self.random.choice([kind.value for kind in ProxyKind])
+
+    def _whole(self, run: str, proxies: str) -> Row:
+        command = self._run(run, proxies)
+        code = command.wait(WHOLE_S)
+        return self._looked_at(command, f"{run}, {proxies}", code, wanted=(0, 1, 4))
+
+    def _run(self, run: str, proxies: str) -> Command:
+        return self._started("run", run, *RUNS[run], "--proxies", proxies)
+
+    def _started(self, *arguments: str) -> Command:
+        self.under_way = Command(arguments, self.folder)
+        return self.under_way
+
+    def _kill(self) -> Row:
+        """Send a signal to a process of a run at a random moment."""
+        run, proxies = self._choice()
+        command = self._run(run, proxies)
+        # A busy machine imports the program for seconds, in which there is nothing to leave behind.
+        since = self.random.choice(["the start", "the first part", "the first part"])
+        if since == "the first part":
+            command.wait_for_a_part(WHOLE_S)
+        moment_s = self.random.uniform(0, MOMENTS_S)
+        code = command.wait(moment_s)
+        victim, name = self._victim(command)
+        is_program = victim == command.process_id
+        number = self.random.choice(
+            [signal.SIGKILL] * 4 + ([*IN_ORDER] if is_program else [signal.SIGSTOP])
+        )
+        if code is None:
+            _send(victim, number)
+            self.counts[f"{number.name} to {name}"] += 1
+            code = command.wait(END_S)
+        wanted = _codes(number) if is_program else (0, 1, 4)
+        what = f"{number.name} to {name} {moment_s:.2f} s after {since} of {run}, {proxies}"
+        return self._looked_at(command, what, code, (*wanted, 0, 1))
+
+    def _victim(self, command: Command) -> tuple[int, str]:
+        """Half of the time the program, else one of its parts, each kind as likely."""
+        parts = command.parts()
+        if not parts or self.random.random() < 0.5:
+            return command.process_id, "program"
+        name = self.random.choice(sorted(set(parts.values())))
+        return self.random.choice(sorted(one for one in parts if parts[one] == name)), name
+
+    def _bad_input(self) -> Row:
+        arguments = self.random.choice(BAD_INPUT)
+        command = self._started(*arguments)
+        return self._looked_at(
+            command, " ".join(arguments), command.wait(END_S), (InputError.exit_code,)
+        )
+
+    def _up_and_down(self) -> Row:
+        """Bring a fabric up and down in this very process."""
+        kind, proxies = self.random.choice(list(FabricKind)), self.random.choice(list(ProxyKind))
+        begun_s = time.monotonic()
+        with bench_fabric(kind.value, sized(2, 4), proxies):
+            pass
+        self.counts["rounds"] += 1
+        took_s = time.monotonic() - begun_s
+        return {"did": f"{kind}, {proxies}, up and down", "took_s": took_s, **own_size()}
+
+    def _looked_at(
+        self, command: Command, did: str, code: int | None, wanted: tuple[int, ...]
+    ) -> Row:
+        """Look at the machine, execute the next command, and look at the folder of runs."""
+        took_s = time.monotonic() - command.begun_s
+        gone_s, left = (0.0, ["all of it"]) if code is None else command.gone_after_s(GONE_S)
+        command.end()
+        said, last = command.said(), command.last_line()
+        following = self._started("clean")
+        next_code = following.wait(END_S)
+        found = (
+            code is None,
+            "Traceback" in said or "a bug in Railbed" in said,
+            code is not None and code not in wanted,
+            bool(left),
+            bool(command.folders()),
+            next_code != 0,
+        )
+        wrong = [name for name, is_so in zip(SOUGHT, found, strict=True) if is_so]
+        self.counts.update(["rounds", *wrong])
+        row = {"did": did, "took_s": took_s, "exit": code, "gone_s": gone_s}
+        seen = {"wrong": wrong, "left": left, "said": last, "next": following.last_line()}
+        return row | seen if wrong else row
+
+
+def _codes(number: int) -> tuple[int, ...]:
+    """The exit codes of a program that got a signal: before it listens, the kernel's.
+
+    Interrupted in an `eval`, Python ends itself by SIGINT after all, which shells call 130, too.
+    """
+    return (-number,) if number == signal.SIGKILL else (EXIT_INTERRUPTED, -signal.SIGINT, -number)
+
+
+def _send(process_id: int, number: int) -> None:
+    """Send a signal to a process that may have ended meanwhile."""
+    try:
+        os.kill(process_id, number)
+    except ProcessLookupError:
+        return
+
+
+def own_size() -> Row:
+    """Memory and descriptors of this process, which has brought fabrics up and down."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "resident_mib": pages * os.sysconf("SC_PAGE_SIZE") / MIB,
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())) - 1,
+    }
+
+
+def soak(_store: Path, minutes: float, seed: int) -> Iterator[Row]:
+    """Soak for minutes, or until Ctrl-C; the last row counts actions and findings."""
+    begun_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="railbed-soak-") as folder:
+        soaked = Soak(random.Random(seed), Path(folder))
+        yield from soaked.rounds(begun_s + 60 * minutes)
+    yield summary(soaked.counts, (time.monotonic() - begun_s) / 60, seed)
+
+
+def summary(counts: Counter[str], minutes: float, seed: int) -> Row:
+    """The last row: signals sent, everything sought, and the size of this process."""
+    signals = {name: count for name, count in sorted(counts.items()) if name.startswith("SIG")}
+    sought = {name: counts[name] for name in SOUGHT}
+    return {
+        "minutes": minutes,
+        "seed": seed,
+        "rounds": counts["rounds"],
+        "signals": sum(signals.values()),
+        **signals,
+        **sought,
+        **own_size(),
+        "judged_right": not any(sought.values()),
+    }

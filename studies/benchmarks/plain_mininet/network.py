@@ -1,0 +1,251 @@
+"""A rail-only fabric as a user of plain Mininet writes it, to compare Railbed with.
+
+Mininet's hosts with a shell each, `OVSSwitch` in user space for rail switches and `LinuxBridge` for
+HB switches, `TCLink` with the same rates, a learning controller, addresses and static routes by
+commands. Everything is in an unnamed network namespace and goes with it.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from mininet.link import TCLink
+from mininet.log import lg
+from mininet.net import Mininet
+from mininet.node import Host, OVSSwitch, RemoteController
+from mininet.nodelib import LinuxBridge
+from mininet.topo import Topo
+
+from linux.network.namespaces import private_namespace
+from linux.network.route_socket import RouteSocket
+from linux.processes.lifetime import last_words, wait_for
+from linux.processes.run_lock import RunLock
+from model.errors import EmulationError
+from model.fabric import addressing
+from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from studies.benchmarks.plain_mininet.services import (
+    LOOPBACK,
+    OPENFLOW_PORT,
+    LearningController,
+    learning_controller,
+    plain_open_vswitch,
+)
+
+MBIT = 1_000_000
+CONNECT_DEADLINE_S = 60
+NO_SYSCTLS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PlainFabric:
+    """A fabric that plain Mininet reports as up. `process_ids` are the hosts', in rank order.
+
+    All switches were connected after `connected_s`. Mininet notices after `up_s`: it polls Open
+    vSwitch's database, where connections are updated every five seconds.
+    """
+
+    network: Mininet
+    process_ids: tuple[int, ...]
+    connected_s: float
+    up_s: float
+
+
+class KernelBridge(LinuxBridge):  # type: ignore[misc]
+    """Mininet's `LinuxBridge`, made by `ip`: Debian's mininet does not bring `brctl`."""
+
+    @classmethod
+    def setup(cls) -> None:
+        """Do nothing; Mininet would look for `brctl`."""
+
+    def start(self, _controllers: list[Any]) -> None:
+        """Make the bridge with its ports; called by Mininet."""
+        self.cmd(f"ip link add {self.name} type bridge")
+        for interface in self.intfList():
+            if self.name in interface.name:
+                self.cmd(f"ip link set {interface} master {self.name}")
+        self.cmd(f"ip link set {self.name} up")
+
+
+class PlainTopo(Topo):  # type: ignore[misc]
+    """Hosts, switches and shaped links of a fabric.
+
+    `txo=False` makes hosts compute checksums: otherwise user-space Open vSwitch forwards packets
+    whose checksum was never computed, and no TCP connection opens.
+    """
+
+    def build(self, topology: Topology) -> None:
+        """Add the nodes and links; Mininet calls this with the constructor's arguments."""
+        for gpu in topology.gpus:
+            self.addHost(gpu.name, ip=None)
+        for name in topology.hb_switches:
+            self.addSwitch(name, cls=KernelBridge, dpid="0")
+        switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13"}
+        for number, name in enumerate(topology.openflow_switches, start=1):
+            self.addSwitch(name, dpid=f"{number:016x}", **switch)
+        for link in topology.links:
+            address = _address(link, topology.gpu_by_name[link.lower.node])
+            self.addLink(
+                link.lower.node,
+                link.upper.node,
+                cls=TCLink,
+                bw=link.rate_bps / MBIT,
+                txo=False,
+                params1={"ip": address},
+            )
+
+
+class PlainNetwork(Mininet):  # type: ignore[misc]
+    """Mininet with a deadline, checked before each node and each link is added.
+
+    Mininet knows every shell at these points. An alarm could go off while one is being started.
+    """
+
+    def __init__(self, topology: Topology, begun_s: float, deadline_s: float) -> None:
+        self.begun_s, self.deadline_s = begun_s, deadline_s
+        super().__init__(PlainTopo(topology), controller=None, build=False)
+
+    def addHost(self, *arguments: Any, **options: Any) -> Host:
+        """Check the deadline, then add a host; called by Mininet."""
+        self._check_deadline()
+        return super().addHost(*arguments, **options)
+
+    def addSwitch(self, *arguments: Any, **options: Any) -> OVSSwitch:
+        """Check the deadline, then add a switch; called by Mininet."""
+        self._check_deadline()
+        return super().addSwitch(*arguments, **options)
+
+    def addLink(self, *arguments: Any, **options: Any) -> TCLink:
+        """Check the deadline, then add a link; called by Mininet."""
+        self._check_deadline()
+        return super().addLink(*arguments, **options)
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self.begun_s + self.deadline_s:
+            raise EmulationError(
+                f"plain Mininet: its network was not built within {self.deadline_s:g} s"
+            )
+
+
+def _address(link: Link, gpu: Gpu) -> str:
+    if link.kind is LinkKind.HB:
+        return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
+    return f"{addressing.nic_address(gpu)}/{addressing.RAIL_PREFIX}"
+
+
+@contextmanager
+def plain_mininet(
+    topology: Topology, lock: RunLock, deadline_s: float, sysctls: Mapping[str, str] = NO_SYSCTLS
+) -> Iterator[PlainFabric]:
+    """Bring up a rail-only fabric; raise `EmulationError` if it is not built in `deadline_s`.
+
+    Hosts get the kernel settings `sysctls`. The clock starts once Open vSwitch and the controller
+    run. Mininet's initialization is skipped: it would raise limits of the whole machine.
+    """
+    Mininet.inited = True
+    with (
+        private_namespace(),
+        _loopback(),
+        plain_open_vswitch(lock) as variables,
+        learning_controller(lock) as controller,
+        _environment(variables),
+        _quiet(),
+    ):
+        begun_s = time.monotonic()
+        network = PlainNetwork(topology, begun_s, deadline_s)
+        try:
+            _start(network, topology, sysctls)
+            connected_s = _wait_until_connected(network, controller) - begun_s
+            up_s = time.monotonic() - begun_s
+            process_ids = tuple(host.pid for host in network.hosts)
+            yield PlainFabric(network, process_ids, connected_s, up_s)
+        finally:
+            for node in network.hosts + network.switches + network.controllers:
+                node.terminate()
+
+
+class _ListeningController(RemoteController):  # type: ignore[misc]
+    """A controller that is known to listen: Mininet asks telnet, and OpenFlow is no UTF-8 text."""
+
+    def isListening(self, _ip: str, _port: int) -> bool:
+        """Return true."""
+        return True
+
+
+def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> None:
+    try:
+        network.build()
+        network.addController(_ListeningController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
+        for gpu in topology.gpus:
+            for name, value in sysctls.items():
+                network[gpu.name].cmd(f"sysctl -w {name}='{value}'")
+            _add_routes(network[gpu.name], gpu, topology)
+        network.start()
+    except SystemExit as error:
+        raise EmulationError(
+            "plain Mininet: it ended the start of its network; its messages are above"
+        ) from error
+
+
+def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
+    """Wait until Mininet sees all switches connected; return when they were, in monotonic s."""
+    switches = sum(isinstance(switch, OVSSwitch) for switch in network.switches)
+    wait_for(
+        lambda: controller.switches() >= switches,
+        f"plain Mininet: its {switches} switches are connected",
+        CONNECT_DEADLINE_S,
+    )
+    connected_s = time.monotonic()
+    if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
+        raise EmulationError(
+            f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
+            f"the controller's last words:\n{last_words(controller.log)}"
+        )
+    return connected_s
+
+
+def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
+    """Route packets for another rail through the HB domain, to the peer on that rail."""
+    host.cmd("sysctl -w net.ipv4.ip_forward=1")
+    for peer in topology.domain(gpu.domain):
+        if peer != gpu:
+            network = addressing.rail_network(peer.rail)
+            own = addressing.nic_address(gpu)
+            host.cmd(f"ip route add {network} via {addressing.hb_address(peer)} src {own}")
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    with RouteSocket() as netlink:
+        netlink.link("set", index=1, state="up")
+    yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Mininet, which logs the kernel's HTB quantum hints as errors, two per fast link."""
+    before = lg.level
+    lg.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        lg.setLevel(before)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the shells that Mininet starts; restore them afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

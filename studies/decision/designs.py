@@ -1,0 +1,148 @@
+"""The networks that a cluster may have, with their costs and iteration times. All are modeled."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model.errors import InputError, Problem
+from model.fabric.network_cost import (
+    Equipment,
+    Prices,
+    built_oversubscription,
+    equipment,
+    rails_on_a_switch,
+)
+from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import FabricKind
+from model.training.iteration import iteration
+from model.training.job import Job, cluster_of
+from model.training.search import Evaluation, best
+from scenarios.format.training.configuration import load_configuration
+from studies.decision.cluster_file import ClusterFile, TrainedModel
+
+HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
+
+
+@dataclass(frozen=True)
+class Design:
+    """A network: its kind, domain size and oversubscription, with its equipment."""
+
+    kind: FabricKind
+    domain_size: int
+    oversubscription: float
+    equipment: Equipment
+
+    @property
+    def name(self) -> str:
+        """Its kind and its domain size, and an oversubscription above 1."""
+        spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
+        return f"{self.kind.value}, K = {self.domain_size}{spines}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model trained on a design: its best strategy, and the loss when a part fails.
+
+    `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    """
+
+    name: str
+    job: Job
+    found: Evaluation
+    losses: dict[str, float | None]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Trained tokens a second."""
+        return self.job.batch * self.job.transformer.sequence / self.found.iteration_s
+
+    @property
+    def all_to_all_slowdown(self) -> float | None:
+        """Share of time that all-to-alls take longer than with full bisection.
+
+        `None` without experts.
+        """
+        ours = float(self.found.terms.expert)
+        cluster = replace(self.job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
+        full = float(iteration(replace(self.job, cluster=cluster), self.found.strategy).expert)
+        return ours / full - 1 if full else None
+
+
+def designs(file: ClusterFile) -> Iterator[Design]:
+    """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size."""
+    own = min(PLATFORMS[file.platform].domain_size, file.gpus)
+    ratios = (
+        built_oversubscription(file.gpus, file.radix, asked)
+        for asked in (1.0, *file.oversubscription)
+    )
+    for ratio in dict.fromkeys(ratios):
+        yield _design(file, FabricKind.RAIL_OPTIMIZED, own, ratio)
+    for size in dict.fromkeys((own, *file.domain_sizes)):
+        yield _design(file, FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0)
+
+
+def _design(file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float) -> Design:
+    of = equipment(kind, file.gpus, file.radix, domain_size, ratio)
+    return Design(kind, domain_size, ratio, of)
+
+
+def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
+    """A model's best iteration on a design; raises `InputError` if no strategy fits."""
+    configuration = load_configuration(Path(model.configuration))
+    cluster = replace(
+        cluster_of(file.platform, file.gpus, design.domain_size),
+        kind=design.kind,
+        oversubscription=design.oversubscription,
+    )
+    batch = model.batch or configuration.batch
+    job = replace(configuration.job, batch=batch, cluster=cluster)
+    found = best(job)
+    if found is None:
+        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
+        raise InputError(Problem(model.configuration, what, "another batch, or more GPUs"))
+    rails = rails_on_a_switch(
+        design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
+    )
+    return Training(model.configuration, job, found, losses(job, found, rails))
+
+
+def losses(job: Job, found: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
+    """The iteration's losses, as shares of its time, with the same strategy.
+
+    Every domain waits for the slowest. A lost NIC link takes 1/K of a domain's NIC bandwidth, a
+    rail switch as many of the K parts as it has rails, and their traffic leaves by the other rails.
+    A lost GPU takes its HB domain out of the job, if there is no spare.
+    """
+    left = job.cluster.gpus - job.cluster.domain_size
+    return {
+        "nic_link": _loss_without_rails(job, found, 1),
+        "rail_switch": _loss_without_rails(job, found, rails_of_a_switch),
+        "gpu": job.cluster.gpus / left - 1 if left else None,
+    }
+
+
+def _loss_without_rails(job: Job, found: Evaluation, lost: int) -> float | None:
+    rails = job.cluster.domain_size
+    return loss_with_nics(job, found, (rails - lost) / rails) if rails > lost else None
+
+
+def loss_with_nics(job: Job, found: Evaluation, share: float) -> float:
+    """The iteration's loss if NICs have this share of their bandwidth."""
+    slower = replace(job.cluster, nic=job.cluster.nic * share)
+    without = iteration(replace(job, cluster=slower), found.strategy)
+    return float(without.total) / found.iteration_s - 1
+
+
+def network_usd_per_token(
+    file: ClusterFile, design: Design, training: Training, prices: Prices
+) -> float:
+    """The network's price and energy over its lifetime, over the tokens trained meanwhile."""
+    seconds = file.lifetime_years * HOURS_PER_YEAR * SECONDS_PER_HOUR
+    return network_usd(file, design, prices) / (training.tokens_per_s * seconds)
+
+
+def network_usd(file: ClusterFile, design: Design, prices: Prices) -> float:
+    """The network's price, and that of its energy over its lifetime."""
+    hours = file.lifetime_years * HOURS_PER_YEAR
+    energy = prices.watts(design.equipment) / 1000 * hours * file.usd_per_kwh
+    return prices.usd(design.equipment) + energy

@@ -1,0 +1,139 @@
+"""The paper's figures, modeled at its scale, as series."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from model.training.traffic import Dimension, Traffic
+from results.figures.curves import Bars, Curves, Panel, draw
+from results.figures.heat_map import draw_heat_map
+from studies.paper import numbers, published
+from studies.paper.evaluation_claims import modeled_hfu, published_hfu
+from studies.paper.study import (
+    BATCHES,
+    DEFAULT,
+    DOMAIN_SIZES,
+    FIG8_MODELS,
+    GBIT,
+    HB_RATES,
+    NIC_RATES,
+    TBIT,
+    iteration_s,
+    of_ideal,
+)
+from studies.paper.traffic_claims import FIG2_MODELS, gh200_traffic, shipped_traffic
+
+HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
+    "fig3": ("GPT-1T on DGX A100", lambda: shipped_traffic("gpt-1t")),
+    "fig4": ("GPT-1T on 16 GH200", gh200_traffic),
+    "fig5": ("MoE-1.3B on 16 DGX A100", lambda: shipped_traffic("moe-1.3b")),
+}
+# Domain sizes of figure 8; the last is the ideal network.
+FIG8_SIZES = tuple(2**power for power in range(3, 16))
+FIG10_SIZES = (8, 32, 256)
+
+
+def draw_figure(name: str, path: Path) -> None:
+    """Draw a figure by its name, as PATH.svg and PATH.png."""
+    if name in HEAT_MAPS:
+        title, found = HEAT_MAPS[name]
+        draw_heat_map(found(), title, path)
+    else:
+        draw(PANELS[name](), path)
+
+
+def _fig2a() -> list[Panel]:
+    found = [shipped_traffic(name) for name in FIG2_MODELS]
+    shares = {
+        dimension.value: [100 * one.flows[dimension].total / one.every.total for one in found]
+        for dimension in (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
+    }
+    return [Bars("bytes of an iteration", "share of the bytes (%)", FIG2_MODELS, shares)]
+
+
+def _fig2b() -> list[Panel]:
+    found = [shipped_traffic(name) for name in FIG2_MODELS]
+    shares = {
+        "no traffic": [100 * (1 - one.pairs_with_traffic(*Dimension) / one.pairs) for one in found],
+        "tensor-parallel traffic": [
+            100 * one.pairs_with_traffic(Dimension.TENSOR) / one.pairs for one in found
+        ],
+    }
+    return [Bars("pairs of GPUs", "share of the pairs (%)", FIG2_MODELS, shares)]
+
+
+def _fig7() -> list[Panel]:
+    theirs = published_hfu()
+    ours = [modeled_hfu(model) for model in theirs]
+    series = {"published": list(theirs.values()), "modeled": ours}
+    return [Bars("A100, selective recomputation", "HFU (%)", tuple(theirs), series)]
+
+
+def _fig8() -> list[Panel]:
+    title = f"{DEFAULT.gpus} GPUs, batch {DEFAULT.batch}"
+    return [
+        Curves(
+            title,
+            "HB domain size K (GPUs)",
+            "iteration time (s)",
+            FIG8_SIZES,
+            {name: [iteration_s(name, DEFAULT, size) for size in FIG8_SIZES]},
+        )
+        for name in FIG8_MODELS
+    ]
+
+
+def _fig9() -> list[Panel]:
+    return [panel for size in DOMAIN_SIZES for panel in _fig9_of(size)]
+
+
+def _fig9_of(size: int) -> Iterator[Panel]:
+    yield Curves(
+        f"GPT-1T, K = {size}",
+        "HB bandwidth (Tbit/s)",
+        "iteration time (s)",
+        [hb / TBIT for hb in HB_RATES],
+        {
+            f"NIC {nic / GBIT:.0f} Gbit/s": [
+                iteration_s("gpt-1t", DEFAULT, size, hb, nic) for hb in HB_RATES
+            ]
+            for nic in NIC_RATES
+        },
+    )
+
+
+def _fig10() -> list[Panel]:
+    title, batch = f"GPT-1T, {DEFAULT.gpus} GPUs", "global batch (sequences)"
+    times = {f"K = {size}": _times(size) for size in FIG10_SIZES} | {"ideal": _times(None)}
+    relative = {
+        f"K = {size}": [of_ideal(size, one, DEFAULT) for one in BATCHES] for size in FIG10_SIZES
+    }
+    return [
+        Curves(title, batch, "iteration time (s)", BATCHES, times),
+        Curves(title, batch, "performance (% of ideal)", BATCHES, relative, _published_points()),
+    ]
+
+
+def _times(domain_size: int | None) -> list[float]:
+    settings = (replace(DEFAULT, batch=batch) for batch in BATCHES)
+    return [iteration_s("gpt-1t", setting, domain_size) for setting in settings]
+
+
+def _published_points() -> dict[str, list[tuple[float, float]]]:
+    """Values of figure 10 in the paper's text: performance at the least and the largest batch."""
+    claims = {row["id"]: numbers(row["value"]) for row in published("claims")}
+    ends = (BATCHES[0], BATCHES[-1])
+    return {
+        f"paper, K = {size}": list(zip(ends, claims[f"fig10-k{size}"], strict=True))
+        for size in DOMAIN_SIZES
+    }
+
+
+PANELS: dict[str, Callable[[], list[Panel]]] = {
+    "fig2a": _fig2a,
+    "fig2b": _fig2b,
+    "fig7": _fig7,
+    "fig8": _fig8,
+    "fig9": _fig9,
+    "fig10": _fig10,
+}

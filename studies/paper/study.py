@@ -1,0 +1,119 @@
+"""Figures 8 to 10 of the paper: iteration times against domain size, bandwidths and batch.
+
+The paper does not say how many GPUs and sequences figures 8 and 9 have, nor the GPU's speed and
+memory: these are the assumptions of a `Setting`.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import mean
+
+from model.errors import EmulationError
+from model.training.job import Cluster, Job, cluster_of
+from model.training.search import best
+from model.training.strategy import ANY, Wish
+from model.training.transformer import Recomputation, Transformer
+from scenarios.format.training.configuration import load_configuration
+
+TBIT, GBIT = 1e12 / 8, 1e9 / 8
+# The corners and the middle of the bandwidths that figure 9 varies.
+HB_RATES, NIC_RATES = (2.4 * TBIT, 4.8 * TBIT, 9.6 * TBIT), (100 * GBIT, 200 * GBIT, 400 * GBIT)
+DOMAIN_SIZES = (8, 256)
+BATCHES = (256, 512, 1024, 2048, 4096)
+# Those of section II-A; Railbed may know others.
+PLATFORM_NAMES = ("dgx-a100", "dgx-h100", "mi300x", "gh200", "gb200-nvl72")
+FIG8_MODELS = ("gpt-146b", "gpt-1t")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Values that the paper does not give: GPUs and batch of figures 8 and 9, speed of the machine.
+
+    `compute` and `links` multiply the GPU's FLOP/s and both bandwidths.
+    """
+
+    gpus: int = 32768
+    batch: int = 4096
+    platform: str = "gh200"
+    compute: float = 1.0
+    links: float = 1.0
+    recomputation: Recomputation = Recomputation.SELECTIVE
+
+
+DEFAULT = Setting()
+
+
+@cache
+def transformer(name: str) -> Transformer:
+    """The model of a shipped configuration."""
+    return load_configuration(Path(name)).transformer
+
+
+@cache
+def iteration_s(
+    name: str,
+    setting: Setting,
+    domain_size: int | None = None,
+    hb: float | None = None,
+    nic: float | None = None,
+    wish: Wish = ANY,
+) -> float:
+    """Seconds of an iteration with its best strategy; without a domain size on the ideal network.
+
+    `hb` and `nic` in bytes/s replace the platform's bandwidths; `wish` restricts the strategies.
+    """
+    cluster = cluster_of(setting.platform, setting.gpus, domain_size or setting.gpus)
+    changed = replace(
+        cluster, hb=setting.links * (hb or cluster.hb), nic=setting.links * (nic or cluster.nic)
+    )
+    job = Job(
+        transformer(name), setting.batch, setting.recomputation, _with_speed(changed, setting)
+    )
+    found = best(job, wish)
+    if found is None:
+        raise EmulationError(f"no strategy for {name} with {setting}")
+    return found.iteration_s
+
+
+def _with_speed(cluster: Cluster, setting: Setting) -> Cluster:
+    gpu = cluster.accelerator
+    faster = replace(gpu, peak_flops=setting.compute * gpu.peak_flops)
+    return replace(cluster, accelerator=faster)
+
+
+def slower_than_ideal(name: str, setting: Setting, domain_size: int = 256) -> float:
+    """Figure 8: percent by which an iteration takes longer than on the ideal network."""
+    return 100 * (iteration_s(name, setting, domain_size) / iteration_s(name, setting) - 1)
+
+
+def faster_by_hb(domain_size: int, setting: Setting) -> float:
+    """Figure 9: percent by which GPT-1T is faster with four times the HB bandwidth.
+
+    The mean over the NICs' bandwidths that the figure varies.
+    """
+    low, _, high = HB_RATES
+    return mean(_faster(setting, domain_size, (low, nic), (high, nic)) for nic in NIC_RATES)
+
+
+def faster_by_nic(domain_size: int, setting: Setting) -> float:
+    """Figure 9: percent by which GPT-1T is faster with four times the NICs' bandwidth.
+
+    The mean over the HB bandwidths that the figure varies.
+    """
+    low, _, high = NIC_RATES
+    return mean(_faster(setting, domain_size, (hb, low), (hb, high)) for hb in HB_RATES)
+
+
+def _faster(
+    setting: Setting, domain_size: int, slow: tuple[float, float], fast: tuple[float, float]
+) -> float:
+    before, after = (iteration_s("gpt-1t", setting, domain_size, *rates) for rates in (slow, fast))
+    return 100 * (before / after - 1)
+
+
+def of_ideal(domain_size: int, batch: int, setting: Setting, wish: Wish = ANY) -> float:
+    """Figure 10: performance of GPT-1T in percent of the ideal network's."""
+    chosen = replace(setting, batch=batch)
+    ours = iteration_s("gpt-1t", chosen, domain_size, wish=wish)
+    return 100 * iteration_s("gpt-1t", chosen) / ours

@@ -1,0 +1,165 @@
+"""The drawings of the measured figures: curves of the model, and executions over them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from results.figures.curves import Curves, Panel
+from studies.paper.study import BATCHES, DEFAULT
+from studies.twins.points import (
+    ALL_TO_ALL,
+    DILATIONS,
+    FIG8,
+    FIG9,
+    FIG10,
+    GPUS,
+    HB,
+    IDEAL,
+    LARGE,
+    NIC,
+    SLOWEST,
+    SMALL,
+    STANDS_FOR,
+    USUAL_DOMAINS,
+    VARIED_PLATFORM,
+)
+
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+
+def figure_8(found: Result) -> Iterator[Panel]:
+    """A panel for each model: time over that of the ideal network, against K."""
+    for model in DILATIONS:
+        rows = _of(found, FIG8, model=model)
+        yield Curves(
+            f"{model}: time over that of K = {IDEAL}",
+            f"HB domain size K of {GPUS} GPUs",
+            "relative iteration time",
+            list(STANDS_FOR),
+            {
+                f"modeled, {GPUS} GPUs": [row["modeled"] for row in rows],
+                f"modeled, {DEFAULT.gpus} GPUs": [row["at_scale"] for row in rows],
+            },
+            {"measured": _executions(rows, "K")},
+        )
+
+
+def figure_9(found: Result) -> Iterator[Panel]:
+    """A panel for the small and the large domain: time over that of the slowest links."""
+    for size in (SMALL, LARGE):
+        rows = _of(found, FIG9, K=size)
+        rates = dict.fromkeys(row["place"][NIC] for row in rows)
+        lines = {nic: [row for row in rows if row["place"][NIC] == nic] for nic in rates}
+        yield Curves(
+            f"K = {size} (lines: paper's scale, K = {STANDS_FOR[size]})",
+            "HB bandwidth (Tbit/s)",
+            "relative iteration time",
+            [row["place"][HB] for row in lines[SLOWEST[NIC]]],
+            {f"NIC {nic:g}": [row["at_scale"] for row in lines[nic]] for nic in rates},
+            {f"measured, NIC {nic:g}": _executions(lines[nic], HB) for nic in rates},
+        )
+
+
+def figure_10(found: Result) -> Iterator[Panel]:
+    """Iteration time, and performance in percent of the ideal network's, against the batch."""
+    rows = {size: _of(found, FIG10, K=size) for size in (SMALL, LARGE, IDEAL)}
+    names = {size: f"K = {STANDS_FOR[size]}" if STANDS_FOR[size] else "ideal" for size in rows}
+    batch = "global batch (sequences)"
+    yield Curves(
+        "GPT-1T (lines: paper's scale)",
+        batch,
+        "iteration time (s)",
+        BATCHES,
+        {names[size]: [row["at_scale_s"] for row in mine] for size, mine in rows.items()},
+        {f"measured, K = {size}": _real_times(mine) for size, mine in rows.items()},
+    )
+    yield Curves(
+        "GPT-1T (lines: paper's scale)",
+        batch,
+        "performance (% of ideal)",
+        BATCHES,
+        {names[size]: [100 / row["at_scale"] for row in rows[size]] for size in (SMALL, LARGE)},
+        {
+            f"measured, K = {size}": [
+                (row["place"]["batch"], 100 / one)
+                for row in rows[size]
+                for one in row["executions"]
+            ]
+            for size in (SMALL, LARGE)
+        },
+    )
+
+
+def all_to_alls(found: Result) -> Iterator[Panel]:
+    """Losses of all-to-alls, against C_S/C_F, and against the number of domains."""
+    rows = found["all_to_all"]
+    platforms = sorted(
+        (row for row in rows if row["y"] == USUAL_DOMAINS), key=lambda row: float(row["limit"])
+    )
+    yield _slowdowns(
+        f"{USUAL_DOMAINS} domains of 4 GPUs, five platforms",
+        "C_S/C_F (%)",
+        platforms,
+        lambda row: round(100 * float(row["limit"]), 1),
+    )
+    varied = [row for row in rows if row["platform"] == VARIED_PLATFORM]
+    yield _slowdowns(
+        f"domains of 4 GPUs, {VARIED_PLATFORM}",
+        "number of HB domains y",
+        varied,
+        lambda row: float(row["y"]),
+    )
+
+
+def _slowdowns(title: str, label: str, rows: Sequence[Row], x: Callable[[Row], float]) -> Panel:
+    ways = {"two-step": "two_step", "pipelined": "pipelined"}
+    at = {x(row): row for row in rows}
+    return Curves(
+        title,
+        label,
+        "slower than rail-optimized (%)",
+        list(at),
+        {
+            "paper (C_S/C_F)": [100 * row["limit"] for row in at.values()],
+            **{
+                f"{name}, modeled": [100 * row[key]["modeled"] for row in at.values()]
+                for name, key in ways.items()
+            },
+        },
+        {
+            f"{name}, measured": [
+                (x(row), 100 * one) for row in rows for one in row[key]["executions"]
+            ]
+            for name, key in ways.items()
+        },
+    )
+
+
+def _of(found: Result, figure: str, **place: object) -> list[Row]:
+    """The rows of a figure at a place, given by some of its keys."""
+    return [
+        row
+        for row in found["iterations"]
+        if row["figure"] == figure and place.items() <= row["place"].items()
+    ]
+
+
+def _executions(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
+    return [(row["place"][key], one) for row in rows for one in row["executions"]]
+
+
+def _real_times(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """The times of whole iterations on the real platform, of every execution."""
+    return [
+        (row["place"]["batch"], row["real_s"] * one / row["measured"])
+        for row in rows
+        for one in row["executions"]
+    ]
+
+
+DRAWINGS: Mapping[str, Callable[[Result], Iterator[Panel]]] = {
+    FIG8: figure_8,
+    FIG9: figure_9,
+    FIG10: figure_10,
+    ALL_TO_ALL: all_to_alls,
+}

@@ -1,0 +1,128 @@
+"""Figures 8 to 10: times relative to a base point, measured, modeled, at the paper's scale."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
+
+from studies.paper import numbers, published
+from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s
+from studies.twins.order import same_order
+from studies.twins.points import (
+    FIG8,
+    FIG9,
+    FIG10,
+    HB,
+    IDEAL,
+    LARGE,
+    NIC,
+    SLOWEST,
+    SMALL,
+    STANDS_FOR,
+    Place,
+)
+
+Row = dict[str, Any]
+PARTS = ("measured", "modeled", "at_scale")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The base point of a place, whose time counts as 1, and the seconds at the paper's scale."""
+
+    base: Callable[[Place], Place]
+    at_scale_s: Callable[[Place], float]
+
+
+def _time_of_model(place: Place) -> float:
+    return iteration_s(str(place["model"]), DEFAULT, STANDS_FOR[int(place["K"])])
+
+
+def _time_with_bandwidths(place: Place) -> float:
+    rates = TBIT * float(place[HB]), GBIT * float(place[NIC])
+    return iteration_s("gpt-1t", DEFAULT, STANDS_FOR[int(place["K"])], *rates)
+
+
+def _time_of_batch(place: Place) -> float:
+    setting = replace(DEFAULT, batch=int(place["batch"]))
+    return iteration_s("gpt-1t", setting, STANDS_FOR[int(place["K"])])
+
+
+FIGURES = {
+    FIG8: Figure(lambda place: {**place, "K": IDEAL}, _time_of_model),
+    FIG9: Figure(lambda place: {**place, **SLOWEST}, _time_with_bandwidths),
+    FIG10: Figure(lambda place: {**place, "K": IDEAL}, _time_of_batch),
+}
+
+
+def relative_times(points: Sequence[Row]) -> Iterator[Row]:
+    """Yield the points of figures 8 to 10, with times over that of the figure's base."""
+    for point in points:
+        if point["figure"] in FIGURES:
+            figure, place = FIGURES[point["figure"]], point["place"]
+            base = _at(points, point["figure"], figure.base(place))
+            median_s = base["measured_s"]["median"]
+            yield {
+                "figure": point["figure"],
+                "place": place,
+                "stands_for": STANDS_FOR[int(place["K"])],
+                "measured": point["measured_s"]["median"] / median_s,
+                "executions": [one / median_s for one in point["measured_s"]["values"]],
+                "modeled": point["modeled_s"] / base["modeled_s"],
+                "at_scale": figure.at_scale_s(place) / figure.at_scale_s(base["place"]),
+                "real_s": _real_s(point),
+                "at_scale_s": figure.at_scale_s(place),
+            }
+
+
+def _at(points: Sequence[Row], figure: str, place: Place) -> Row:
+    return next(one for one in points if one["figure"] == figure and one["place"] == place)
+
+
+def _real_s(point: Row) -> float:
+    """The measured time on the real platform, of all microbatches; without the bubble."""
+    reduced_s = float(point["measured_s"]["median"]) / float(point["time_dilation"])
+    return reduced_s * float(point["microbatches"])
+
+
+def gains(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield figure 9's percentages: faster with four times a bandwidth, mean over the other one."""
+    claims = {row["id"]: numbers(row["value"])[0] for row in published("claims")}
+    for size, full in zip((SMALL, LARGE), DOMAIN_SIZES, strict=True):
+        mine = [row for row in rows if row["figure"] == FIG9 and row["place"]["K"] == size]
+        for key, other, name in ((HB, NIC, "hb"), (NIC, HB, "nic")):
+            yield {
+                "K": size,
+                "stands_for": full,
+                "faster_by": key,
+                **{part: _gain(mine, key, other, part) for part in PARTS},
+                "paper": claims[f"fig9-k{full}-{name}"],
+            }
+
+
+def _gain(rows: Sequence[Row], key: str, other: str, part: str) -> float:
+    found: list[float] = []
+    for value in {row["place"][other] for row in rows}:
+        line = sorted(
+            (row["place"][key], row[part]) for row in rows if row["place"][other] == value
+        )
+        found.append(float(line[0][1] / line[-1][1] - 1))
+    return 100 * mean(found)
+
+
+def trends(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield for each curve of a figure the number of pairs of points in the order at scale."""
+    for name in dict.fromkeys(row["figure"] for row in rows):
+        for of, group in _curves(name, [row for row in rows if row["figure"] == name]):
+            times = [(row["measured"], row["at_scale"]) for row in group]
+            yield {"figure": name, "of": of, **same_order(times)}
+
+
+def _curves(figure: str, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the comparable points of each figure, under a name."""
+    if figure == FIG10:
+        yield "GPT-1T, all", [row for row in rows if row["place"]["K"] != IDEAL]
+        return
+    key = "model" if figure == FIG8 else "K"
+    for value in dict.fromkeys(row["place"][key] for row in rows):
+        yield f"{key} {value}", [row for row in rows if row["place"][key] == value]

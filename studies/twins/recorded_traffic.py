@@ -1,0 +1,68 @@
+"""The traffic of an iteration that was executed, from the records of its transfers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model.arrays import Ints
+from model.errors import InputError, Problem
+from model.training.steps import DIMENSIONS, IterationSteps
+from model.training.traffic import Flows, Traffic
+from results.store.raw_tables import CASE, TRANSFERS, read_table
+from results.store.runs import folder_name
+from scenarios.load import load
+from scenarios.scenario import Case, Scenario
+from scenarios.workloads.schedules import case_schedule
+from traffic_gen.workloads.training_iteration import Iteration
+
+
+def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traffic]:
+    """Return the name of a run's iteration, and the traffic of its last whole execution.
+
+    Bytes are the real platform's. Raises `InputError` if the run has no such iteration.
+    """
+    scenario = load(run / "scenario.yaml")
+    case = _iteration(run, scenario, case_name)
+    spec = scenario.spec_of(case.kind)
+    steps = case_schedule(case, spec)
+    assert isinstance(steps, IterationSteps)
+    executions = read_table(run, TRANSFERS)
+    sent = _last_whole(executions, case.name, len(steps.transfers))
+    if sent is None:
+        raise InputError(Problem(str(run), f"{case.name} has no whole execution", "run it again"))
+    return case.name, Traffic(spec.gpus, spec.job_size, _flows(steps, sent * case.size_scale))
+
+
+def _iteration(run: Path, scenario: Scenario, name: str | None) -> Case:
+    """The case of this name, or the first one that is an iteration."""
+    found = [case for case in scenario.cases if isinstance(case.task, Iteration)]
+    for case in found:
+        if name in (None, case.name):
+            return case
+    names = ", ".join(case.name for case in found)
+    what = "has no training iteration" if name is None else f"has no iteration {name!r}"
+    hint = f"its iterations are {names}" if found else "name a run of one"
+    raise InputError(Problem(str(run), what, hint))
+
+
+def _last_whole(records: dict[str, Any], case: str, steps: int) -> "Ints | None":
+    """The bytes of each step in the last execution in which every transfer arrived.
+
+    In a run that was cut off, a case has the name of its folder.
+    """
+    mine = np.isin(records[CASE], (case, folder_name(case)))
+    for repeat in np.unique(records["repeat"][mine])[::-1]:
+        these = mine & (records["repeat"] == repeat)
+        order = np.argsort(records["transfer"][these])
+        if these.sum() == steps and (records["arrived_ns"][these] > 0).all():
+            return np.asarray(records["size_bytes"][these])[order]
+    return None
+
+
+def _flows(steps: IterationSteps, sent: Any) -> dict[Any, Flows]:
+    transfers, flows = steps.transfers, {}
+    for number, dimension in enumerate(DIMENSIONS):
+        these = steps.dimensions == number
+        flows[dimension] = Flows(transfers.source[these], transfers.destination[these], sent[these])
+    return flows
