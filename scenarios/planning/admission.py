@@ -6,9 +6,9 @@ from dataclasses import replace
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.budget import Need, switch_ports
 from model.prediction.machine import Machine
-from scenarios.auto import auto_time_dilation, round_up, smallest
 from scenarios.format.issues import Issue
 from scenarios.format.keys import ScenarioFile
+from scenarios.planning.auto import auto_time_dilation, round_up, smallest
 from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
 from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
 from scenarios.scenario import Case

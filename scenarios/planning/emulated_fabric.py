@@ -6,14 +6,14 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
 from model.fabric.spec import Datapath, FabricKind, FabricSpec, HbNetwork, NicNetwork, Spares
 from model.prediction.machine import Machine
-from scenarios.auto import (
+from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
+from scenarios.format.workloads import AnyWorkload
+from scenarios.planning.auto import (
     auto_bandwidth_scale,
     auto_bucket_depth,
     auto_size_scale,
     auto_time_dilation,
 )
-from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
-from scenarios.format.workloads import AnyWorkload
 from scenarios.planning.load_estimate import real_task
 from scenarios.scenario import Case, Chosen
 from scenarios.workloads.cases import alone, full_size_case

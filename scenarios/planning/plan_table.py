@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.tables.style import figures_table
-from scenarios.auto import NOT_MEASURED
+from scenarios.planning.auto import NOT_MEASURED
 from scenarios.planning.plan import CasePlan
 from scenarios.planning.rail_isolation import rail_crossings
 from scenarios.scenario import Scenario

@@ -16,15 +16,15 @@ from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
-from scenarios.auto import (
+from scenarios.library_files import LIBRARY, library
+from scenarios.load import load
+from scenarios.planning.auto import (
     MAX_LINK_BPS,
     SHORTEST_S,
     auto_bandwidth_scale,
     auto_time_dilation,
     peak,
 )
-from scenarios.library_files import LIBRARY, library
-from scenarios.load import load
 from scenarios.planning.load_estimate import real_task
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_chosen, print_machine, print_plan

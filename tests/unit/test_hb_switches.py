@@ -22,9 +22,9 @@ from model.prediction.machine import Machine
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
-from scenarios.auto import MAX_LINK_BPS
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.auto import MAX_LINK_BPS
 from scenarios.planning.load_estimate import estimate_of
 from tests.unit.fabrics import spec, with_hb_leaves
 from tests.unit.machines import TWO_CORES

@@ -13,16 +13,16 @@ from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
 from model.job.recovery import RecoveryStrategy
 from model.workload.training_sizes import PUBLISHED_SIZES
 from model.workload.transfers.collective import Collective
-from scenarios.auto import (
+from scenarios.format.reference import SECTIONS, reference
+from scenarios.format.units import RATES, SIZES, parse_quantity
+from scenarios.library_files import LIBRARY, library
+from scenarios.load import load
+from scenarios.planning.auto import (
     MAX_HB_BPS,
     TOTAL_HB_BPS,
     TOTAL_NIC_BPS,
     auto_bandwidth_scale,
 )
-from scenarios.format.reference import SECTIONS, reference
-from scenarios.format.units import RATES, SIZES, parse_quantity
-from scenarios.library_files import LIBRARY, library
-from scenarios.load import load
 from scenarios.planning.load_estimate import real_task
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
