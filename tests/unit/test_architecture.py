@@ -37,7 +37,7 @@ PARTS = {
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "verdicts store documents tables figures report",
     "scenarios": "library format library_files scenario workloads planning resolve load",
-    "execution": "machine capture cases faults link_check path_check program run virtual_clock "
+    "execution": "cases machine capture faults link_check path_check program run virtual_clock "
     "sweep session live",
     "studies": "decision paper twins benchmarks",
 }
