@@ -29,7 +29,6 @@ from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.matrix_files import insert_matrices, matrix_file_names
 from scenarios.format.networks.imported import import_network
-from scenarios.format.old_keys import rename_old_keys, with_present_name
 from scenarios.format.training.configuration import ENDINGS
 from scenarios.format.workloads import FILE_KEYS, entries
 from scenarios.resolve import resolve
@@ -84,7 +83,6 @@ def _validated(
     Returns the source of the values, the values, problems of overrides and files, and whether the
     document differs from the file.
     """
-    twice = list(rename_old_keys(document))
     problems: list[Problem] = []
     overridden = set()
     for override in overrides:
@@ -97,7 +95,7 @@ def _validated(
     source = Source(path, document, frozenset(overridden))
     files = matrix_file_names(document)
     bad = insert_matrices(document, path.parent, files)
-    problems += [_reported(source, issue) for issue in (*twice, *bad)]
+    problems += [_reported(source, issue) for issue in bad]
     try:
         parsed = ScenarioFile.model_validate(plain(document))
     except ValidationError as error:
@@ -178,7 +176,7 @@ def _override(document: CommentedMap, override: str) -> Place:
     parts = keys.split(".")
     if len(parts) > MOST_LEVELS:
         raise ValueError(f"has {len(parts)} keys, one in the other, of at most {MOST_LEVELS}")
-    place = with_present_name(tuple(int(key) if key.isdecimal() else key for key in parts))
+    place = tuple(int(key) if key.isdecimal() else key for key in parts)
     node: Any = document
     made = len(place)
     for depth, part in enumerate(place[:-1], start=1):

@@ -47,7 +47,7 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
             "x.yaml: is not YAML: month must be in 1..12",
         ),
         (
-            "verify: !!bool x\n" + GOOD,
+            "check_data: !!bool x\n" + GOOD,
             "x.yaml: is not YAML: a value does not fit its tag or is out of range",
         ),
         (

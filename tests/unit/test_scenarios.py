@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
-from model.job.recovery import RecoveryStrategy
 from model.workload.training_sizes import PUBLISHED_SIZES
 from model.workload.transfers.collective import Collective
 from scenarios.format.reference import SECTIONS, reference
@@ -267,38 +266,6 @@ def test_the_reference_of_all_keys_is_true() -> None:
     text = (root / "docs" / "reference" / "scenarios.md").read_text()
     for section in SECTIONS:
         assert reference(section) in text, f"{section.__name__}: {reference(section)}"
-
-
-OLD_KEYS = """\
-fabric: {domains: 2, domain_size: 2, platform: dgx-h100, kinds: rail-only}
-workloads:
-  - {collective: all-to-all, algorithm: direct, size: 4 MB}
-verify: true  # kept
-job:
-  reaction: abort-and-restart
-faults: [{what: nic-link, where: d0g0--rail0}]
-"""
-
-
-def test_old_names_of_keys_are_accepted(tmp_path: Path) -> None:
-    place = tmp_path / "x.yaml"
-    place.write_text(OLD_KEYS)
-    scenario = load(place)
-    assert scenario.check_data
-    assert scenario.job.strategy is RecoveryStrategy.RESTART
-    assert not load(place, ["verify=false"]).check_data
-    stored = load(place, ["job.reaction=reroute"])
-    assert stored.job.strategy is RecoveryStrategy.REROUTE
-    assert "check_data: true # kept" in stored.text
-
-
-def test_errors_of_old_names_are_at_their_lines(write: Path) -> None:
-    wrong = OLD_KEYS.replace("true", "perhaps").replace("abort-and", "abort")
-    assert [line.partition(":")[0] for line in problems(wrong)] == ["x.yaml"] * 2
-    assert problems(wrong)[0].startswith("x.yaml:6 job.strategy: ")
-    assert problems(wrong)[1].startswith("x.yaml:4 check_data: ")
-    twice = problems(OLD_KEYS + "check_data: false\n")
-    assert twice == ["x.yaml:8 check_data: is there twice: verify is its old name"]
 
 
 @pytest.mark.parametrize(
