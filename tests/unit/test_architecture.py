@@ -140,7 +140,7 @@ def test_the_agent_needs_the_standard_library_alone() -> None:
 def test_the_map_names_every_folder() -> None:
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     folders = {path.parent.relative_to(ROOT) for path in MODULES}
-    assert [str(one) for one in sorted(folders) if f"| `{one}/` |" not in text] == []
+    assert [str(one) for one in sorted(folders) if f"- `{one}/`: " not in text] == []
 
 
 def test_tests_never_sleep() -> None:

@@ -53,9 +53,8 @@ def test_help_has_the_programs_name_and_all_commands(
     assert "test" in {line.split()[1] for line in said.splitlines() if len(line.split()) > 1}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
-def test_every_command_is_documented(page: str) -> None:
-    text = (ROOT / page).read_text()
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
     for command in app.registered_commands:
         assert command.callback is not None
         assert f"`{command.name or command.callback.__name__}" in text
