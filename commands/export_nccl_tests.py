@@ -49,22 +49,16 @@ def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """
     found: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
-        if case["busbw_gbyte_per_s"] is not None and _generator(case) != Generator.SCAPY:
+        if case["busbw_gbyte_per_s"] is not None and case["generator"] != Generator.SCAPY:
             found.setdefault(_name(case), []).append(case)
     return found
 
 
-def _generator(case: Case) -> str:
-    """Return the generator; runs of older versions do not name it."""
-    return str(case.get("generator", Generator.AGENT))
-
-
 def _name(case: Case) -> str:
     """Return fabric, collective, algorithm; the variant, and a generator other than the agents."""
-    generator = _generator(case)
-    other = generator if generator != Generator.AGENT else None
+    other = case["generator"] if case["generator"] != Generator.AGENT else None
     parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
-    return "/".join(filter(None, (*parts, case.get("variant"), other)))
+    return "/".join(filter(None, (*parts, case["variant"], other)))
 
 
 def _row(case: Case) -> dict[str, Any]:

@@ -49,15 +49,14 @@ def flat(spec: FabricSpec) -> dict[str, Any]:
 
 
 def grouped(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields as objects within each other, like the records; older runs lack some."""
+    """Return the fields as objects within each other, like the records."""
     found: dict[str, Any] = {}
     for name, place in PLACES.items():
-        if name in fields:
-            *groups, last = place.split(".")
-            inside = found
-            for group in groups:
-                inside = inside.setdefault(group, {})
-            inside[last] = fields[name]
+        *groups, last = place.split(".")
+        inside = found
+        for group in groups:
+            inside = inside.setdefault(group, {})
+        inside[last] = fields[name]
     return found
 
 

@@ -49,13 +49,13 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
 
 
 def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
-    degraded = failure["faulty_s"] is not None
+    degraded = failure["degraded_s"] is not None
     return CaseOutcome(
-        name=f"{failure['case']}, {failure['fault']} {failure['reaction']}",
+        name=f"{failure['case']}, {failure['fault']} {failure['strategy']}",
         work={key: failure[key] for key in ("fabric", "where")},
-        measured_s=failure["faulty_s"] if degraded else failure["struck_s"],
+        measured_s=failure["degraded_s"] if degraded else failure["during_fault_s"],
         values=(),
-        modeled_s=failure["modeled_faulty_s"],
+        modeled_s=failure["modeled_degraded_s"],
         ratio=failure["ratio"],
         verdict=failure["verdict"],
         reasons=tuple(failure["reasons"]),

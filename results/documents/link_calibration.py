@@ -54,6 +54,6 @@ def _trial_object(trial: LinkCalibration) -> dict[str, Any]:
         "watched": pauses.watched,
         "trial": trial.trial,
         "rate_error": rates.error,
-        "flaws": list(trial.deviations),
+        "deviations": list(trial.deviations),
         "outcome": trial.outcome,
     }

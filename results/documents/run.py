@@ -1,4 +1,4 @@
-"""The JSON object of a run: the schema `railbed.run/1`."""
+"""The JSON object of a run: the schema `railbed.run/2`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

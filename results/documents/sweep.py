@@ -1,4 +1,4 @@
-"""The results of a sweep as a JSON object: the schema `railbed.sweep/1`."""
+"""The results of a sweep as a JSON object: the schema `railbed.sweep/2`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from results.store.records import reading
 from results.store.sweeps import SweepFolder
 from results.verdicts.verdict import Verdict, worst
 
-SCHEMA = "railbed.sweep/1"
+SCHEMA = "railbed.sweep/2"
 # A point without a result.
 LOST: dict[str, Any] = {
     "exit_code": None,

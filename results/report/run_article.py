@@ -84,9 +84,9 @@ def _because(result: Mapping[str, Any]) -> str:
 
 def _failed(failure: Mapping[str, Any]) -> str:
     told = sentence(failure).removesuffix(".")
-    if failure["faulty_s"] and failure["healthy_s"]:
-        slower = failure["faulty_s"] / failure["healthy_s"]
-        modeled = failure["modeled_faulty_s"] / failure["modeled_healthy_s"]
+    if failure["degraded_s"] and failure["baseline_s"]:
+        slower = failure["degraded_s"] / failure["baseline_s"]
+        modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
         told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
     return f"{told[0].upper()}{told[1:]}."
 
@@ -152,9 +152,9 @@ def _rail_crossings(crossing: Sequence[Mapping[str, Any]]) -> Section:
 def _phases(phases: Sequence[Mapping[str, Any]]) -> Section:
     return Section(
         "Completion time by phase",
-        "Baseline (healthy) is before the fault; during fault (struck), the execution in which it "
-        "happens, is shown if the job began again; degraded (faulty) is with the fault throughout, "
-        "recovered (after) after its end. The verdict is that of the experiment.",
+        "Baseline is before the fault; during fault, the execution in which it happens, is shown "
+        "if the job began again; degraded is with the fault throughout, recovered after its end. "
+        "The verdict is that of the experiment.",
         [completion(phases)],
     )
 
@@ -247,7 +247,7 @@ def _case_row(case: Mapping[str, Any]) -> list[object]:
     seconds = (measured["median"], measured["min"], measured["max"], case["modeled_s"])
     reasons = "; ".join(case["reasons"])
     figures = [f"{value:.3f}" for value in seconds]
-    schedule = number_or_dash(case.get("chunks"), "d"), number_or_dash(case.get("overlap"), ".1%")
+    schedule = number_or_dash(case["chunks"], "d"), number_or_dash(case["overlap"], ".1%")
     ratio = f"{case['ratio']:.4f}"
     return [case["case"], *schedule, *figures, ratio, case["verdict"], reasons]
 
@@ -309,9 +309,9 @@ def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -
 
 
 def _failure_row(failure: Mapping[str, Any]) -> list[object]:
-    keys = ("blackout_ms", "healthy_s", "struck_s", "faulty_s", "modeled_faulty_s")
+    keys = ("blackout_ms", "baseline_s", "during_fault_s", "degraded_s", "modeled_degraded_s")
     figures = [number_or_dash(failure[key], ".3f") for key in keys]
-    fault = f"{failure['fault']}, {failure['where']}, {failure['reaction']}"
+    fault = f"{failure['fault']}, {failure['where']}, {failure['strategy']}"
     reasons = "; ".join(failure["reasons"])
     return [failure["case"], fault, *figures, failure["verdict"], reasons]
 

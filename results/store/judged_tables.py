@@ -15,10 +15,10 @@ CASES = {
     "reasons": f"{TEXT}[]",
 }
 FAILURES = {
-    **dict.fromkeys((CASE, "fault", "component", "fabric", "reaction", "verdict"), TEXT),
-    **dict.fromkeys(("blackout_ms", "healthy_s", "modeled_healthy_s", "struck_s"), REAL),
-    **dict.fromkeys(("faulty_s", "modeled_faulty_s", "ratio", "after_s"), REAL),
-    **dict.fromkeys(("probed_pairs", "untouched_pairs", "lost_probes_untouched"), WHOLE),
+    **dict.fromkeys((CASE, "fault", "component", "fabric", "strategy", "verdict"), TEXT),
+    **dict.fromkeys(("blackout_ms", "baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
+    **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
+    **dict.fromkeys(("probed_pairs", "unaffected_pairs", "lost_probes_unaffected"), WHOLE),
     "reasons": f"{TEXT}[]",
 }
 INTERFERENCE = {

@@ -2,8 +2,7 @@
 
 A run under way appends to CSV files and writes JSON files, so a killed run keeps its records so
 far. `seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the first
-column. Runs of folder version 1, and runs that could not be sealed, are read from the files of
-their cases.
+column. Runs that could not be sealed are read from the files of their cases.
 """
 
 import csv
@@ -194,17 +193,18 @@ def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: Raw
 
 
 def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
-    """Insert the known columns of a CSV file; older versions had fewer."""
+    """Insert the rows of a CSV file, which may still be empty."""
     try:
         require_regular(source)
     except Unreadable as error:
         raise InputError(Problem(str(source), str(error))) from None
     with reading(source), source.open(newline="", encoding="utf-8") as file:
-        found = next(csv.reader(file), [])
-    if known := [f'"{name}"' for name in found if name in table.columns]:
-        columns = ", ".join(f"{quoted(name)}: {quoted(TEXT)}" for name in found)
+        header = next(csv.reader(file), [])
+    if header:
+        columns = ", ".join(f"{quoted(name)}: {quoted(TEXT)}" for name in header)
+        wanted = ", ".join(f'"{name}"' for name in table.columns)
         memory.execute(
-            f"INSERT INTO {table.name} BY NAME SELECT ? AS {CASE}, {', '.join(known)} "
+            f"INSERT INTO {table.name} BY NAME SELECT ? AS {CASE}, {wanted} "
             f"FROM read_csv(?, header = true, auto_detect = false, columns = {{{columns}}})",
             [case, str(source)],
         )

@@ -4,12 +4,12 @@
     RUN/calibration-FABRIC.json  paths.json
     RUN/controller-FABRIC.jsonl  open-vswitch-FABRIC.log  capture-FABRIC/
     RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
-    RUN/CASE_struck/plan.json  records.json  prober.log  unaffected/  the probes during a fault
+    RUN/CASE_during_fault/plan.json  records.json  prober.log  unaffected/  probes
     RUN/TABLE.parquet  the raw records of all cases, once it is complete (`raw_tables.py`)
     RUN/crash.txt  the report of a bug (`crash.py`)
 
-`state.json` says `running`, `complete` or `incomplete` with the cause, the version of the folder,
-and the run's number in its store; `result.json` exists once the run is complete. Runs of a sweep's
+`state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
+store; `result.json` exists once the run is complete. Runs of a sweep's
 points are in the sweep's folder (`results/store/sweeps.py`). All files are described in
 docs/reference/commands.md, "The run folder".
 """
@@ -40,15 +40,12 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = Path("runs")
 SWEEPS = "sweeps"
-SCHEMA = "railbed.run/1"
-# Folders of version 1, which have no version inside, keep raw records in their cases' files.
-FOLDER_VERSION = 2
+SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
-# The phases of a case with faults, by their names in run folders and JSON objects.
-BASELINE, DURING, DEGRADED, RECOVERED = PHASES = ("healthy", "struck", "faulty", "after")
-# Their names in tables and progress.
-PHASE_NAMES = dict(zip(PHASES, ("baseline", "during fault", "degraded", "recovered"), strict=True))
+# The phases of a case with faults.
+PHASES = ("baseline", "during_fault", "degraded", "recovered")
+BASELINE, DURING, DEGRADED, RECOVERED = PHASES
 # The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
@@ -103,8 +100,7 @@ class RunFolder:
         write_json(self.path / name, content)
 
     def _mark(self, state: str, **more: str) -> None:
-        kept = {"state": state, "number": self.number, "version": FOLDER_VERSION, **more}
-        self._write("state.json", kept)
+        self._write("state.json", {"state": state, "number": self.number, **more})
 
     def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> None:
         """Write a case's topology and prediction, and begin its table of transfers."""
@@ -202,7 +198,7 @@ def without_fabric(case: str) -> str:
 def phase_in_words(case: str) -> str:
     """Return the name of a case or of its phase, for progress."""
     whole, _, phase = case.rpartition("/")
-    return f"{whole}, {PHASE_NAMES[phase]}" if phase in PHASE_NAMES else case
+    return f"{whole}, {phase.replace('_', ' ')}" if phase in PHASES else case
 
 
 def folder_name(case: str) -> str:
@@ -232,8 +228,7 @@ def _case_names(result: Path) -> Iterator[str]:
 def stored_runs(store: Path) -> list[Path]:
     """Return the folders of all runs, including those of sweeps' points, oldest first.
 
-    Runs are ordered by their numbers, as a clock may be set back; those of older versions have
-    none, and are ordered by their names.
+    Runs are ordered by their numbers, as a clock may be set back.
     """
     try:
         found = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
@@ -294,9 +289,6 @@ def read_state(run: Path) -> dict[str, str]:
     """Return a run's `state` and, if it is incomplete, the `cause`."""
     kept = read_json(run / "state.json")
     with reading(run / "state.json"):
-        if (version := int(kept.get("version", 1))) > FOLDER_VERSION:
-            what = f"a newer Railbed wrote it: version {version}, this one reads {FOLDER_VERSION}"
-            raise InputError(Problem(str(run), what, "show it with that Railbed"))
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
         return {"state": str(kept["state"]), **cause}
 
@@ -311,8 +303,9 @@ def _latest_complete(run: Path) -> str:
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """Return the JSON object of a run; raise `InputError` if it is not complete, or unknown.
+    """Return the JSON object of a run.
 
+    Raises `InputError` if the run is not complete, or has another schema.
     The run's id is the name of its folder, whatever the file says: files are named by it.
     """
     state = read_state(run)
@@ -322,6 +315,6 @@ def read_result(run: Path) -> dict[str, Any]:
         raise InputError(Problem(str(run), what, _latest_complete(run)))
     result = read_json(run / "result.json")
     if result.get("schema") != SCHEMA:
-        what = f"must have the schema {SCHEMA}, got {result.get('schema')!r}"
-        raise InputError(Problem(str(run / "result.json"), what, "another Railbed wrote it"))
+        what = f"has the schema {result.get('schema')}, this Railbed reads {SCHEMA}: run it again"
+        raise InputError(Problem(str(run), what))
     return {**result, "run_id": run.name}

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from linux.files.program_files import program_version
 from linux.files.user_files import cleared, give, make_folder, sync
 from model.errors import InputError, Problem
-from model.sweep import REAL, Point, Setting, Sweep
+from model.sweep import Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
 from results.store.runs import SWEEPS, read_result
 
@@ -190,22 +190,22 @@ OUTCOME = TypeAdapter(Outcome)
 
 @dataclass(frozen=True)
 class _Plan:
-    """The content of sweep.json; sweeps of older versions have no number and no version."""
+    """The content of sweep.json."""
 
+    number: int
+    version: str
     scenario: str
     proxies: str
+    clock: str
     digest: str
     points: tuple["_PlannedPoint", ...]
-    clock: str = REAL
-    number: int = 0
-    version: str = "an older version"
 
 
 @dataclass(frozen=True)
 class _PlannedPoint:
     number: int
     settings: tuple[Setting, ...]
-    files: str = ""
+    files: str
 
 
 PLAN = TypeAdapter(_Plan)

@@ -41,8 +41,8 @@ def lost_in_experiments(results: Sequence[Row]) -> Iterator[Row]:
             "experiment": row["scenario"],
             "part": EXPERIMENTS[row["scenario"]],
             "fabric": row["fabric"],
-            "measured": row["faulty_s"] / row["healthy_s"] - 1,
-            "modeled": row["modeled_faulty_s"] / row["modeled_healthy_s"] - 1,
+            "measured": row["degraded_s"] / row["baseline_s"] - 1,
+            "modeled": row["modeled_degraded_s"] / row["modeled_baseline_s"] - 1,
             "blackout_ms": row["blackout_ms"],
             "verdict": row["verdict"],
         }

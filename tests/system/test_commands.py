@@ -88,7 +88,7 @@ def test_a_run_gives_one_json_object_and_a_folder(folder: Path) -> None:
     containers = ("--proxies", "container")
     small = (*grid, *size, *limits)
     result = printed(railbed("run", "quickstart", "--json", *QUICK, *containers, *small))
-    assert result["schema"] == "railbed.run/1"
+    assert result["schema"] == "railbed.run/2"
     assert [case["case"] for case in result["cases"]] == [
         f"{kind}/{rest}"
         for kind in ("rail-only", "rail-optimized")

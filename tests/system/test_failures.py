@@ -40,17 +40,17 @@ def test_a_lost_nic_link_on_both_fabrics(folder: Path) -> None:
     for row in rows:
         assert list(row) == list(lost_experiment("", ""))
         assert (row["fault"], row["where"]) == ("nic-link down", "d0g0--rail0")
-        assert row["lost_probes_untouched"] == 0
+        assert row["lost_probes_unaffected"] == 0
         assert row["probed_pairs"] > 0
         assert row["blackout_ms"] >= 0
-        assert row["modeled_faulty_s"] > row["modeled_healthy_s"]
+        assert row["modeled_degraded_s"] > row["modeled_baseline_s"]
         (times,) = row["times"]
         assert times["ended_s"] is None
         assert times["detected_ms"] < times["confirmed_ms"]
     (run,) = (folder / "runs").iterdir()
     phases = {place.name.rpartition("_")[2] for place in run.glob("rail-only_*")}
-    assert phases == {"healthy", "struck", "faulty", "after"}
-    assert (run / "rail-only_all-reduce_hierarchical_struck" / "records.json").exists()
+    assert phases == {"baseline", "during_fault", "degraded", "recovered"}
+    assert (run / "rail-only_all-reduce_hierarchical_during_fault" / "records.json").exists()
     assert_links_sampled(run)
 
 
@@ -75,11 +75,11 @@ def assert_links_sampled(run: Path) -> None:
 
 def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:
     (row,) = experiment("gpu-lost-spare", "--set", "fabric.kinds=rail-only")
-    assert row["reaction"] == "spare-gpu"
-    assert row["after_s"] is None
-    assert row["faulty_s"] > 0
-    assert row["lost_probes_untouched"] == 0
-    assert row["modeled_faulty_s"] == pytest.approx(row["modeled_healthy_s"], rel=0.01)
+    assert row["strategy"] == "spare-gpu"
+    assert row["recovered_s"] is None
+    assert row["degraded_s"] > 0
+    assert row["lost_probes_unaffected"] == 0
+    assert row["modeled_degraded_s"] == pytest.approx(row["modeled_baseline_s"], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -92,24 +92,24 @@ def test_a_spare_gpu_comes_by_the_optical_switch(folder: Path) -> None:
 )
 def test_a_job_goes_on_elsewhere(folder: Path, name: str, change: str) -> None:
     for row in experiment(name, "--set", change, "--set", "job.restart_time=0.7"):
-        assert row["struck_s"] > row["healthy_s"]
-        assert row["faulty_s"] > 0
-        assert row["lost_probes_untouched"] == 0
+        assert row["during_fault_s"] > row["baseline_s"]
+        assert row["degraded_s"] > 0
+        assert row["lost_probes_unaffected"] == 0
         assert_restarted(row, next((folder / "runs").glob(f"*-{name}-*")))
 
 
 def assert_restarted(row: dict[str, Any], run: Path) -> None:
     """Both executions are recorded; the clock runs from the first start to the second's end."""
     executions = read_table(run, EXECUTIONS)
-    of_phase = executions["case_name"] == f"{row['case']}/struck"
+    of_phase = executions["case_name"] == f"{row['case']}/during_fault"
     assert executions["complete"][of_phase].tolist() == [False, True]
     first_ns, again_ns = executions["start_ns"][of_phase].tolist()
     back_s = (again_ns - first_ns) / 1e9
     assert row["back_s"] == pytest.approx(back_s)
     assert row["back_s"] >= row["aborted_s"] + 0.7
-    assert row["struck_s"] == pytest.approx(back_s + executions["completion_s"][of_phase][1])
-    assert row["modeled_struck_s"] == pytest.approx(
-        row["aborted_s"] + 0.7 + row["modeled_faulty_s"]
+    assert row["during_fault_s"] == pytest.approx(back_s + executions["completion_s"][of_phase][1])
+    assert row["modeled_during_fault_s"] == pytest.approx(
+        row["aborted_s"] + 0.7 + row["modeled_degraded_s"]
     )
 
 
@@ -117,14 +117,14 @@ def test_a_flapping_link_and_a_killed_controller(folder: Path) -> None:
     twice = ("--set", "fabric.kinds=[rail-only]", "--set", "faults.0.count=2")
     (flapping,) = experiment("nic-link-flaps", *twice)
     assert len(flapping["times"]) == 2
-    assert (flapping["ratio"], flapping["faulty_s"]) == (None, None)
+    assert (flapping["ratio"], flapping["degraded_s"]) == (None, None)
     assert flapping["replay_ratio"] == pytest.approx(
-        flapping["struck_s"] / flapping["modeled_replay_s"]
+        flapping["during_fault_s"] / flapping["modeled_replay_s"]
     )
     assert all(times["ended_s"] > times["begun_s"] for times in flapping["times"])
     killed = ("--set", "fabric.kinds=[rail-only]", "--set", "workloads.0.size_scale=80")
     (controller,) = experiment("controller-killed", *killed)
-    assert (controller["blackout_ms"], controller["lost_probes_untouched"]) == (None, 0)
+    assert (controller["blackout_ms"], controller["lost_probes_unaffected"]) == (None, 0)
 
 
 def test_the_table_names_the_fault_and_modules_of_the_users_folder_are_not_executed(

@@ -98,7 +98,7 @@ def finished(*arguments: str) -> Any:
 def test_a_sweep_gives_one_object_and_is_not_run_twice() -> None:
     sweep = ("sweep", "small.yaml", "--proxies", "process", "--set", "seed=5")
     result = finished(*sweep, "--over", "fabric.domains=2,3")
-    assert result["schema"] == "railbed.sweep/1"
+    assert result["schema"] == "railbed.sweep/2"
     assert [point["parameters"] for point in result["points"]] == [
         {"fabric.domains": 2},
         {"fabric.domains": 3},

@@ -8,7 +8,7 @@ from results.report.data.run_data import read_run
 from results.report.run_article import run_article
 from tests.unit.stored_runs import stored_run
 
-LOST: dict[str, Any] = {"rail-only/all-to-all/two-step/struck": {"d0g0>d1g0": [0.301, 0.302]}}
+LOST: dict[str, Any] = {"rail-only/all-to-all/two-step/during_fault": {"d0g0>d1g0": [0.301, 0.302]}}
 
 
 def failure_article(store: Path) -> Article:

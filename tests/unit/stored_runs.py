@@ -81,7 +81,7 @@ def _case(
     schedule = SizedCollective(*workload, shape, 4_000_000).steps()
     prediction = _prediction(topology, schedule)
     name = f"{kind}/{workload[0]}/{workload[1]}"
-    for phase in ("/healthy", "/struck", "/faulty") if faults else ("",):
+    for phase in ("/baseline", "/during_fault", "/degraded") if faults else ("",):
         repeats = tuple(
             _execution(schedule, prediction, number, off, next(starts_ns))
             for number in range(executions)
@@ -91,7 +91,7 @@ def _case(
             folder.add_repeat(name + phase, done)
         before, after = _counters(topology, schedule, executions)
         folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
-        if phase == "/struck":
+        if phase == "/during_fault":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)
     measured = Measured(topology, schedule, CaseExecutions(repeats), epoch=Epoch(topology))
     return compare(name, measured, prediction, 10.0, LIMITS)

@@ -163,7 +163,7 @@ def test_a_phase_is_judged_with_the_probes_of_unaffected_pairs(
     case = FaultCase.__new__(FaultCase)
     case.unaffected = pairs_of(placement)
     phase = MeasuredCase(
-        "a/b/c/healthy",
+        "a/b/c/baseline",
         measured,
         more_probes(carried, hop, difference),
         placement,

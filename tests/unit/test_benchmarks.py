@@ -1,7 +1,6 @@
 """The benchmarks' own arithmetic; their measurements need a fabric."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -173,7 +172,6 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (case, *_) = json.loads(SAMPLE.read_text())["cases"]
-    case["fidelity"] = defaultdict(float, case["fidelity"])  # an older one
     asked: list[str] = []
 
     def cases(_name: str, _store: Path, overrides: list[str]) -> list[dict[str, Any]]:

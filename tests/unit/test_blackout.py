@@ -153,7 +153,7 @@ def test_trials_that_went_wrong_are_counted() -> None:
     undetected = replace(good, times=replace(times, detected_ms=None), blackout_ms=math.inf)
     found = _summary([good, replace(good, complete=False, lost_unaffected=2), undetected])
     assert (found["incomplete"], found["undetected"], found["skipped_ticks"]) == (1, 1, 9)
-    assert (found["lost_probes_untouched"], found["probes_untouched"]) == (2, 2700)
+    assert (found["lost_probes_unaffected"], found["probes_unaffected"]) == (2, 2700)
     assert (found["blackout_median_ms"], found["blackout_worst_ms"]) == (20.0, math.inf)
     assert found["not_reached_again"] == 1
 

@@ -308,7 +308,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     assert fabric["fabric"] == "rail-only"
     assert [link["direction"] for link in fabric["links"]] == ["up", "down"]
     assert fabric["links"][1]["rate_error"] == pytest.approx(-0.005)
-    assert fabric["links"][1]["flaws"] == []
+    assert fabric["links"][1]["deviations"] == []
     assert [len(link["trials"]) for link in fabric["links"]] == [1, 1]
     assert [link["outcome"] for link in fabric["links"]] == ["right", "right"]
     text = StringIO()

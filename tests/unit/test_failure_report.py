@@ -44,22 +44,27 @@ def test_the_phases_of_a_failure_are_measured_beside_modeled(failed: Article) ->
     (picture,) = failed.sections[0].pictures
     axes = picture.figure.axes[0]
     names = [label.get_text().rpartition("/")[2] for label in axes.get_yticklabels()]
-    assert names == ["healthy", "faulty", "after"]
+    assert names == ["baseline", "degraded", "recovered"]
     shown: dict[object, list[float]] = {}
     for line in axes.lines:
         shown.setdefault(line.get_marker(), []).extend(np.asarray(line.get_xdata()).tolist())
-    assert shown["o"] == [failure[key] for key in ("healthy_s", "faulty_s", "after_s")]
-    modeled = [failure[f"modeled_{phase}_s"] for phase in ("healthy", "faulty", "healthy")]
+    assert shown["o"] == [failure[key] for key in ("baseline_s", "degraded_s", "recovered_s")]
+    modeled = [failure[f"modeled_{phase}_s"] for phase in ("baseline", "degraded", "baseline")]
     assert shown["|"] == modeled
 
 
 def test_a_restarted_job_is_measured_beside_its_model(failed: Article) -> None:
     assert failed.run is not None
     (failure,) = failed.run.result["failures"]
-    restarted = {**failure, "struck_s": 2.9, "modeled_struck_s": 2.8, "after_s": None}
+    restarted = {
+        **failure,
+        "during_fault_s": 2.9,
+        "modeled_during_fault_s": 2.8,
+        "recovered_s": None,
+    }
     run = replace(failed.run, result={**failed.run.result, "failures": [restarted]})
     during = phases_as_cases(run)[1]
-    assert during["case"].endswith("/struck")
+    assert during["case"].endswith("/during_fault")
     assert during["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
     assert during["ratio"] == pytest.approx(2.9 / 2.8)
 
@@ -141,4 +146,4 @@ def test_a_failure_run_of_an_older_railbed_has_no_throughput(tmp_path: Path) -> 
 def _during(article: Article) -> CaseData:
     """The execution during the fault, of an article about one failure."""
     assert article.run is not None
-    return next(case for name, case in article.run.cases.items() if name.endswith("/struck"))
+    return next(case for name, case in article.run.cases.items() if name.endswith("/during_fault"))

@@ -111,12 +111,12 @@ REROUTE, RESTART = RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART
             REROUTE,
             [WHOLE],
             [DOWN],
-            ["healthy", "states read", "broken again", "faulty", "replayed"],
+            ["baseline", "states read", "broken again", "degraded", "replayed"],
         ),
-        (REROUTE, [WHOLE], [FLAPS], ["healthy", "states read", "broken again", "replayed"]),
-        (REROUTE, [ENDED], [DOWN], ["healthy", "states read", "broken again", "faulty"]),
-        (RESTART, [ENDED, WHOLE], [DOWN], ["healthy", "states read", "faulty"]),
-        (RESTART, [WHOLE], [DOWN], ["healthy", "states read"]),
+        (REROUTE, [WHOLE], [FLAPS], ["baseline", "states read", "broken again", "replayed"]),
+        (REROUTE, [ENDED], [DOWN], ["baseline", "states read", "broken again", "degraded"]),
+        (RESTART, [ENDED, WHOLE], [DOWN], ["baseline", "states read", "degraded"]),
+        (RESTART, [WHOLE], [DOWN], ["baseline", "states read"]),
     ],
 )
 def test_an_execution_is_replayed_if_the_job_goes_on(

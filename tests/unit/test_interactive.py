@@ -164,8 +164,8 @@ def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
     first = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
     second = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d1g1--rail1", rate_bps=10_000)
     health = health_under(home.topology, [first])
-    struck = type(home)(home.spec, home.cross_connects, home.gpus, health)
-    affected, _ = probed_pairs(struck, [first], 100)
+    broken = type(home)(home.spec, home.cross_connects, home.gpus, health)
+    affected, _ = probed_pairs(broken, [first], 100)
     assert affected == []
     assert probed_pairs(home, [first], 100)[0] != []
-    assert probed_pairs(struck, [first, second], 100)[1] != []
+    assert probed_pairs(broken, [first, second], 100)[1] != []

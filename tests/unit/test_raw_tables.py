@@ -1,4 +1,4 @@
-"""Raw records of runs: sealed as Parquet files with all their values, read from every version."""
+"""Raw records of runs: sealed as Parquet files with all their values."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ from results.store.raw_tables import (
     seal,
     sealed,
 )
-from results.store.runs import read_state
+from results.store.runs import read_result
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
@@ -125,31 +125,30 @@ def test_where_no_parquet_file_can_be_written_the_records_stay(tmp_path: Path) -
     assert len(list(run.glob("*/transfers.csv"))) == 2
 
 
-def test_older_folders_with_fewer_columns_are_read(tmp_path: Path) -> None:
+def test_a_file_without_some_columns_is_damaged(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
-    state = run / "state.json"
-    state.write_text(json.dumps({"state": "complete"}))
     for place in run.glob("*/transfers.csv"):
         place.write_text("repeat,transfer,of_old\n7,8,9\n")
-    assert read_state(run) == {"state": "complete"}
-    transfers = read_table(run, TRANSFERS)
-    assert transfers["repeat"].tolist() == [7, 7]
-    assert transfers["size_bytes"].mask.all()
+    with pytest.raises(InputError, match=r"its records cannot be read: .*source"):
+        read_table(run, TRANSFERS)
 
 
 def test_a_report_needs_all_values(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
-    for place in run.glob("*/transfers.csv"):
-        place.write_text("repeat,transfer\n7,8\n")
-    with pytest.raises(InputError, match="the table transfers lacks values of source, destination"):
+    for place in run.glob("*/repeats.json"):
+        place.write_text('[{"number": 0}]')
+    with pytest.raises(InputError, match="the table executions lacks values of warmup, disturbed"):
         read_run(run)
 
 
-def test_a_future_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", ["railbed.run/1", "railbed.run/9"])
+def test_a_run_of_another_schema_is_refused_in_a_sentence(tmp_path: Path, schema: str) -> None:
     run = run_folder(tmp_path)
-    (run / "state.json").write_text(json.dumps({"state": "complete", "version": 3}))
-    with pytest.raises(InputError, match="a newer Railbed wrote it: version 3, this one reads 2"):
-        read_state(run)
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**result, "schema": schema}))
+    what = f"run-a: has the schema {schema}, this Railbed reads railbed.run/2: run it again$"
+    with pytest.raises(InputError, match=what):
+        read_result(run)
 
 
 @pytest.mark.parametrize("content", [b"", b"PA", b"PAR1", b"PAR1xxPAR1", b"x" * 100])

@@ -165,7 +165,7 @@ def both_fabrics() -> list[CaseResult]:
 def test_the_contract() -> None:
     found = run_object("id", "scenario", Path("/folder"), both_fabrics())
     assert list(found)[:6] == ["schema", "run_id", "scenario", "verdict", "folder", "cases"]
-    assert found["schema"] == "railbed.run/1"
+    assert found["schema"] == "railbed.run/2"
     case = found["cases"][0]
     assert case["fabric"] == {
         "kind": "rail-only",

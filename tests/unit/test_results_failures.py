@@ -120,8 +120,8 @@ def test_the_object_is_json() -> None:
 
 def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
     row = failure_object("abort-and-restart", replace(IMPACT, **restarted(2.0)))
-    assert row["struck_s"] == pytest.approx(2.9)
-    assert row["modeled_struck_s"] == pytest.approx(2.9)
+    assert row["during_fault_s"] == pytest.approx(2.9)
+    assert row["modeled_during_fault_s"] == pytest.approx(2.9)
     assert (row["aborted_s"], row["back_s"]) == (0.4, 0.9)
 
 
@@ -133,7 +133,7 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
 
 def test_a_replay_is_not_shown_as_a_prediction() -> None:
     row = failure_object("nic-link-flaps", replace(IMPACT, degraded=None, replay=result(1.03)))
-    assert (row["ratio"], row["modeled_faulty_s"]) == (None, None)
+    assert (row["ratio"], row["modeled_degraded_s"]) == (None, None)
     assert (row["replay_ratio"], row["replay_verdict"]) == (pytest.approx(1.03), "warn")
     text = io.StringIO()
     print_failures([row], Console(file=text, width=80))

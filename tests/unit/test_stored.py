@@ -97,8 +97,8 @@ DAMAGE: list[tuple[str, bytes | None]] = [
     ("state.json", b"{}"),
     ("state.json", b"[" * 100_000),
     ("result.json", None),
-    ("result.json", b'{"schema": "railbed.run/1", "run'),
-    ("result.json", b'{"schema": "railbed.run/2"}'),
+    ("result.json", b'{"schema": "railbed.run/2", "run'),
+    ("result.json", b'{"schema": "railbed.run/1"}'),
     ("result.json", b"9" * 5000),
     ("result.json", b"\xff"),
 ]

@@ -180,7 +180,7 @@ def test_a_store_can_be_moved(tmp_path: Path) -> None:
 def test_the_report_names_failed_points_with_their_cause(folder: SweepFolder) -> None:
     run(folder, Fake({1: 1, 2: 4}))
     result = sweep_object(folder)
-    assert (result["schema"], result["verdict"]) == ("railbed.sweep/1", "fail")
+    assert (result["schema"], result["verdict"]) == ("railbed.sweep/2", "fail")
     assert [point["exit_code"] for point in result["points"]] == [1, 4, 0]
     assert result["points"][0]["parameters"] == {"workloads.0.size": "1 MB"}
     json.dumps(result)

@@ -102,8 +102,8 @@ def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, An
 def test_links_under_a_fault_are_used_as_sampled(
     run: RunData, events: list[dict[str, Any]]
 ) -> None:
-    struck = [case for name, case in run.cases.items() if name.endswith("/struck")]
-    for case in struck:
+    during = [case for name, case in run.cases.items() if name.endswith("/during_fault")]
+    for case in during:
         first_ns = min(int(c.executions["start_ns"].min()) for c in run.cases.values())
         begin_us = (int(case.executions["start_ns"].min()) - first_ns) / 1e3
         for link in case.topology.links:

@@ -47,7 +47,7 @@ def result_of(scenario: Scenario) -> dict[str, Any]:
     modeled_s = 40.0 - 2 * scenario.fabrics[0].domain_size
     cases = () if scenario.has_faults else scenario.cases
     return {
-        "schema": "railbed.run/1",
+        "schema": "railbed.run/2",
         "run_id": f"run-{digest_of(scenario.text)[:8]}",
         "scenario_digest": digest_of(scenario.text),
         "verdict": "pass",
@@ -77,9 +77,9 @@ def result_of(scenario: Scenario) -> dict[str, Any]:
 
 def failure_of(scenario: str, kind: str) -> dict[str, Any]:
     """An experiment that lost 70 %, as modeled."""
-    times = {"healthy_s": 1.0, "faulty_s": 1.7}
+    times = {"baseline_s": 1.0, "degraded_s": 1.7}
     modeled = {f"modeled_{key}": value for key, value in times.items()}
-    seen = {"blackout_ms": None, "verdict": "pass", "fidelity": {"healthy": {"verdict": "pass"}}}
+    seen = {"blackout_ms": None, "verdict": "pass", "fidelity": {"baseline": {"verdict": "pass"}}}
     return {"scenario": scenario, "fabric": kind, **times, **modeled, **seen}
 
 
@@ -186,7 +186,7 @@ def test_a_point_on_which_the_machine_did_not_keep_up_is_measured_again(tmp_path
     scenario, experiment = scenario_of(twin), scenario_of(fault)
     result, lost = result_of(scenario), result_of(experiment)
     kept(tmp_path, {**result, "cases": [{**result["cases"][0], "fidelity": FAILED}]}, scenario)
-    phases = {"healthy": {"verdict": "pass"}, "struck": FAILED}
+    phases = {"baseline": {"verdict": "pass"}, "during_fault": FAILED}
     kept(tmp_path, {**lost, "failures": [{**lost["failures"][0], "fidelity": phases}]}, experiment)
     assert [stored_in(tmp_path, one) for one in (twin, fault)] == [None, None]
 

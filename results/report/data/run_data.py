@@ -43,7 +43,7 @@ class CaseData:
     """A measured case, or a measured phase of a case with faults.
 
     Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
-    links are of the execution during the fault, and no run of an older Railbed has them.
+    links are of the execution during the fault.
     """
 
     name: str
@@ -143,7 +143,7 @@ def read_run(folder: Path) -> RunData:
 
 
 def _whole(folder: Path, table: RawTable) -> Columns:
-    """Return a table in which no value is missing, as in folders of the first versions."""
+    """Return a table in which no value is missing."""
     columns = read_table(folder, table)
     if missing := [name for name, column in columns.items() if np.ma.is_masked(column)]:
         what = f"the table {table.name} lacks values of {', '.join(missing)}"

@@ -48,7 +48,7 @@ def print_failures(rows: Sequence[dict[str, Any]], console: Console) -> None:
 
 def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
     """Yield a line for an execution that has no prediction, only a replay."""
-    if row.get("replay_ratio") is not None:  # a run of an earlier version has none
+    if row["replay_ratio"] is not None:
         yield f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
         yield f"during / replay {row['replay_ratio']:.3f} "
         yield styled_verdict(row["replay_verdict"])
@@ -57,9 +57,9 @@ def _replay(row: dict[str, Any]) -> Iterator[str | Text]:
 
 def _heading(row: dict[str, Any]) -> str:
     """Name the experiment; then the component, its place, and the recovery strategy."""
-    known = (row[key] for key in ("fault", "where", "reaction"))
+    known = (row[key] for key in ("fault", "where", "strategy"))
     details = " · ".join(word for word in known if word)
-    return ": ".join(filter(None, (row.get("scenario"), details)))  # earlier versions had none
+    return ": ".join(filter(None, (row["scenario"], details)))
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -76,7 +76,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 def _cells(row: dict[str, Any]) -> Iterator[str | Text]:
     yield row["fabric"] or ""
     yield number_or_dash(row["blackout_ms"], ".0f", " ms")
-    for key in ("healthy_s", "struck_s", "faulty_s", "after_s", "modeled_faulty_s", "ratio"):
+    times = ("baseline_s", "during_fault_s", "degraded_s", "recovered_s", "modeled_degraded_s")
+    for key in (*times, "ratio"):
         yield number_or_dash(row[key], ".3f")
-    yield number_or_dash(row["lost_probes_untouched"], "d")
+    yield number_or_dash(row["lost_probes_unaffected"], "d")
     yield styled_verdict(row["verdict"])

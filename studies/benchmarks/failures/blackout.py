@@ -76,7 +76,7 @@ def _summary(done: Sequence[Trial]) -> dict[str, Any]:
         "possible_worst_ms": max(trial.possible_ms for trial in done),
         "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
         "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
-        "probes_untouched": sum(trial.probes_unaffected for trial in done),
+        "probes_unaffected": sum(trial.probes_unaffected for trial in done),
         "judged_right": not any(sought.values()),
     }
 
@@ -88,7 +88,7 @@ def _sought(done: Sequence[Trial]) -> dict[str, int]:
         "incomplete": sum(not trial.complete for trial in done),
         "undetected": sum(trial.times.detected_ms is None for trial in links),
         "not_reached_again": sum(trial.blackout_ms == inf for trial in done),
-        "lost_probes_untouched": sum(trial.lost_unaffected for trial in done),
+        "lost_probes_unaffected": sum(trial.lost_unaffected for trial in done),
     }
 
 
