@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from execution.sweep.ray_executor import RAY
+from model.sweep import VIRTUAL
 from testbed.virtual_machine.work_folder import PREFIX
 from tests.machine import wait_until
 from tests.system.test_sweeps import ENVIRONMENT, SCENARIO
@@ -37,11 +38,11 @@ def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False}
-    found = Cluster(initialize_head=True, head_node_args=head)
+    ray = Cluster(initialize_head=True, head_node_args=head)
     try:
-        yield found, [found.add_node(num_cpus=1) for _ in range(nodes)]
+        yield ray, [ray.add_node(num_cpus=1) for _ in range(nodes)]
     finally:
-        found.shutdown()
+        ray.shutdown()
 
 
 def runs_under_way() -> int:
@@ -55,12 +56,20 @@ def _command_lines() -> Iterator[bytes]:
             yield place.read_bytes()
 
 
+def has_runs(process: "subprocess.Popen[str]", number: int) -> bool:
+    """Whether the cluster executes this many runs; fails if the sweep has ended."""
+    assert process.poll() is None, f"the sweep ended with exit code {process.returncode}"
+    return runs_under_way() == number
+
+
 def sweep(folder: Path, address: str, clock: str) -> "subprocess.Popen[str]":
     """Begin the sweep."""
     scenario = folder / "small.yaml"
     scenario.write_text(SCENARIO)
     seeds = ",".join(map(str, range(1, POINTS + 1)))
-    options = ["--over", f"seed={seeds}", "--proxies", "process", "--clock", clock, "--fresh"]
+    options = ["--over", f"seed={seeds}", "--proxies", "process", "--clock", clock]
+    if clock == VIRTUAL:
+        options += ["--fresh"]
     ray = ["--executor", "ray", "--address", address, "--json", "--store", str(folder / "runs")]
     return subprocess.Popen(
         [*COMMAND, str(scenario), *options, *ray],
@@ -78,12 +87,12 @@ def main() -> None:
     clock = parser.parse_args().clock
     with (
         TemporaryDirectory() as name,
-        cluster(NODES, Path(name)) as (found, nodes),
+        cluster(NODES, Path(name)) as (ray, nodes),
     ):
-        with sweep(Path(name), found.address, clock) as process:
-            wait_until(lambda: runs_under_way() == NODES, "each node has a run", 300)
+        with sweep(Path(name), ray.address, clock) as process:
+            wait_until(lambda: has_runs(process, NODES), "each node has a run", 300)
             print(f"{NODES} nodes have a run each; one node is killed", file=sys.stderr)
-            found.remove_node(nodes[0], allow_graceful=False)
+            ray.remove_node(nodes[0], allow_graceful=False)
             said, _ = process.communicate()
         assert process.returncode in (0, 1), f"exit code {process.returncode}: {said[:600]}"
         result = json.loads(said)

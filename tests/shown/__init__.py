@@ -1,0 +1,1 @@
+"""The commands that the documentation shows, and what executes each of them."""

@@ -1,0 +1,122 @@
+"""Execute the long runs of the documentation, one after the other, and keep how each ended.
+
+    sudo .venv/bin/python -m tests.shown              those whose code has changed, or that failed
+    sudo .venv/bin/python -m tests.shown --only ray   those whose command contains the word
+    .venv/bin/python -m tests.shown --table           none: renews the documentation's table
+
+Each outcome is written when its command ends: an interrupted call goes on where it was. Output goes
+to a file for each command, in the folder that is named at the start.
+"""
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+from tests.shown.checks import put_readers_files, with_values
+from tests.shown.long_runs import LongRun, Record, is_current, keep, long_runs, show
+from tests.shown.pages import ROOT
+
+MOST_S = 4 * 3600
+
+
+def main() -> None:
+    """Execute what the arguments ask for; exit code 1 if a command did not pass."""
+    options = arguments()
+    if options.table:
+        show()
+        return
+    runs = [
+        run
+        for run in long_runs()
+        if options.only in run.command and (options.again or not is_current(run))
+    ]
+    logs = Path(mkdtemp(prefix="railbed-long-runs-"))
+    print(f"{len(runs)} commands; the output of each is in {logs}.", flush=True)
+    records = [execute(run, logs) for run in runs]
+    sys.exit(any(record.outcome != "pass" for record in records))
+
+
+def arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="tests.shown", description=__doc__)
+    parser.add_argument("--only", default="", metavar="WORD", help="commands with this word")
+    parser.add_argument("--again", action="store_true", help="also what passed with this code")
+    parser.add_argument("--table", action="store_true", help="renew the table alone")
+    return parser.parse_args()
+
+
+def execute(run: LongRun, logs: Path) -> Record:
+    """Execute a long run in a folder of its own, and keep its record."""
+    log = logs / f"{re.sub(r'[^a-z0-9]+', '-', run.command.lower())[:80].strip('-')}.log"
+    print(f"{run.command}: ", end="", flush=True)
+    begun_s = time.monotonic()
+    with TemporaryDirectory(prefix="railbed-shown-") as name:
+        code = exit_code(run.command, Path(name), log)
+    duration_s = time.monotonic() - begun_s
+    record = Record(
+        command=run.command,
+        commit=said("git", "rev-parse", "--short", "HEAD"),
+        date=str(date.today()),
+        machine=machine(),
+        digest=run.digest,
+        outcome="pass" if code == 0 else f"exit code {code}: {last_line(log)}",
+        duration_s=f"{duration_s:.0f}",
+    )
+    keep(record)
+    print(record.outcome, flush=True)
+    return record
+
+
+def exit_code(command: str, folder: Path, log: Path) -> int:
+    """Execute a command where its reader would: in the repository, or beside files of his own."""
+    place = ROOT
+    if command.startswith("railbed "):
+        place = folder
+        put_readers_files(folder)
+        for room in ("scenarios", "testbed"):
+            (folder / room).symlink_to(ROOT / room)
+    with log.open("w") as output:
+        try:
+            return subprocess.run(
+                ["bash", "-c", with_values(command)],
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PATH": f"{ROOT}:{os.environ['PATH']}"},
+                timeout=MOST_S,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return 124
+
+
+def last_line(log: Path) -> str:
+    """The last line of a command's output that says something."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:120].replace("|", "/") if lines else "no output"
+
+
+def said(*command: str) -> str:
+    """Return a command's output."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def machine() -> str:
+    """Cores, memory and kernel of this machine."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    kernel = ".".join(platform.release().split(".")[:2])
+    return f"{os.cpu_count()} cores, {gib:.0f} GiB, Linux {kernel}"
+
+
+if __name__ == "__main__":
+    if shutil.which("git") is None:
+        sys.exit("git is missing: the record of a long run names the commit.")
+    main()
