@@ -299,7 +299,7 @@ def doctor(
 
     from scenarios.planning.plan_table import print_machine
     from testbed.host.preflight import checks, datapath_in_words, unneeded_checks
-    from testbed.nodes.openvswitch import default_datapath
+    from testbed.nodes.datapath import default_datapath
 
     found = checks(proxy_kind(proxies or CONTAINER))
     for item in (*unneeded_checks(), *found):

@@ -14,7 +14,7 @@ from linux.files.user_files import give, make_folder, write_bytes
 from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
-from model.workload.step_trace import first_nodes, trace_of
+from model.workload.trace import first_nodes, trace_of
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result

@@ -27,7 +27,7 @@ from controller.journal import Journal
 from controller.reconciler import Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
-from controller.southbound.switch_session import SwitchSession
+from controller.southbound.openflow import SwitchSession
 from model.fabric.topology import Link, Topology
 
 Handler = Callable[..., None]

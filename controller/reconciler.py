@@ -15,7 +15,7 @@ from dataclasses import replace
 from controller.detection.fabric_state import ObservedFabric
 from controller.forwarding.planner import DesiredState, Planner
 from controller.interfaces import Clock, Log, Probes, ProxyRoutes, Switch
-from controller.rollout.update_plan import (
+from controller.rollout import (
     Rules,
     UpdateRounds,
     immediate,

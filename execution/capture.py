@@ -1,14 +1,27 @@
-"""Captures on the links that a run's user named, on each fabric that has them."""
+"""Captures on the links that a run's user named, on each fabric that has them.
 
+Frames are captured by a process of its own.
+"""
+
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
-from model.errors import InputError, Problem
-from model.fabric.topology import build_topology
+from linux.files.program_files import ROOT
+from linux.files.user_files import make_folder
+from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
+from model.errors import EmulationError, InputError, Problem
+from model.fabric.topology import Link, build_topology
 from scenarios.scenario import Scenario
-from testbed.instruments.capture import capturing
+
+NAME = "the capture"
+PROGRAM = "testbed.instruments.capture_program"
+DEADLINE_S = 10
+# Largest size of a file: about a hundred thousand frames.
+MOST_BYTES = 16 * 2**20
 
 
 def require_links(scenario: Scenario, names: Sequence[str]) -> None:
@@ -33,3 +46,39 @@ def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator
         return
     with capturing(links, folder, fabric.bed.watch):
         yield
+
+
+@contextmanager
+def capturing(
+    links: Sequence[Link], folder: Path, watch: Watch, most_bytes: int = MOST_BYTES
+) -> Iterator[None]:
+    """Capture frames on links while the context lasts; call this in the switches' namespace.
+
+    Writes two pcap files a link of at most `most_bytes` each, and `capture.json`. A part that dies
+    meanwhile ends the run.
+    """
+    make_folder(folder)
+    log = folder / "capture.log"
+    named = [f"{link.name}={link.upper.interface}" for link in links]
+    command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(most_bytes), *named]
+    with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
+        wait_until_begun(process, lambda: _has_begun(log), NAME, log, DEADLINE_S)
+        watch.add(NAME, process.pid, log)
+        try:
+            yield
+        except BaseException:
+            with suppress(EmulationError):  # the error that ended the run is to be reported
+                _end(process, log, watch)
+            raise
+        _end(process, log, watch)
+
+
+def _has_begun(log: Path) -> bool:
+    return "capturing" in log.read_text(errors="replace")
+
+
+def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
+    """Let the program write its remaining frames."""
+    watch.forget(NAME)
+    process.terminate()
+    wait_until_ended(process, NAME, log, DEADLINE_S)

@@ -13,8 +13,8 @@ from model.fabric.topology import Topology
 from model.routing.paths import Routing
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from scenarios.scenario import Scenario
-from testbed.instruments.flow_counters import RuleCount, rule_counters
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import RuleCount, rule_counters
 from traffic_gen.probes.path_tracer import path_probes
 
 

@@ -15,11 +15,10 @@ from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
-from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
-from testbed.programs.open_mpi import open_mpi_environment
+from testbed.programs.environment import open_mpi_environment, rank_environment
 from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
 
 # Margin in rounds of link probes over the program's length: a link of a busy machine had five more.

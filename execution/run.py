@@ -40,8 +40,8 @@ from scenarios.planning.rail_isolation import crossings
 from scenarios.scenario import Case, Scenario
 from scenarios.workloads.schedules import case_schedule
 from testbed.host.preflight import datapath_in_words
+from testbed.nodes.datapath import datapath_of
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import datapath_of
 
 # Cause of an early end by the run's user.
 INTERRUPTED = "interrupted"

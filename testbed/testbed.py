@@ -13,8 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.files.program_files import ROOT
 from linux.network.namespaces import namespace_of, private_namespace
-from linux.processes.lifetime import Watch, wait_for
-from linux.processes.reaper import reaper
+from linux.processes.lifetime import Watch, reaper, wait_for
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
@@ -25,8 +24,9 @@ from testbed.fabric.mininet_network import build_network, start_network
 from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
+from testbed.nodes.datapath import datapath_of, require
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
-from testbed.nodes.openvswitch import OpenVSwitch, datapath_of, open_vswitch, require
+from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
 
 DISCARD_PORT = 9  # RFC 863
 # A part's socket may break a moment before the part has ended.

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.route_messages import RTM_NEWLINK, Netlink, link_of
+from controller.southbound.host_routes import RTM_NEWLINK, Netlink, link_of
 from linux.network.netlink import Message, attributes_in
 
 RTMGRP_LINK, RTMGRP_TC = 1, 8

@@ -7,18 +7,39 @@ after a failure, only those whose routing changed are recomputed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from itertools import permutations
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from controller.forwarding.memo import LastResultCache
 from model.fabric import addressing
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
+
+Place = TypeVar("Place")
+Inputs = TypeVar("Inputs")
+Result = TypeVar("Result")
+
+
+class LastResultCache(Generic[Place, Inputs, Result]):
+    """A pure function of a place and inputs, which keeps the last result for each place.
+
+    Equal inputs return the same object, so comparing results is fast, too.
+    """
+
+    def __init__(self, function: Callable[[Place, Inputs], Result]) -> None:
+        self._function = function
+        self._last: dict[Place, tuple[Inputs, Result]] = {}
+
+    def __call__(self, place: Place, inputs: Inputs) -> Result:
+        """Return the result, from the cache if the inputs are unchanged."""
+        last = self._last.get(place)
+        if last is None or last[0] != inputs:
+            last = self._last[place] = inputs, self._function(place, inputs)
+        return last[1]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,137 @@
-"""Host routes of the proxies: one netlink socket in each proxy's namespace."""
+"""Host routes of the proxies: one netlink socket in each proxy's namespace (rtnetlink(7))."""
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network
 
 from controller.forwarding.diff import difference, vacated
 from controller.forwarding.planner import Route
-from controller.southbound.route_messages import Netlink
 from linux.network.namespaces import namespace_of
+from linux.network.netlink import (
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    RTAX_LOCK,
+    RTAX_RTO_MIN,
+    Message,
+    NetlinkSocket,
+    Request,
+    attribute,
+    attributes_in,
+    messages_in,
+    request,
+)
+
+ROUTE = struct.Struct("=BBBBBBBBI")  # struct rtmsg
+LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
+RTM_NEWLINK, RTM_GETLINK = 16, 18
+RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
+NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
+IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
+RTN_UNICAST, RTN_UNREACHABLE = 1, 7
+RT_TABLE_MAIN = 254
+RT_SCOPE_UNIVERSE = 0
+RTNH_F_ONLINK = 4  # the gateway needs no route of its own
+IFF_UP = 1
+IF_OPER_UP = 6  # if.h: "up" in RFC 2863
+# Our routes carry this originator (rtnetlink(7), rtm_protocol), so that others stay unchanged.
+PROTOCOL = 155
+
+
+class Netlink(NetlinkSocket):
+    """A netlink socket that reads interfaces, and reads and changes our routes."""
+
+    def interfaces(self) -> dict[str, tuple[int, bool]]:
+        """Interfaces by name: index, and whether the interface is up (RFC 2863)."""
+        body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        links = (link_of(payload) for _, payload in self.dumped(RTM_GETLINK, body))
+        return {name: (index, up) for name, index, up in links}
+
+    def routes(self, names: dict[int, str]) -> frozenset[Route]:
+        """Read our routes; `names` are the interfaces' names by index."""
+        body = ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+        payloads = (payload for _, payload in self.dumped(RTM_GETROUTE, body))
+        return frozenset(route for p in payloads if (route := _parse_route(p, names)) is not None)
+
+    def change(
+        self,
+        added: Iterable[Route],
+        removed: Iterable[Route],
+        index: dict[str, int],
+        timeout_ms: int,
+    ) -> None:
+        """Add routes, then remove routes; raises `EmulationError` if the kernel refuses one.
+
+        `timeout_ms` is the least retransmission timeout of TCP on these routes.
+        """
+        replace = NLM_F_CREATE | NLM_F_REPLACE
+        self.send(_request(RTM_NEWROUTE, replace, route, index, timeout_ms) for route in added)
+        self.send(_request(RTM_DELROUTE, 0, route, index, timeout_ms) for route in removed)
+
+    def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
+        """Yield all replies to a dump request of type `kind`."""
+        for answer in self.dump(request(kind, NLM_F_DUMP, body)):
+            yield from (m for m in messages_in(answer) if m[0] not in (NLMSG_DONE, NLMSG_ERROR))
+
+
+def _request(
+    kind: int, flags: int, route: Route, index: dict[str, int], timeout_ms: int
+) -> Request:
+    what = f"route to {route.destination}"
+    return what, request(kind, flags | NLM_F_ACK, encode_route(route, index, timeout_ms))
+
+
+def link_of(payload: bytes) -> tuple[str, int, bool]:
+    """Name and index of an interface, and whether it is up (RFC 2863), from RTM_NEWLINK.
+
+    Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
+    """
+    _family, _kind, index, flags, _change = LINK.unpack_from(payload)
+    found = attributes_in(payload[LINK.size :])
+    name = found[IFLA_IFNAME].rstrip(b"\0").decode()
+    return name, index, bool(flags & IFF_UP) and found[IFLA_OPERSTATE][0] == IF_OPER_UP
+
+
+def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
+    """The body of RTM_NEWROUTE and RTM_DELROUTE; `timeout_ms` is TCP's least timeout there."""
+    network, gateway = route.destination, route.gateway
+    cut_off = gateway is None
+    kind, flags = (RTN_UNREACHABLE, 0) if cut_off else (RTN_UNICAST, RTNH_F_ONLINK)
+    fixed = (socket.AF_INET, network.prefixlen, 0, 0, RT_TABLE_MAIN, PROTOCOL, RT_SCOPE_UNIVERSE)
+    body = ROUTE.pack(*fixed, kind, flags) + attribute(RTA_DST, network.network_address.packed)
+    if gateway is not None:
+        body += attribute(RTA_GATEWAY, gateway.packed)
+        body += attribute(RTA_OIF, struct.pack("=I", index[route.interface]))
+        body += attribute(RTA_METRICS, _least_timeout(timeout_ms))
+    if route.source is not None:
+        body += attribute(RTA_PREFSRC, route.source.packed)
+    return body
+
+
+def _least_timeout(timeout_ms: int) -> bytes:
+    """The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked."""
+    locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
+    return locked + attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
+
+
+def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:
+    """Parse a route; `None` if it is not ours or not in the main table."""
+    _f, prefix, _s, _tos, table, protocol, _scope, kind, _flags = ROUTE.unpack_from(payload)
+    if table != RT_TABLE_MAIN or protocol != PROTOCOL:
+        return None
+    found = attributes_in(payload[ROUTE.size :])
+    destination = IPv4Network((found[RTA_DST], prefix))
+    if kind == RTN_UNREACHABLE:
+        return Route(destination)
+    return Route(
+        destination=destination,
+        gateway=IPv4Address(found[RTA_GATEWAY]),
+        interface=names[struct.unpack("=I", found[RTA_OIF])[0]],
+        source=IPv4Address(found[RTA_PREFSRC]),
+    )
 
 
 class HostRoutes:

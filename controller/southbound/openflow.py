@@ -1,11 +1,12 @@
-"""Translate rules to OpenFlow 1.3 messages (ONF TS-006), and replies to rules."""
+"""OpenFlow 1.3 (ONF TS-006): rules as messages, replies as rules, the session of a switch."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network
 from typing import Any
 
-from controller.forwarding.diff import Difference, vacated
+from controller.forwarding.diff import Difference, difference, vacated
 from controller.forwarding.planner import Rule
+from controller.interfaces import Signal
 
 # The upper half of a cookie marks rules as ours, the lower is the controller's generation.
 COOKIE_MARK = 0x5241494C << 32  # "RAIL"
@@ -234,3 +235,49 @@ def _action(action: Any) -> tuple[str, object]:
 def _network(value: str | tuple[str, str]) -> IPv4Network:
     """The network of a match; a match without a mask is one address."""
     return IPv4Network(value if isinstance(value, str) else "/".join(value))
+
+
+class SwitchSession:
+    """One connection of a switch; after a reconnect, a new session starts empty."""
+
+    def __init__(self, datapath: Any, done: Signal) -> None:
+        self.datapath = datapath
+        self.unreported = {"ports", "groups", "rules"}
+        self.rules: frozenset[Rule] = frozenset()
+        self.groups: frozenset[Group] = frozenset()
+        self.awaited = 0
+        self.done = done
+
+    def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
+        """Numbers of entries (rules and groups) to add and to remove."""
+        rules, groups = self._difference(wanted)
+        added = len(rules.additions) + len(groups.additions)
+        return added, len(vacated(rules)) + len(vacated_groups(groups))
+
+    def install(self, wanted: frozenset[Rule], generation: int) -> None:
+        """Send the difference to the wanted rules, additions first, and a barrier."""
+        rules, groups = self._difference(wanted)
+        self.send(
+            [
+                *additions(self.datapath, rules, groups, generation),
+                *removals(self.datapath, rules, groups),
+            ]
+        )
+        self.rules, self.groups = wanted, wanted_groups(wanted)
+
+    def _difference(self, wanted: frozenset[Rule]) -> tuple[Difference[Rule], Difference[Group]]:
+        groups = wanted_groups(wanted)
+        return difference(self.rules, wanted), difference(self.groups, groups)
+
+    def send(self, messages: Iterable[Any]) -> None:
+        """Send messages followed by a barrier; send nothing if there are no messages."""
+        messages = list(messages)
+        if messages:
+            for message in (*messages, barrier(self.datapath)):
+                self.datapath.send_msg(message)
+            self.awaited += 1
+
+    def confirmed(self) -> None:
+        """Record that the switch has answered a barrier."""
+        self.awaited -= 1
+        self.done.set()

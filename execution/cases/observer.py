@@ -22,8 +22,8 @@ from model.routing.paths import Routing
 from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.machine_headroom import Observation
 from testbed.fabric.links import Reading
-from testbed.instruments.cpu_monitor import CpuMonitor, thread_times
 from testbed.instruments.pauses import PauseWatch, watching_pauses
+from testbed.instruments.samplers import CpuMonitor, thread_times
 from traffic_gen.probes.blackout import PairRecord, crossed
 
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES

@@ -34,8 +34,7 @@ from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.scenario import Case
 from scenarios.workloads.schedules import case_schedule
 from testbed.faults.injector import FaultInjector
-from testbed.faults.optical_switch import set_cross_connects
-from testbed.instruments.link_sampler import sampling_links
+from testbed.instruments.samplers import sampling_links
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
 from traffic_gen.probes.blackout import (
@@ -241,7 +240,7 @@ class FaultCase:
         placement = self._later()
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
-            set_cross_connects(self.fabric.bed, before, after, self.job.reconfiguration_time)
+            self.injector.set_cross_connects(before, after, self.job.reconfiguration_time)
         self._converge(placement, reached=REROUTED)
 
     def _later(self) -> Placement:

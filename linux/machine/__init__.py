@@ -1,1 +1,1 @@
-"""The machine: clocks, processor time, modules of the kernel, limited resources."""
+"""The machine: clocks, processor time, limited resources."""

@@ -25,6 +25,8 @@ END_DEADLINE_S = 10
 ANSWER_S = 10
 # Number of watched processes that one check examines for being stopped.
 LOOKED_AT_ONCE = 8
+# The shell waits for the end of its input, whose other end this process alone has.
+PROGRAM = 'read -r _; exec "$@"'
 
 
 def start(
@@ -273,3 +275,28 @@ def kill(process_id: int) -> None:
     """Kill a process that may have ended already."""
     with suppress(ProcessLookupError):
         os.kill(process_id, signal.SIGKILL)
+
+
+@contextmanager
+def reaper(
+    command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Execute a command if this process ends within the context.
+
+    Neither the kernel nor the run's own end removes, for example, a container that was requested
+    but has not started yet.
+    """
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            ["sh", "-c", PROGRAM, "reaper", *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        end(process)

@@ -8,9 +8,8 @@ import numpy as np
 
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
-from model.training.exposure import begins_s, exposure_s
 from model.training.reduction import ReducedIteration
-from model.training.steps import IterationSteps
+from model.training.steps import IterationSteps, begins_s, exposure_s
 from results.verdicts.summary import MeasuredModeled
 
 

@@ -25,7 +25,7 @@ def require_datapaths(scenario: Scenario) -> None:
 
     The default datapath is not checked here: the machine's checks include its requirements.
     """
-    from testbed.nodes.openvswitch import require
+    from testbed.nodes.datapath import require
 
     for datapath in {spec.datapath for spec in scenario.fabrics}:
         if datapath is not None:
@@ -36,7 +36,7 @@ def _require_netem(scenario: Scenario) -> None:
     """Refuse delay and loss of links where the kernel has no netem."""
     if not any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics):
         return
-    from testbed.fabric.impairments import missing_netem
+    from testbed.fabric.shaping import missing_netem
 
     if (sentence := missing_netem()) is not None:
         raise InputError(Problem(f"{scenario.name}: fabric", sentence))

@@ -14,7 +14,7 @@ from linux.machine.cpuinfo import model_name
 from linux.processes.lifetime import first_line
 from model.prediction.machine import Machine, MachineKey
 from model.sweep import VIRTUAL
-from testbed.nodes.openvswitch import default_datapath
+from testbed.nodes.datapath import default_datapath
 from testbed.virtual_machine.job import CLOCK_VARIABLE
 
 PLACE = Path("/var/lib/railbed/machine.json")

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.workload.generator import Generator
-from model.workload.rdma_write import packets_of
+from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from scenarios.format.issues import Issue
 from scenarios.format.keys import ScenarioFile

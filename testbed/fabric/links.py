@@ -19,8 +19,7 @@ from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import MTU_BYTES, USUAL_TIMEOUT_S, Impairment
 from model.fabric.topology import Gpu, Link, LinkKind, Port
-from testbed.fabric.impairments import impair
-from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, shape_requests
+from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and

@@ -1,8 +1,11 @@
-"""Shaped links: hierarchical token buckets (tc-htb(8)) with a class for acknowledgements.
+"""Shaped links: token buckets (tc-htb(8)) with a class for acknowledgements, delay and loss.
 
 With traffic both ways, acknowledgements wait behind data in the queue and completion times grow
 by half. A class of higher priority for packets too short to carry data keeps completion time
 within 1 % of the model. Both classes may borrow up to the link's rate, and data borrows all of it.
+
+Delay and loss are a netem queue (tc-netem(8)) under each class: a packet is held for its delay
+first, then waits for tokens.
 """
 
 import struct
@@ -16,13 +19,14 @@ from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 from linux.network.namespaces import private_namespace
 from linux.network.netlink import HEADER, Request, requests_in_batch
 from linux.network.route_socket import RouteBatch, RouteSocket
-from model.errors import EmulationError
+from model.errors import EmulationError, RailbedError
 from model.fabric.shaping import (
     ACKNOWLEDGEMENT_BELOW_BYTES,
     ACKNOWLEDGEMENT_CLASS,
     ACKNOWLEDGEMENT_SHARE,
     DEFAULT_DEPTH_S,
     MTU_BYTES,
+    Impairment,
     Shaper,
 )
 
@@ -48,6 +52,9 @@ _SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
 # A link to test what this kernel supports.
 TRIAL_NAME = "trial"
 TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
+NETEM = "netem"
+# Packets held for their delay, in addition to the queue of an unimpaired class.
+HELD_UP_PACKETS = 10_000
 
 
 def shape(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
@@ -166,3 +173,37 @@ def trial_link() -> Iterator[tuple[RouteSocket, int]]:
         index = netlink.link_lookup(ifname=TRIAL_NAME)[0]
         shape(netlink, index, TRIAL_SHAPER)
         yield netlink, index
+
+
+def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None:
+    """Add delay and loss to a shaped interface; raise `EmulationError` if netem is not in place."""
+    for leaf in LEAVES:
+        netlink.tc(
+            "replace",
+            NETEM,
+            interface,
+            parent=leaf,
+            delay=round(impairment.delay_s * 1e6),
+            loss=impairment.loss * 100,
+            limit=QUEUE_PACKETS + HELD_UP_PACKETS,
+        )
+    queues = netlink.get_qdiscs(index=interface)
+    found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
+    if found != set(LEAVES):
+        raise EmulationError(f"netem queues wanted under {LEAVES}, found under {found}")
+
+
+def missing_netem() -> str | None:
+    """Say what this kernel lacks for delay and loss, as a sentence; None if it supports both.
+
+    Tested on a trial link in a temporary namespace.
+    """
+    try:
+        with trial_link() as (netlink, index):
+            impair(netlink, index, Impairment(delay_s=0.001, loss=0.01))
+    except (OSError, NetlinkError, RailbedError) as error:
+        return (
+            f"delay and loss of links need netem, which this kernel lacks ({error.args[-1]}); "
+            "load it with `sudo modprobe sch_netem`, or boot a kernel that has it"
+        )
+    return None

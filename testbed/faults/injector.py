@@ -1,8 +1,9 @@
-"""Faults of a running fabric. Every fault returns its own undo.
+"""Faults of a running fabric, each returns its own undo; the optical switch that moves links.
 
 No fault outlives the fabric: interfaces go with its namespace, processes with the run.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill
 from model.errors import EmulationError, RailbedError
-from model.fabric.topology import Link, Port
+from model.fabric.topology import Link, LinkKind, Port, Topology
 from model.faults import FaultMode, loses_links
 from testbed.fabric.links import LinkEndGone
 from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
@@ -85,6 +86,28 @@ class FaultInjector:
         """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
         return _broken(self._bed.controller.kill, self._start_controller)
 
+    def set_cross_connects(
+        self, before: Topology, after: Topology, reconfiguration_s: float
+    ) -> None:
+        """Set the optical switch: move the NIC links whose rail switch port differs in `after`.
+
+        They lose carrier for at least `reconfiguration_s`, the time that a real switch would take;
+        moving ports between Open vSwitch bridges may take longer.
+        """
+        begun_s, bed = time.monotonic(), self._bed
+        moved = _moved(before, after)
+        lasting = [link for link in moved if link.lower.node not in bed.links.lost]
+        self._link_faults.set_down(lasting)
+        bed.open_vswitch.move_ports(
+            [link.upper.interface for link in moved],
+            [(link.upper.node, link.upper.number, link.upper.interface) for link in lasting],
+        )
+        for link in lasting:
+            self._link_faults.shape_again(link, link.upper)
+            bed.links.impair(link, link.upper)
+        time.sleep(max(0.0, begun_s + reconfiguration_s - time.monotonic()))
+        self._link_faults.set_up(lasting)
+
     def _break_all(self, links: Sequence[Link], mode: FaultMode) -> Undo:
         faults = self._link_faults
         if mode is FaultMode.DOWN:
@@ -145,6 +168,13 @@ def _sending_end(link: Link, sender: str) -> Port:
     if sender not in (link.lower.node, link.upper.node):
         raise EmulationError(f"{link.name}: {sender} is at neither end of this link")
     return link.port_of(sender)
+
+
+def _moved(before: Topology, after: Topology) -> Sequence[Link]:
+    """NIC links of `after` whose upper end is at another port than in `before`."""
+    old = {link.lower.node: link for link in before.links if link.kind is LinkKind.NIC}
+    nics = (link for link in after.links if link.kind is LinkKind.NIC)
+    return [link for link in nics if link.upper != old[link.lower.node].upper]
 
 
 def _broken(break_it: Callable[[], None], repair: Callable[[], None]) -> Undo:

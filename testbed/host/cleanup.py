@@ -2,7 +2,7 @@
 
     python -m testbed.host.cleanup
 
-does so after a run has died (`linux/processes/reaper.py`), again and again for some seconds: the
+does so after a run has died (`linux/processes/lifetime.py`), again and again for some seconds: the
 Docker Engine may still create containers that the run requested.
 """
 

@@ -1,19 +1,18 @@
 """A private Open vSwitch: its own database, its own daemon, in the run's own network namespace.
 
-The kernel's datapath is used if its module is available, else the user-space one with segmentation
-offload (`userspace-tso-enable`), which forwards 64 KiB segments instead of single packets.
+The user-space datapath has segmentation offload (`userspace-tso-enable`): it forwards 64 KiB
+segments instead of single packets.
 """
 
-import os
 import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 
-from linux.machine.modules import kernel_has, load_module
 from linux.network.borrowed_sockets import borrowed_sockets, closing_together
 from linux.processes.lifetime import (
     BEFORE_PROXIES,
@@ -26,8 +25,8 @@ from linux.processes.lifetime import (
     wait_until_begun,
 )
 from linux.processes.run_lock import RunLock
-from model.errors import EmulationError, InputError, NotReady, Problem
-from model.fabric.spec import Datapath, FabricSpec
+from model.errors import EmulationError
+from model.fabric.spec import Datapath
 
 NAME, DATABASE = "Open vSwitch", "Open vSwitch's database"
 DATABASE_DEADLINE_S = CONTROL_TIMEOUT_S = 10
@@ -54,10 +53,10 @@ SETTINGS = (
 )
 # A round of the revalidators looks at every flow. Many ports have many flows: fewer rounds.
 REVALIDATION_MS, REVALIDATION_MS_A_PORT = 500, 16
-# Sets the default datapath where there is no option for it: failures, benchmarks, tests.
-VARIABLE = "RAILBED_DATAPATH"
-TUN = Path("/dev/net/tun")
 COMPLAINT = re.compile(r"\|(WARN|ERR|EMER)\|")
+ANYWHERE = IPv4Network("0.0.0.0/0")
+_RULE = re.compile(r"n_packets=\d+, n_bytes=(?P<bytes>\d+),(?P<rest>.*)")
+_DESTINATION = re.compile(r"nw_dst=([\d./]+)")
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class OpenVSwitch:
 def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[OpenVSwitch]:
     """Start Open vSwitch with its state in the run's folder, in the current network namespace.
 
-    Call `require` before: it loads the kernel module of the datapath.
+    Call `datapath.require` before: it loads the kernel module of the datapath.
     """
     folder = lock.folder / "ovs"
     folder.mkdir()
@@ -230,45 +229,42 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
             switch.kill_daemon()
 
 
-def default_datapath() -> Datapath:
-    """The datapath in `RAILBED_DATAPATH`, else the kernel's if its module is available.
+@dataclass(frozen=True)
+class RuleCount:
+    """Bytes that a rule has forwarded; `ANYWHERE` for a rule that matches no destination."""
 
-    Root loads the module; users without root can only look for its file.
-    """
-    asked = os.environ.get(VARIABLE)
-    if asked is None:
-        has_module = load_module if os.geteuid() == 0 else kernel_has
-        return Datapath.KERNEL if has_module("openvswitch") else Datapath.USER_SPACE
-    if asked not in list(Datapath):
-        what = f"must be {' or '.join(Datapath)}, got {asked!r}"
-        raise InputError(Problem(VARIABLE, what))
-    return Datapath(asked)
+    destination: IPv4Network
+    bytes: int
 
 
-def datapath_of(spec: FabricSpec) -> Datapath:
-    """The datapath that a fabric asks for, or the default."""
-    return spec.datapath or default_datapath()
+def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list[RuleCount]]:
+    """Return the current counters of each switch's rules, by bridge name."""
+    # The data path's own counters reach the rules with the next round of its revalidators.
+    wait_for_revalidators(switch)
+    return {bridge: parse_rules(dump_rules(switch, bridge)) for bridge in bridges}
 
 
-def require(datapath: Datapath) -> None:
-    """Load the kernel module that a datapath needs; raise `NotReady` if that fails."""
-    if datapath is Datapath.KERNEL and not load_module("openvswitch"):
-        raise NotReady(
-            f"{NAME}: its kernel datapath is asked for, and the module openvswitch cannot be "
-            "loaded; boot a kernel that has it, or use `--datapath user-space`"
-        )
-    if datapath is Datapath.USER_SPACE:
-        try:
-            open_tun()
-        except OSError as error:
-            raise NotReady(
-                f"{NAME}: its user-space datapath needs {TUN}, which cannot be opened "
-                f"({error.strerror}); load its module with `sudo modprobe tun`, or boot a kernel "
-                "that has it"
-            ) from None
+def wait_for_revalidators(switch: OpenVSwitch) -> None:
+    """Wait until a round of the revalidators has ended; it may have begun before."""
+    # Open vSwitch waits for two rounds.
+    timeout_s = CONTROL_TIMEOUT_S + 2 * switch.revalidation_ms / 1000
+    switch.control("revalidator/wait", timeout_s=timeout_s)
 
 
-def open_tun() -> None:
-    """Open the TUN device: user-space Open vSwitch makes a bridge's own port as a TAP device."""
-    load_module("tun")
-    os.close(os.open(TUN, os.O_RDWR))
+def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
+    """The rules of a switch as ovs-ofctl(8) prints them."""
+    return output_of(*switch.openflow_command(bridge, "dump-flows"), timeout_s=CONTROL_TIMEOUT_S)
+
+
+def parse_rules(dump: str) -> list[RuleCount]:
+    """Parse a dump of rules; rules that drop are left out."""
+    return [
+        RuleCount(_destination(found["rest"]), int(found["bytes"]))
+        for found in _RULE.finditer(dump)
+        if not found["rest"].endswith("actions=drop")
+    ]
+
+
+def _destination(rule: str) -> IPv4Network:
+    found = _DESTINATION.search(rule)
+    return ANYWHERE if found is None else IPv4Network(found[1])

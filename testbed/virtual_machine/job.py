@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.virtual_machine.guest import Guest
-from testbed.virtual_machine.image import Suite, image, proxy_root
-from testbed.virtual_machine.initrd import append, write_initrd
+from testbed.virtual_machine.image import Suite, append, image, proxy_root, write_initrd
 from testbed.virtual_machine.work_folder import work_folder
 
 # Kernel modules that a machine with udev loads by itself.

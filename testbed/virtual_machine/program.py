@@ -12,8 +12,7 @@ from pathlib import Path
 
 from linux.files.program_files import ROOMS, ROOT, program_files
 from testbed.virtual_machine.cache import cached_part
-from testbed.virtual_machine.image import Image, image
-from testbed.virtual_machine.initrd import append
+from testbed.virtual_machine.image import Image, append, image
 
 # The program's folder inside. It is the same on every machine, as paths influence the execution.
 INSIDE = Path("/railbed")

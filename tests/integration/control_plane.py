@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from controller.forwarding.planner import Route, Rule
+from controller.southbound.host_routes import PROTOCOL
 from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
-from controller.southbound.route_messages import PROTOCOL
 from execution.cases.emulation import Experiment
 from model.fabric.health import HEALTHY, Health
 from testbed.nodes.controller_process import read_journal

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from scapy.utils import RawPcapReader
 
+from execution.capture import capturing
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.workload.transfers.collective import Collective
-from testbed.instruments.capture import capturing
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
 from tests.machine import wait_until

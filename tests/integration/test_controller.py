@@ -13,7 +13,7 @@ import pytest
 from mininet.net import Mininet
 
 import testbed.testbed
-from controller.detection.liveness import HOLD_DOWN_S
+from controller.detection.fabric_state import HOLD_DOWN_S
 from execution.cases.emulation import Experiment
 from linux.network.namespaces import namespace_of
 from model.fabric import addressing

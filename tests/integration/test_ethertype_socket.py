@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from pyroute2 import IPRoute
 
-from linux.network.ethertype_socket import ethertype_socket
+from controller.detection.probes import ethertype_socket
 from linux.network.namespaces import private_namespace
 from tests.machine import wait_until
 

@@ -14,7 +14,7 @@ from model.fabric.topology import Gpu
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.kernel_support import require_possible
-from testbed.fabric.impairments import missing_netem
+from testbed.fabric.shaping import missing_netem
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.machine import wait_until

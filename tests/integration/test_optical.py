@@ -9,7 +9,7 @@ from model.fabric.spec import FabricKind, Spares
 from model.faults import Component, Fault, FaultMode
 from model.job.recovery import RecoveryStrategy, placement_after
 from model.workload.transfers.collective import Collective
-from testbed.faults.optical_switch import set_cross_connects
+from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -23,7 +23,8 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
     fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         placement = placement_after(fabric.placement, fault, RecoveryStrategy.SPARE_RAIL_SWITCH, 1)
-        set_cross_connects(fabric.bed, fabric.topology, placement.topology, 0.025)
+        optical = FaultInjector(fabric.bed)
+        optical.set_cross_connects(fabric.topology, placement.topology, 0.025)
         wait_until_converged(fabric.bed, frozenset())
         fabric.rearrange(placement)
         schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 40_000).steps()

@@ -22,8 +22,8 @@ from results.documents.path_check import verify_object
 from results.verdicts.path_check import FabricCheck
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from testbed.instruments.flow_counters import wait_for_revalidators
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import wait_for_revalidators
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
 from tests.results import assert_right

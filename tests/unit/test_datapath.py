@@ -20,9 +20,9 @@ from scenarios.planning.kernel_support import (
     require_possible,
 )
 from scenarios.scenario import Scenario
-from testbed.nodes import openvswitch
+from testbed.nodes import datapath as module
+from testbed.nodes.datapath import VARIABLE, default_datapath, require
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import VARIABLE, default_datapath, require
 from testbed.testbed import explained_by
 from testbed.testbed import testbed as fabric_up
 from tests.unit.fabrics import spec
@@ -40,8 +40,8 @@ def has_modules(
     monkeypatch: pytest.MonkeyPatch, *, file: bool = False, loads: bool = False
 ) -> None:
     """Let the kernel have files of modules, or load them."""
-    monkeypatch.setattr(openvswitch, "kernel_has", lambda _module: file)
-    monkeypatch.setattr(openvswitch, "load_module", lambda _module: loads)
+    monkeypatch.setattr(module, "kernel_has", lambda _module: file)
+    monkeypatch.setattr(module, "load_module", lambda _module: loads)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_user_space_needs_a_device(
     without_module: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = tmp_path / "tun"
-    monkeypatch.setattr(openvswitch, "TUN", device)
+    monkeypatch.setattr(module, "TUN", device)
     with pytest.raises(NotReady, match=r"cannot be opened \(No such file.*modprobe tun"):
         require(Datapath.USER_SPACE)
     device.symlink_to(device)  # is there, and cannot be opened, as a node without its driver
@@ -98,7 +98,7 @@ def root_without_datapaths(
 ) -> None:
     """Be root, who alone can probe the kernel; the kernel has neither module nor device."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(openvswitch, "TUN", tmp_path / "tun")
+    monkeypatch.setattr(module, "TUN", tmp_path / "tun")
 
 
 @pytest.mark.usefixtures("root_without_datapaths")

@@ -19,8 +19,7 @@ from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps
-from model.workload.step_trace import trace_of
-from model.workload.trace import Trace
+from model.workload.trace import Trace, trace_of
 from results.documents.run import run_object
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from scenarios.library_files import LIBRARY

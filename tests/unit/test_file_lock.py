@@ -5,8 +5,8 @@ from threading import Thread
 
 import pytest
 
-from linux.processes.file_lock import locked
 from model.errors import EmulationError
+from testbed.virtual_machine.cache import locked
 
 
 def test_a_lock_that_another_holds_is_waited_for_and_told(

@@ -24,8 +24,7 @@ from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind
 from model.measurement.records import CaseExecutions
-from model.workload.generator import FRAMINGS, Generator
-from model.workload.rdma_write import PATH_MTU_BYTES, packet_bytes, packets_of
+from model.workload.generator import FRAMINGS, PATH_MTU_BYTES, Generator, packet_bytes, packets_of
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.documents.run import run_object

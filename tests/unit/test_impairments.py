@@ -13,7 +13,7 @@ from model.fabric.topology import LinkKind, build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.kernel_support import require_possible
-from testbed.fabric import impairments
+from testbed.fabric import shaping as impairments
 from testbed.nodes.gpu_proxies import ProxyKind
 
 QUICKSTART = LIBRARY / "quickstart.yaml"

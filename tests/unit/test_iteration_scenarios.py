@@ -12,8 +12,7 @@ from model.errors import InputError
 from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
-from model.training.exposure import begins_s
-from model.training.steps import IterationSteps
+from model.training.steps import IterationSteps, begins_s
 from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare

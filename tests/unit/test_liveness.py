@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.detection.liveness import (
+from controller.detection.fabric_state import (
     FLAP_WINDOW_S,
     HOLD_DOWN_S,
     LONGEST_HOLD_DOWN_S,

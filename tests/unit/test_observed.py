@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.detection.fabric_state import ObservedFabric
-from controller.detection.liveness import HOLD_DOWN_S
+from controller.detection.fabric_state import HOLD_DOWN_S, ObservedFabric
 from model.fabric.health import HEALTHY
 from model.fabric.link_probes import LOST_PROBES
 from model.fabric.spec import FabricKind, Spares

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.network.packet_steering import core_mask
+from testbed.fabric.packet_order import core_mask
 
 
 @given(st.integers(0, 500))

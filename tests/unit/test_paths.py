@@ -27,8 +27,8 @@ from results.tables.measured.path_check import print_verify
 from results.tables.measured.run import print_run
 from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
 from results.verdicts.verdict import Verdict
-from testbed.instruments.flow_counters import RuleCount, parse_rules
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import RuleCount, parse_rules
 from tests.unit.fabrics import spec, topologies
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 from traffic_gen.probes.port_capture import Flow, parse_flow

@@ -25,10 +25,9 @@ from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
-from model.job.rank_environment import rank_environment
 from results.documents.program import ProgramRun, RankEnd, program_object
 from results.tables.measured.program import print_program
-from testbed.programs.open_mpi import open_mpi_environment
+from testbed.programs.environment import open_mpi_environment, rank_environment
 from testbed.programs.ranks import RanksResult
 from tests.unit.fabrics import spec, topologies
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.detection.liveness import HOLD_DOWN_S
+from controller.detection.fabric_state import HOLD_DOWN_S
 from controller.forwarding.planner import Planner, Route, Rule
 from controller.interfaces import Clock
 from controller.reconciler import (

@@ -11,7 +11,7 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from controller.forwarding.planner import Route
-from controller.southbound import route_messages as rtnetlink
+from controller.southbound import host_routes as rtnetlink
 from linux.network.netlink import HEADER, messages_in
 
 INDEX = {"hb0": 2, "nic0": 3}

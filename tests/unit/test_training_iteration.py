@@ -15,11 +15,17 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.training.exposure import begins_s, exposure_s
 from model.training.job import Job, cluster_of
-from model.training.pipeline import Pass, stage_order
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
-from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps
+from model.training.steps import (
+    COMPUTE,
+    DIMENSIONS,
+    IterationSteps,
+    Pass,
+    begins_s,
+    exposure_s,
+    stage_order,
+)
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Experts, Recomputation, Transformer

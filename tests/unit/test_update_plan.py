@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.forwarding.planner import DesiredState
-from controller.rollout.update_plan import immediate, make_before_break, transit_routes_to_remove
+from controller.rollout import immediate, make_before_break, transit_routes_to_remove
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Topology, build_topology

@@ -11,7 +11,7 @@ from linux.files.program_files import ROOT
 from model.errors import NotReady
 from testbed.virtual_machine import cache, image
 from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest
-from testbed.virtual_machine.initrd import append
+from testbed.virtual_machine.image import append
 from testbed.virtual_machine.job import command_job, program_job
 from testbed.virtual_machine.program import Program
 from testbed.virtual_machine.work_folder import PREFIX, work_folder

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.collective_nodes import ALGORITHM_OF
 from traffic_gen.traces.formats.nodes import Nodes
+from traffic_gen.traces.replay import ALGORITHM_OF
 
 
 @st.composite

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from model.workload.rdma_write import (
+from model.workload.generator import (
     BTH_BYTES,
     ICRC_BYTES,
     IP_HEADER_BYTES,

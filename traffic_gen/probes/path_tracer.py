@@ -13,7 +13,7 @@ from linux.network.namespaces import namespace_of
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Trace
-from model.workload.rdma_write import IP_HEADER_BYTES
+from model.workload.generator import IP_HEADER_BYTES
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 from traffic_gen.probes.port_capture import Flow, PortCapture, port_capture
 

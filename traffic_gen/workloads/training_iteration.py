@@ -13,9 +13,8 @@ import numpy as np
 
 from model.arrays import Bools, Ints
 from model.fabric.spec import FabricKind
-from model.training.pipeline import Pass, stage_order
 from model.training.reduction import ReducedIteration
-from model.training.steps import DIMENSIONS, IterationSteps
+from model.training.steps import DIMENSIONS, IterationSteps, Pass, stage_order
 from model.training.traffic import Dimension, RankGrid
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfers

@@ -20,8 +20,8 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from studies.benchmarks.common.fabrics import bench_fabric, containers
 from studies.benchmarks.common.rows import SIXTEEN, Row, part
-from testbed.instruments.cpu_monitor import CpuMonitor
 from testbed.instruments.pauses import watching_pauses
+from testbed.instruments.samplers import CpuMonitor
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.point_to_point import streams
 

@@ -11,9 +11,9 @@ from model.fabric.spec import FabricSpec
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from studies.benchmarks.common.fabrics import bench_fabric
+from studies.benchmarks.common.memory import MIB, kernel_bytes, run_bytes
 from studies.benchmarks.common.rows import Row, sized
 from studies.benchmarks.costs.startup import up_and_down
-from testbed.instruments.memory import MIB, kernel_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.workloads.sized_collective import SizedCollective
 

@@ -9,8 +9,8 @@ from statistics import median
 from model.fabric.spec import FabricKind, FabricSpec
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks.common.fabrics import bench_fabric
+from studies.benchmarks.common.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from studies.benchmarks.common.rows import Row, sized
-from testbed.instruments.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from testbed.nodes.gpu_proxies import ProxyKind
 
 # (domains, domain size), trials

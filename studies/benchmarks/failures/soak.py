@@ -18,8 +18,8 @@ from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from studies.benchmarks.common.command import Command
 from studies.benchmarks.common.fabrics import bench_fabric
+from studies.benchmarks.common.memory import MIB
 from studies.benchmarks.common.rows import Row, sized
-from testbed.instruments.memory import MIB
 from testbed.nodes.gpu_proxies import ProxyKind
 
 

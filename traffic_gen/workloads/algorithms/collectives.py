@@ -1,24 +1,26 @@
-"""The algorithms of collectives: every one generates its transfers and dependencies."""
+"""The algorithms of collectives: every one generates its transfers and dependencies.
+
+Those of Broadcast, and of the Send/Recv chain of pipeline stages, are chains of GPUs.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
+from model.arrays import Ints
 from model.job.communicators import Shape
 from model.prediction import closed_forms as closed
-from model.workload.transfers.collective import Collective
+from model.workload.transfers.collective import ROOT, Collective
 from traffic_gen.workloads.algorithms.all_to_all import (
     direct_all_to_all,
     pairwise_all_to_all,
     spreading_all_to_all,
     two_step_all_to_all,
 )
-from traffic_gen.workloads.algorithms.builder import Builder
-from traffic_gen.workloads.algorithms.chains import (
-    hierarchical_broadcast,
-    ring_broadcast,
-    send_recv_chain,
-)
+from traffic_gen.workloads.algorithms.builder import Builder, joined
+from traffic_gen.workloads.algorithms.patterns import all_rails, along, whole_ring, within_domains
 from traffic_gen.workloads.algorithms.reductions import (
     double_tree_all_reduce,
     halving_doubling_all_reduce,
@@ -34,6 +36,40 @@ from traffic_gen.workloads.algorithms.reductions import (
 DEFAULT_SLICES, TREE_SLICES, MICROBATCHES = 4, 16, 8
 Named = tuple[Collective, str]
 """A collective, and the name of its algorithm."""
+
+
+def ring_broadcast(build: Builder) -> None:
+    """Send chunk after chunk from the root along the ring of all ranks, without its last edge."""
+    chain = whole_ring(build)
+    along(build, chain, np.arange(build.gpus)[None, :], "ring", build.nothing())
+
+
+def hierarchical_broadcast(build: Builder) -> None:
+    """Send from the root to its HB domain, a part along each rail, and within all HB domains."""
+
+    def of_rail(sources: Ints, _peers: Ints) -> Ints:
+        return build.rail_ranks(sources)
+
+    root, arrived = np.array([ROOT]), build.nothing()
+    for peer in range(1, build.domain_size):
+        to = np.array([peer])
+        arrived = joined(arrived, build.send(root, to, build.rail_ranks(to), channel="hb"))
+    rails = all_rails(build)
+    arrived = joined(arrived, along(build, rails, rails, "nic", arrived))
+    within_domains(build, of_rail, arrived)
+
+
+def send_recv_chain(build: Builder) -> None:
+    """Every rank sends each slice on to the next rank, as the stages of a pipeline do.
+
+    Slices are the microbatches of the pipeline: a stage sends its result for a microbatch when it
+    has received the microbatch from the stage before.
+    """
+    last, arrived = build.gpus - 1, build.nothing()
+    for step in range(last + build.slices - 1):
+        stages = np.arange(max(0, step - build.slices + 1), min(last, step + 1))
+        chunks = stages * build.slices + step - stages
+        arrived = build.send(stages, stages + 1, chunks[:, None], channel="stages", after=arrived)
 
 
 def _one_a_rank(shape: Shape) -> int:

@@ -1,17 +1,18 @@
-"""The environment in which Open MPI's own mpirun starts its ranks in the GPU proxies.
+"""The environments of a program: of a rank, as torchrun sets it; of Open MPI's own mpirun.
 
 mpirun starts a daemon on each host through a launch agent, which stands in for ssh: the agent here
 enters the network namespace of the proxy that has the host's address. Every proxy is a host with
-one slot. Source: the man page mpirun(1) of Open MPI 4.1, and `ompi_info --all`.
+one slot. Sources: PyTorch's documentation of torchrun, "Environment Variables"; the man page
+mpirun(1) of Open MPI 4.1, and `ompi_info --all`.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from model.fabric.addressing import nic_address
 from model.fabric.topology import Gpu
-from model.job.rank_environment import NIC_INTERFACE
 
 # Hosts are told apart by their names, in a UTS namespace (namespaces(7)) for each.
 AGENT = """#!/bin/sh
@@ -24,6 +25,33 @@ shift
 exec nsenter --net=/proc/$process/ns/net unshare --uts \\
   sh -c "echo $name >/proc/sys/kernel/hostname; $*"
 """
+# The port of rank 0 at which ranks meet; torchrun's default.
+MASTER_PORT = 29500
+NIC_INTERFACE = "nic0"
+
+
+def rank_environment(rank: int, gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Return the variables of a rank; `gpus` has the GPU of each rank, domain by domain.
+
+    An HB domain stands for a node. The address of a rank is that of its NIC, for everyone.
+    """
+    nodes = [list(node) for _, node in groupby(gpus, key=lambda gpu: gpu.domain)]
+    place = next(number for number, node in enumerate(nodes) if gpus[rank] in node)
+    addresses = [str(nic_address(gpu)) for gpu in gpus]
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(gpus)),
+        "LOCAL_RANK": str(nodes[place].index(gpus[rank])),
+        "LOCAL_WORLD_SIZE": str(len(nodes[place])),
+        "GROUP_RANK": str(place),
+        "GROUP_WORLD_SIZE": str(len(nodes)),
+        "MASTER_ADDR": addresses[0],
+        "MASTER_PORT": str(MASTER_PORT),
+        "RAILBED_ADDRESS": addresses[rank],
+        "RAILBED_ADDRESSES": ",".join(addresses),
+        # PyTorch's gloo would take the address of the machine's name instead.
+        "GLOO_SOCKET_IFNAME": NIC_INTERFACE,
+    }
 
 
 def open_mpi_environment(

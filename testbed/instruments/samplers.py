@@ -1,0 +1,155 @@
+"""Threads of the run that sample while a schedule is executed: CPU times, and bytes of links.
+
+The run otherwise only waits. Queues are not read: that takes milliseconds, in which proxies wait.
+"""
+
+import csv
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Self
+
+from linux.files.user_files import cleared
+from linux.machine.cpu_time import idle_and_steal_s, stalled_s, thread_time
+from linux.network.proc_net import parse_carried
+from linux.processes.lifetime import BEFORE_PROXIES
+from model.errors import EmulationError
+from model.fabric.topology import Link
+from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
+from model.measurement.records import LinkSample
+from testbed.nodes.openvswitch import OpenVSwitch
+
+WINDOW_S = 0.1
+PRESSURE = Path("/proc/pressure/cpu")
+EVERY_S = 0.01
+# The pause after a sample, as a multiple of the processor time that it took.
+PAUSE = 50
+# Of the thread that reads it, in the namespace of the switches: upper ends of links are there.
+COUNTERS = Path("/proc/thread-self/net/dev")
+
+
+class _Sampler(ABC):
+    """A thread that samples for as long as the context lasts."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Sample until `_stopped` is set."""
+
+
+class CpuMonitor(_Sampler):
+    """Takes readings of CPU times every `WINDOW_S`."""
+
+    def __init__(self, switch: OpenVSwitch) -> None:
+        super().__init__()
+        self._switch = switch
+        self._readings: list[Reading] = []
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows between successive readings so far."""
+        return windows_of(tuple(self._readings))
+
+    def _run(self) -> None:
+        # Run before the proxies, to keep sampling where processors are scarce.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_PROXIES)
+        due_s = time.monotonic()
+        self._readings.append(self._read())
+        while not self._stopped.wait(max(0.0, due_s + WINDOW_S - time.monotonic())):
+            due_s = max(due_s + WINDOW_S, time.monotonic() - WINDOW_S / 2)
+            self._readings.append(self._read())
+
+    def _read(self) -> Reading:
+        idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
+        return Reading(
+            ns=time.monotonic_ns(),
+            cores=os.cpu_count() or 1,
+            idle_s=idle_s,
+            steal_s=steal_s,
+            stalled_s=read_stalled_s(),
+            switches=thread_times(switch_process_ids(self._switch)),
+        )
+
+
+def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
+    """The process id of the switch daemon; empty if it is not running."""
+    try:
+        return (switch.process_id,)
+    except EmulationError:
+        return ()
+
+
+def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
+    """CPU times of processes' main threads, by process id; dead processes are left out."""
+    times = {}
+    for process_id in process_ids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            place = Path(f"/proc/{process_id}/task/{process_id}")
+            schedstat, status = place / "schedstat", place / "status"
+            times[process_id] = thread_time(schedstat.read_text(), status.read_text())
+    return times
+
+
+def read_stalled_s() -> float | None:
+    """Total seconds in which some process waited for a processor; `None` if not counted."""
+    try:
+        return stalled_s(PRESSURE.read_text())
+    except OSError:
+        return None
+
+
+class LinkSampler(_Sampler):
+    """Samples the bytes that all links have carried, about a hundred times a second.
+
+    The more links there are, the longer a sample takes, and the longer is the pause behind it:
+    sampling costs at most 2 % of a core.
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        super().__init__()
+        self._names = {link.upper.interface: link.name for link in links}
+        self._samples: list[tuple[int, dict[str, tuple[int, int]]]] = []
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._stopped.wait(pause_s):
+            begun_s = time.thread_time()
+            self._samples.append((time.monotonic_ns(), parse_carried(COUNTERS.read_text())))
+            pause_s = max(EVERY_S, PAUSE * (time.thread_time() - begun_s))
+
+    def samples(self) -> Iterator[LinkSample]:
+        """Yield the bytes that each link had carried at each sample; gone links are left out."""
+        for ns, carried in self._samples:
+            for interface, (received, sent) in carried.items():
+                if interface in self._names:
+                    yield LinkSample(self._names[interface], ns, sent, received)
+
+
+@contextmanager
+def sampling_links(links: Sequence[Link], place: Path) -> Iterator[None]:
+    """Sample within the context; write the samples as a CSV file even after an error."""
+    sampler = LinkSampler(links)
+    try:
+        with sampler:
+            yield
+    finally:
+        with cleared(place / "links.csv").open("x", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow([field.name for field in fields(LinkSample)])
+            rows.writerows(vars(sample).values() for sample in sampler.samples())
