@@ -2,16 +2,13 @@
 
 import re
 import tomllib
-from pathlib import Path
 
-import pytest
-
+from linux.files.program_files import ROOMS, ROOT
 from model.fabric.platforms import PLATFORMS
 from model.workload.training_sizes import PUBLISHED_SIZES
 from model.workload.transfers.collective import Collective
 from traffic_gen.workloads.algorithms.collectives import algorithms_of
 
-ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
 TRAINING = ROOT / "docs" / "reference" / "training.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,14 +42,14 @@ def test_every_platform_and_every_published_size_is_listed() -> None:
     assert sizes == list(PUBLISHED_SIZES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_named_files_and_tests_exist(page: Path) -> None:
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (page.parent / target).exists(), target
-    rooms = "model|testbed|controller|traffic_gen|scenarios|results|tests|docs"
-    for name in re.findall(rf"`((?:{rooms})/[\w/.-]+\.\w+)`", text):
-        assert (ROOT / name).exists(), name
+def test_links_and_named_files_and_tests_exist() -> None:
+    named_file = rf"`((?:{'|'.join((*ROOMS, 'tests', 'docs'))})/[\w/.-]+\.\w+)`"
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    for name in re.findall(r"`(test_\w+)`", text):
-        assert f"def {name}(" in tests, name
+    for page in PAGES:
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (page.parent / target).exists(), (page.name, target)
+        for name in re.findall(named_file, text):
+            assert (ROOT / name).exists(), (page.name, name)
+        for name in re.findall(r"`(test_\w+)`", text):
+            assert f"def {name}(" in tests, (page.name, name)
