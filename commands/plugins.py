@@ -46,7 +46,7 @@ def require_built_in(scenario: "Scenario") -> None:
     from traffic_gen.workloads.algorithms.collectives import BUILT_IN
 
     for case in scenario.cases:
-        for named in case.collectives:
+        for named in case.task.collectives:
             if named not in BUILT_IN:
                 what = f"{named[1]!r} is a plugin's, which the virtual clock does not have"
                 raise InputError(Problem(case.where, what, "leave out --clock virtual"))

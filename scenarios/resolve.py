@@ -254,7 +254,7 @@ def _chosen(
 def _distinct(file: ScenarioFile, cases: tuple[Case, ...]) -> tuple[Case, ...]:
     """Add the size, the number of slices, and an iteration's keys to names that differ in them."""
     sizes = [case.size_name.replace(" ", "") for case in cases]
-    slices = [f"slices-{case.slices}" for case in cases]
+    slices = [f"slices-{case.task.chunk_slices}" for case in cases]
     keys = [_iteration_keys(file.workloads[case.workload]) for case in cases]
     for parts in (sizes, slices, keys):
         cases = _named_apart(cases, parts)

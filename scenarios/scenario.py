@@ -11,9 +11,7 @@ from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
 from scenarios.format.keys import Expect, Job
 from scenarios.format.repeats import Repeats
-from traffic_gen.workloads.algorithms.collectives import Named
-from traffic_gen.workloads.jobs import Jobs, Task
-from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import Task
 
 
 @dataclass(frozen=True)
@@ -36,24 +34,12 @@ class Case:
     @property
     def algorithm(self) -> str:
         """The algorithm of a collective; the name of any other task."""
-        return self.task.algorithm if isinstance(self.task, SizedCollective) else self.task.name
-
-    @property
-    def slices(self) -> int:
-        """The number of slices in which a pipelined algorithm sends each chunk; else 1."""
-        return self.task.chunk_slices if isinstance(self.task, SizedCollective) else 1
+        return self.task.algorithm
 
     @property
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.task.size_bytes / self.size_scale))
-
-    @property
-    def collectives(self) -> tuple[Named, ...]:
-        """The collectives that it has, each with its algorithm."""
-        if isinstance(self.task, SizedCollective):
-            return (self.task.named,)
-        return self.task.collectives if isinstance(self.task, Jobs) else ()
 
 
 @dataclass(frozen=True)

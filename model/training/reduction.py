@@ -6,7 +6,7 @@ microbatches (with the same share of the bubble), and the layers (each stands fo
 gradients shrink with the microbatches, and so does the optimizer's step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import gcd, inf
 from typing import Any
@@ -291,3 +291,13 @@ def _changes(
     yield Change("microbatches", before, after)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, before), _bubble(strategy, after))
+
+
+def reduction_in_words(changes: Iterable[Mapping[str, Any]]) -> str:
+    """Name the reduced numbers; all others were kept."""
+    reduced = [
+        f"{change['what']} {change['full']:.4g} -> {change['reduced']:.4g}"
+        for change in changes
+        if change["full"] != change["reduced"]
+    ]
+    return f"reduced: {', '.join(reduced)}" if reduced else "nothing was reduced"

@@ -9,7 +9,7 @@ from scenarios.format.keys import FaultEntry, ScenarioFile
 from scenarios.planning.load_estimate import estimate_of, real_task
 from scenarios.planning.plan import predicted_profile
 from scenarios.scenario import Case
-from scenarios.workloads.schedules import EXACT_UP_TO_GPUS
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
 SLOWEST_PATH_S = 0.01

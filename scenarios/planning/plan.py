@@ -17,7 +17,8 @@ from model.prediction.overlap import overlap
 from model.workload.schedule import Schedule
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import EXACT_UP_TO_GPUS, case_schedule
+from scenarios.workloads.schedules import case_schedule
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
 
 @dataclass(frozen=True)

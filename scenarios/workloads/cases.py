@@ -2,48 +2,46 @@
 
 from dataclasses import replace
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.workload.generator import Generator
 from scenarios.format.workloads import (
     AnyJob,
     AnyWorkload,
-    CollectiveJob,
-    CollectiveWorkload,
     InferenceWorkload,
     IterationWork,
     JobsWorkload,
     TraceWork,
 )
 from scenarios.scenario import Case
-from scenarios.workloads.inference import inference_case
-from scenarios.workloads.iterations import iteration_case
-from scenarios.workloads.traces import trace_case
+from scenarios.workloads.inference import inference_task
+from scenarios.workloads.iterations import iteration_task
+from scenarios.workloads.traces import trace_task
 from traffic_gen.workloads.jobs import Job, Jobs
+from traffic_gen.workloads.task import Task
 
 
 def full_size_case(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> Case:
     """A workload as a case on a fabric, in its real size; of several jobs, all together."""
+    task, size_name = _task(workload, spec)
+    name = "/".join((spec.kind, task.name, *_marked(workload.generator)))
+    return Case(name, spec.kind, task, size_name, generator=workload.generator)
+
+
+def _task(workload: AnyWorkload | AnyJob, spec: FabricSpec) -> tuple[Task, str]:
+    """Return the task of a workload on a fabric, and the name of its size."""
     if isinstance(workload, JobsWorkload):
-        return _together(workload, spec)
+        jobs = Jobs(spec.job_shape, tuple(_job(job, spec) for job in workload.jobs))
+        return jobs, jobs.size_name
     if isinstance(workload, TraceWork):
-        case = trace_case(workload, spec)
-        return replace(case, name="/".join((case.name, *_marked(case.generator))))
+        return trace_task(workload, spec)
     if isinstance(workload, IterationWork):
-        return iteration_case(workload, spec)
+        iteration = iteration_task(workload, spec)
+        return iteration, iteration.size_name
     if isinstance(workload, InferenceWorkload):
-        return inference_case(workload, spec)
-    return _collective(workload, spec)
-
-
-def _collective(workload: CollectiveWorkload | CollectiveJob, spec: FabricSpec) -> Case:
-    task = workload.on_grid(spec.job_shape)
-    return Case(
-        name="/".join((spec.kind, task.name, *_marked(workload.generator))),
-        kind=spec.kind,
-        task=task,
-        size_name=workload.size or f"{workload.size_bytes:g} B",
-        generator=workload.generator,
-    )
+        load = inference_task(workload, spec)
+        return load, load.size_name
+    collective = workload.on_grid(spec.job_shape)
+    return collective, workload.size or collective.size_name
 
 
 def _marked(generator: Generator) -> tuple[str, ...]:
@@ -51,21 +49,12 @@ def _marked(generator: Generator) -> tuple[str, ...]:
     return () if generator is Generator.AGENT else (generator,)
 
 
-def _together(workload: JobsWorkload, spec: FabricSpec) -> Case:
-    jobs = tuple(_job(job, spec) for job in workload.jobs)
-    return _jobs_case(Jobs(spec.job_shape, jobs), spec.kind)
-
-
-def _jobs_case(jobs: Jobs, kind: FabricKind) -> Case:
-    return Case(f"{kind}/jobs/{jobs.name}", kind, jobs, f"{jobs.size_bytes:g} B")
-
-
 def alone(case: Case) -> tuple[Case, ...]:
-    """Return each job of a case of several jobs as a case of its own; of another case, none."""
-    if not isinstance(case.task, Jobs):
-        return ()
-    cases = (_jobs_case(job, case.kind) for job in case.task.alone)
-    return tuple(replace(one, size_scale=case.size_scale) for one in cases)
+    """Return the parts of a case's task that are executed alone, too, as cases of their own."""
+    return tuple(
+        replace(case, name=f"{case.kind}/{task.name}", task=task, size_name=task.size_name)
+        for task in case.task.alone
+    )
 
 
 def _job(job: AnyJob, spec: FabricSpec) -> Job:
@@ -74,4 +63,4 @@ def _job(job: AnyJob, spec: FabricSpec) -> Job:
     domains, size = partition.shape
     spares = replace(spec.spares, domains=0, gpus=0)
     own = replace(spec, domains=domains, domain_size=size, spares=spares)
-    return Job(job.name, partition, full_size_case(job, own).task)
+    return Job(job.name, partition, _task(job, own)[0])

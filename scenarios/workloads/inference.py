@@ -9,7 +9,6 @@ from scenarios.format.issues import Issue, Place
 from scenarios.format.training.configuration import configuration_name, load_configuration
 from scenarios.format.units import MOST_PAIR_BYTES, MOST_S, size_in_bytes
 from scenarios.format.workloads import InferenceWorkload
-from scenarios.scenario import Case
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Each transfer and each arrival at a GPU is a step, of about half a kilobyte.
@@ -18,15 +17,9 @@ MOST_TRANSFERS = 100_000
 LEAST_DOMAINS = 2
 
 
-def inference_case(workload: InferenceWorkload, spec: FabricSpec) -> Case:
-    """A request load as a case on a fabric, in its real size."""
-    load = _load(workload, *spec.job_shape)
-    return Case(
-        name=f"{spec.kind}/inference/{load.name}",
-        kind=spec.kind,
-        task=load,
-        size_name=f"{workload.rate:g}-a-second-t{load.tensor}-seed{workload.seed}",
-    )
+def inference_task(workload: InferenceWorkload, spec: FabricSpec) -> RequestLoad:
+    """A request load on a fabric, in its real size."""
+    return _load(workload, *spec.job_shape)
 
 
 def _load(workload: InferenceWorkload, domains: int, domain_size: int) -> RequestLoad:
@@ -34,7 +27,7 @@ def _load(workload: InferenceWorkload, domains: int, domain_size: int) -> Reques
     path, token = Path(workload.inference), workload.token_size
     model = load_configuration(path).transformer
     return RequestLoad(
-        name=configuration_name(path),
+        algorithm=configuration_name(path),
         arrivals=Arrivals(
             workload.requests,
             workload.rate,

@@ -15,21 +15,13 @@ from scenarios.format.training.configuration import (
     load_configuration,
 )
 from scenarios.format.workloads import IterationWork
-from scenarios.scenario import Case
 from traffic_gen.workloads.training_iteration import Iteration
 
 
-def iteration_case(workload: IterationWork, spec: FabricSpec) -> Case:
-    """An iteration as a case on a fabric, in its real size."""
+def iteration_task(workload: IterationWork, spec: FabricSpec) -> Iteration:
+    """An iteration on a fabric, in its real size."""
     name = configuration_name(Path(workload.iteration))
-    small = _reduced(workload, *spec.job_shape)
-    strategy = small.strategy
-    return Case(
-        name=f"{spec.kind}/iteration/{name}",
-        kind=spec.kind,
-        task=Iteration(name, small, spec.kind, workload.zero),
-        size_name=f"t{strategy.tensor}p{strategy.pipeline}d{strategy.data}m{small.microbatches}",
-    )
+    return Iteration(name, _reduced(workload, *spec.job_shape), spec.kind, workload.zero)
 
 
 def iteration_issues(place: Place, workload: IterationWork, shape: Shape) -> Iterator[Issue]:

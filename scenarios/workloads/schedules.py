@@ -4,11 +4,11 @@ The proof of a schedule takes about a second for 1024 GPUs, for each of the case
 large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
 from math import prod
+from typing import TypeVar
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricSpec
@@ -28,35 +28,31 @@ from scenarios.workloads.inference import inference_issues
 from scenarios.workloads.iterations import iteration_issues
 from scenarios.workloads.jobs import work_entries
 from scenarios.workloads.traces import trace_issues
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
+from traffic_gen.workloads.algorithms.collectives import algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given
-from traffic_gen.workloads.jobs import Task
 from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS
 
-# For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
-EXACT_UP_TO_GPUS = 32
-# No smaller grid can stand in for a matrix, or for a communicator that changes shape with the grid:
-# these schedules are computed in full, for at most this many GPUs.
-MOST_IRREGULAR_GPUS = 256
 # Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
-# A larger grid is represented by a smaller one, of at most this many domains, and GPUs in each.
-LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
+Built = TypeVar("Built")
 
 
 def case_schedule(case: Case, spec: FabricSpec) -> Steps:
     """The proved steps of a case on its fabric; raises `InputError` if they are wrong."""
-    try:
-        return case.task.steps(case.size_scale, spec.bandwidth_scale / case.size_scale)
-    except ScheduleError as error:
-        raise InputError(Problem(case.where, *_wrong(case.task, error))) from error
+    return _built(case, spec, case.task.steps)
 
 
 def case_transfers(case: Case, spec: FabricSpec) -> Transfers:
-    """The transfers of a case on its fabric; those of a collective are not proved."""
-    if isinstance(case.task, SizedCollective):
-        return case.task.transfers(case.size_scale)
-    return case_schedule(case, spec).transfers
+    """The transfers of a case on its fabric, without a proof if that is cheaper."""
+    return _built(case, spec, case.task.transfers)
+
+
+def _built(case: Case, spec: FabricSpec, build: Callable[[float, float], Built]) -> Built:
+    try:
+        return build(case.size_scale, spec.bandwidth_scale / case.size_scale)
+    except ScheduleError as error:
+        raise InputError(Problem(case.where, *case.task.refusal(error))) from error
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -100,9 +96,9 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         yield "communicator", str(error)
         return
-    if not task.is_regular and gpus > MOST_IRREGULAR_GPUS:
+    if not task.is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
-        yield key, f"is possible for up to {MOST_IRREGULAR_GPUS} GPUs, got {gpus}"
+        yield key, f"is possible for up to {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
     elif not task.is_regular and (parts := _parts(task)) > MOST_PARTS:
         key = "communicator" if matrix is None else "slices"
         yield key, f"makes {parts} parts for pairs of GPUs, more than the {MOST_PARTS} possible"
@@ -130,53 +126,15 @@ def _issue(task: SizedCollective) -> IssueText | None:
     proved = task
     try:
         if prod(task.shape) > EXACT_UP_TO_GPUS and task.is_regular:
-            proved = stand_in(task)
+            proved = task.stand_in()
         proved.steps()
     except ScheduleError as error:
-        return _wrong(proved, error)
+        return proved.refusal(error)
     return None
 
 
-def stand_in(task: SizedCollective) -> SizedCollective:
-    """Return a collective on a smaller grid: the first that it accepts, most domains first.
-
-    The limits above and its own grid bound the search; a single domain stands only for one.
-    Raises `ScheduleError` if no grid is accepted.
-    """
-    domains, domain_size = min(task.shape[0], LARGEST_DOMAINS), min(task.shape[1], LARGEST_SIZE)
-    fewest = min(domains, 2)
-    for shape in product(range(domains, fewest - 1, -1), range(domain_size, 0, -1)):
-        smaller = replace(task, shape=shape)
-        if _is_accepted(smaller):
-            return smaller
-    small = f"{domains} x {domain_size} GPUs"
-    raise ScheduleError(f"no grid of up to {small}, which could stand in for it, is accepted")
-
-
-def _is_accepted(task: SizedCollective) -> bool:
-    try:
-        task.require_accepted()
-    except (ScheduleError, ValueError):
-        return False
-    return True
-
-
 def _refused(task: SizedCollective, error: ScheduleError) -> IssueText:
-    what = f"{_on_grid(task)} is not possible: {error}"
+    what = f"{task.on_grid} is not possible: {error}"
     others = ", ".join(name for name in algorithms_of(task.collective) if name != task.algorithm)
     other = f", or another algorithm: {others}" if others else ""
     return what, f"use another grid of GPUs{other}"
-
-
-def _wrong(task: Task, error: ScheduleError) -> IssueText:
-    if not isinstance(task, SizedCollective):
-        return f"cannot be executed: {error}", ""
-    what = f"{_on_grid(task)} has a wrong schedule: {error}"
-    code = getattr(ALGORITHMS[task.named].build, "__code__", None)
-    place = "" if code is None else f", {code.co_name} in {code.co_filename}"
-    return what, f"mend its function{place}"
-
-
-def _on_grid(task: SizedCollective) -> str:
-    domains, size = task.shape
-    return f"{task.collective} with the algorithm {task.algorithm!r} on {domains} x {size} GPUs"

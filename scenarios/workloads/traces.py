@@ -11,8 +11,7 @@ from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import size_in_bytes
-from scenarios.format.workloads import TraceJob, TraceWork, TraceWorkload
-from scenarios.scenario import Case
+from scenarios.format.workloads import TraceWork
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.rank_placement import PlacementRule, placed
@@ -20,17 +19,11 @@ from traffic_gen.traces.reading import files_of, read_trace
 from traffic_gen.traces.replay import Replay
 
 
-def trace_case(workload: TraceWorkload | TraceJob, spec: FabricSpec) -> Case:
-    """A trace as a case on a fabric, in its real size."""
-    replay = replay_of(workload, *spec.job_shape)
+def trace_task(workload: TraceWork, spec: FabricSpec) -> tuple[Replay, str]:
+    """A trace on a fabric, in its real size, and the name of its placement."""
     rule = workload.placement
-    return Case(
-        name=f"{spec.kind}/trace/{replay.name}",
-        kind=spec.kind,
-        task=replay,
-        size_name=rule.value if isinstance(rule, PlacementRule) else "listed",
-        generator=workload.generator,
-    )
+    named = rule.value if isinstance(rule, PlacementRule) else "listed"
+    return replay_of(workload, *spec.job_shape), named
 
 
 def replay_of(workload: TraceWork, domains: int, domain_size: int) -> Replay:

@@ -20,10 +20,10 @@ from scenarios.load import load
 from scenarios.planning.late_faults import estimated_end_s, latest_end_s
 from scenarios.planning.plan import predicted_profile
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import EXACT_UP_TO_GPUS
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
 FABRIC = """\
 fabric:

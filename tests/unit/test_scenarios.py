@@ -257,7 +257,7 @@ def test_every_algorithm_is_tried(name: str) -> None:
     """Also those of a stranger, unless they refuse the scenario's grid."""
     scenario = load(LIBRARY / f"{name}.yaml")
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
-    checked = {named for case in scenario.cases for named in case.collectives}
+    checked = {named for case in scenario.cases for named in case.task.collectives}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
 
 

@@ -21,6 +21,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import Task
 
 # A step takes about half a kilobyte of memory, each dependency some bytes.
 MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
@@ -94,14 +95,29 @@ class Replayed:
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
-    """A trace whose ranks are placed on the GPUs of a job, numbered domain after domain."""
+class Replay(Task):
+    """A trace whose ranks are placed on the GPUs of a job, numbered domain after domain.
+
+    `algorithm` is the name of the trace.
+    """
 
     trace: Trace
-    name: str
+    algorithm: str
     gpu_of: Ints
     gpus: int
     domain_size: int
+
+    @property
+    def name(self) -> str:
+        """The name of the trace, after the kind."""
+        return f"trace/{self.algorithm}"
+
+    @property
+    def origin(self) -> str:
+        """The trace: its format and size."""
+        trace = self.trace
+        size = f"{trace.ranks} ranks, {len(trace)} nodes, {trace.total_bytes} bytes"
+        return f"of a trace: {trace.format}, {size}"
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +138,7 @@ class Replay:
             raise ScheduleError(f"would have {count} steps, of at most {MOST_STEPS}")
         emission = _Emission(self, size_scale, time_dilation)
         emission.emit_all()
-        return Replayed(self.name, self.gpus, emission.transfers(), emission.deliveries())
+        return Replayed(self.algorithm, self.gpus, emission.transfers(), emission.deliveries())
 
 
 class _Emission:

@@ -15,6 +15,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.workload.requests import RequestSteps
 from model.workload.transfers.columns import Transfer, Transfers
+from traffic_gen.workloads.task import Task
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,29 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class RequestLoad:
+class RequestLoad(Task):
     """Requests on the GPUs of a job, which are numbered domain after domain.
 
     `token_bytes` is the KV cache of a token over all `tensor` GPUs of a replica.
     """
 
-    name: str
+    algorithm: str
     arrivals: Arrivals
     token_bytes: float
     tensor: int
     domains: int
     domain_size: int
+
+    @property
+    def name(self) -> str:
+        """The name of the model that is served, after the kind."""
+        return f"inference/{self.algorithm}"
+
+    @property
+    def size_name(self) -> str:
+        """The rate, the GPUs of a replica, and the seed."""
+        arrivals = self.arrivals
+        return f"{arrivals.rate:g}-a-second-t{self.tensor}-seed{arrivals.seed}"
 
     @property
     def size_bytes(self) -> float:
@@ -78,7 +90,7 @@ class RequestLoad:
         for ends, moment_ns, size in zip(self._ends(), arrival_ns, shards, strict=True):
             build.request(*ends, int(moment_ns), int(size))
         return RequestSteps(
-            algorithm=self.name,
+            algorithm=self.algorithm,
             gpus=self.domains * self.domain_size,
             transfers=Transfers.of(build.steps),
             arrival_ns=arrival_ns,
@@ -96,13 +108,13 @@ class RequestLoad:
 
         Replicas compute prompts in turn, domain after domain. The domain that decodes is drawn.
         """
-        found = []
+        ends = []
         for number, other in enumerate(self._requests[2].tolist()):
             of_domain, domain = divmod(number, self.domains)
             replica = of_domain % (self.domain_size // self.tensor)
             decoding = (domain + 1 + other) % self.domains
-            found.append((self._gpus(domain, replica), self._gpus(decoding, replica)))
-        return found
+            ends.append((self._gpus(domain, replica), self._gpus(decoding, replica)))
+        return ends
 
     def _gpus(self, domain: int, replica: int) -> range:
         first = domain * self.domain_size + replica * self.tensor

@@ -1,33 +1,16 @@
 """Several jobs at once: the task of each on its partition of the grid."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
+import numpy as np
+
+from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps, names_of
 from model.job.partition import Partition
-from model.workload.schedule import Steps
 from traffic_gen.workloads.algorithms.collectives import Named
-from traffic_gen.workloads.sized_collective import SizedCollective
-
-
-class Task(Protocol):
-    """The work of a case or a job, in its real size."""
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-
-    @property
-    def size_bytes(self) -> float:
-        """The real size."""
-
-    @property
-    def largest_bytes(self) -> float:
-        """The most real bytes that one transfer may have."""
-
-    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Steps:
-        """Build and prove the steps, with bytes and seconds scaled."""
+from traffic_gen.workloads.task import Task
 
 
 @dataclass(frozen=True)
@@ -38,9 +21,15 @@ class Job:
     partition: Partition
     task: Task
 
+    @property
+    def details(self) -> Iterator[str]:
+        """Lines about its task and partition."""
+        yield f"{self.name}: {self.task.name} on {self.partition}"
+        yield from (f"  {line}" for line in self.task.details)
+
 
 @dataclass(frozen=True)
-class Jobs:
+class Jobs(Task):
     """Jobs on a grid of GPUs, which begin together."""
 
     shape: Shape
@@ -48,6 +37,11 @@ class Jobs:
 
     @property
     def name(self) -> str:
+        """The names of the jobs, after their kind."""
+        return f"jobs/{self.algorithm}"
+
+    @property
+    def algorithm(self) -> str:
         """The names of the jobs."""
         return names_of([job.name for job in self.jobs])
 
@@ -62,10 +56,15 @@ class Jobs:
         return max(job.task.largest_bytes for job in self.jobs)
 
     @property
+    def details(self) -> tuple[str, ...]:
+        """The lines of each job, unless there is only one."""
+        jobs = self.jobs if len(self.jobs) > 1 else ()
+        return tuple(line for job in jobs for line in job.details)
+
+    @property
     def collectives(self) -> tuple[Named, ...]:
-        """The collectives of the jobs that execute one, each with its algorithm."""
-        tasks = (job.task for job in self.jobs)
-        return tuple(task.named for task in tasks if isinstance(task, SizedCollective))
+        """The collectives of the jobs, each with its algorithm."""
+        return tuple(named for job in self.jobs for named in job.task.collectives)
 
     @property
     def alone(self) -> tuple["Jobs", ...]:
@@ -81,3 +80,11 @@ class Jobs:
                 for job in self.jobs
             ),
         )
+
+    def crossings(self, spec: FabricSpec) -> Iterator[str]:
+        """Yield how each job crosses rails."""
+        pairs = self.followed_pairs(spec)
+        for job in self.jobs:
+            own = np.isin(pairs[0], job.partition.ranks(spec.domain_size))
+            if sentence := job.task.crossing(pairs[:, own], spec.domain_size):
+                yield f"job {job.name}: {sentence}"

@@ -5,13 +5,21 @@ The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + r
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from math import prod
 
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import build_topology
 from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators, label
+from model.prediction.closed_forms import Grid
+from model.prediction.load import SLICES, Profile, profile
+from model.prediction.network import healthy_network
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective, demand_of
 from model.workload.transfers.columns import Transfers
@@ -20,18 +28,21 @@ from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, Named
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
+from traffic_gen.workloads.task import Task
 
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
 ROUNDING = 6
 # A smaller grid can stand in for these communicators: they have the same form on every grid.
 REGULAR = (EVERYONE, "rails", "domains")
+# A larger grid is represented by a smaller one, of at most this many domains, and GPUs in each.
+LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 Cut = tuple[Communicator, Ints]
 """A communicator, and the bytes of each chunk of its data."""
 
 
 @dataclass(frozen=True)
-class SizedCollective:
+class SizedCollective(Task):
     """A collective with an algorithm on a grid of GPUs, and its real size.
 
     `size_bytes` is as nccl-tests define it. A pipelined algorithm sends each chunk in `slices`, by
@@ -46,6 +57,11 @@ class SizedCollective:
     slices: int | None = None
     matrix: Matrix | None = None
     communicator: Asked = EVERYONE
+
+    @property
+    def collectives(self) -> tuple[Named, ...]:
+        """The collective itself."""
+        return (self.named,)
 
     @property
     def named(self) -> Named:
@@ -75,6 +91,12 @@ class SizedCollective:
         if self.slices is None or not self.how.is_pipelined:
             return self.how.slices
         return self.slices
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The slices of a pipelined algorithm."""
+        slices = f"{self.chunk_slices} slices of each chunk, which overlap in different steps"
+        return (slices,) if self.chunk_slices > 1 else ()
 
     @property
     def phases(self) -> int:
@@ -121,11 +143,12 @@ class SizedCollective:
             variant=self.variant,
         )
 
-    def transfers(self, size_scale: float = 1.0) -> Transfers:
+    def transfers(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Transfers:
         """Build the same transfers without a proof.
 
         Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
         """
+        del time_dilation
         return self._transfers(self._cuts(size_scale))
 
     def require_accepted(self) -> None:
@@ -134,6 +157,88 @@ class SizedCollective:
         for shape in dict.fromkeys(group.shape for group in self.groups):
             with suppress(_Begun):
                 self.how.build(_Trial(*shape, nothing))
+
+    def estimate(self, spec: FabricSpec) -> Profile:
+        """Scale the profile of a smaller grid to the time and transfers of the whole one."""
+        if not self.is_regular:
+            return self._profile(spec)
+        small = self.stand_in()
+        smaller = _smaller(spec, small.shape)
+        small_profile = small._profile(smaller)
+        if (small, smaller) == (self, spec):
+            return small_profile
+        stretch = self.full_s(spec) / small.full_s(smaller)
+        # GPUs of both have the same bytes/s.
+        more = stretch * spec.gpus / smaller.gpus
+        form, grid = self.how.closed_form, self._grid(spec)
+        size_bytes = small_profile.size_bytes.items()
+        return replace(
+            small_profile,
+            completion_s=small_profile.completion_s * stretch,
+            size_bytes={key: tuple(part * more for part in parts) for key, parts in size_bytes},
+            transfers=(len(self.groups) * form.transfers(grid) / SLICES,) * SLICES,
+            steps=form.steps(grid),
+        )
+
+    def full_s(self, spec: FabricSpec) -> float:
+        """Return the bandwidth term of the completion time, without headers."""
+        if not self.is_regular:
+            return self.estimate(spec).completion_s / wire_bytes(1)
+        form, grid = self.how.closed_form, self._grid(spec)
+        return form.completion_s(spec.kind, grid, self.scaled_bytes())
+
+    def pairs(self, spec: FabricSpec) -> Ints:
+        """Return a column for each pair of ranks that sends."""
+        del spec
+        sent = _real_transfers(self)
+        return np.unique(np.stack([sent.source, sent.destination]), axis=1)
+
+    def crossing(self, pairs: Ints, domain_size: int) -> str:
+        """Say which communicator no algorithm can serve along rails; else as of any work."""
+        apart = sum(not group.is_rail_isolated(self.shape[1]) for group in self.groups)
+        if not apart:
+            return super().crossing(pairs, domain_size)
+        several = f" {apart} times" if len(self.groups) > 1 else ""
+        return (
+            f"the communicator {label(self.communicator)} crosses rails{several}: its GPUs are not "
+            "joined by rails and HB domains of their own, so others forward for them"
+        )
+
+    def stand_in(self) -> "SizedCollective":
+        """Return the collective on a smaller grid: the first that it accepts, most domains first.
+
+        The limits above and its own grid bound the search; a single domain stands only for one.
+        Raises `ScheduleError` if no grid is accepted.
+        """
+        domains, size = min(self.shape[0], LARGEST_DOMAINS), min(self.shape[1], LARGEST_SIZE)
+        for shape in product(range(domains, min(domains, 2) - 1, -1), range(size, 0, -1)):
+            smaller = replace(self, shape=shape)
+            with suppress(ScheduleError, ValueError):
+                smaller.require_accepted()
+                return smaller
+        small = f"{domains} x {size} GPUs"
+        raise ScheduleError(f"no grid of up to {small}, which could stand in for it, is accepted")
+
+    def refusal(self, error: ScheduleError) -> tuple[str, str]:
+        """Say that the schedule is wrong, and where the algorithm's function is."""
+        code = getattr(self.how.build, "__code__", None)
+        place = "" if code is None else f", {code.co_name} in {code.co_filename}"
+        return f"{self.on_grid} has a wrong schedule: {error}", f"mend its function{place}"
+
+    @property
+    def on_grid(self) -> str:
+        """The collective, its algorithm and its grid, in words."""
+        grid = "{} x {} GPUs".format(*self.shape)
+        return f"{self.collective} with the algorithm {self.algorithm!r} on {grid}"
+
+    def _profile(self, spec: FabricSpec) -> Profile:
+        topology, sent = build_topology(spec), _real_transfers(self)
+        return profile(sent, *healthy_network(sent, topology), topology)
+
+    def _grid(self, spec: FabricSpec) -> Grid:
+        """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
+        domains, size = self.groups[0].shape
+        return Grid(size, domains, spec.hb.rate_bps / 8, spec.nic.rate_bps / 8, self.chunk_slices)
 
     def _owners(self, group: Communicator) -> int:
         """Return how many ranks have data of their own, each of the size of the collective."""
@@ -175,6 +280,25 @@ class SizedCollective:
         if not first:
             raise ScheduleError("no GPU sends anything")
         return Transfers.joined(parts)
+
+
+# Cached: a case is followed for its load on each fabric, and again for its rail crossings.
+@lru_cache(maxsize=8)
+def _real_transfers(task: SizedCollective) -> Transfers:
+    return task.transfers()
+
+
+def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:
+    """Return a fabric of the same kind for a grid small enough to follow each transfer."""
+    domains, domain_size = shape
+    spines = max(1, round(spec.nic.spines * domains / spec.domains))
+    return replace(
+        spec,
+        domains=domains,
+        domain_size=domain_size,
+        hb=replace(spec.hb, leaves=min(spec.hb.leaves, domain_size)),
+        nic=replace(spec.nic, spines=spines, leaves=min(spec.nic.leaves, domains)),
+    )
 
 
 class _Begun(Exception):

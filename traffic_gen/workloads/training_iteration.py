@@ -13,13 +13,14 @@ import numpy as np
 
 from model.arrays import Bools, Ints
 from model.fabric.spec import FabricKind
-from model.training.reduction import ReducedIteration
+from model.training.reduction import ReducedIteration, reduction_in_words
 from model.training.steps import DIMENSIONS, IterationSteps, Pass, stage_order
 from model.training.traffic import Dimension, RankGrid
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfers
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.step_columns import StepColumns
+from traffic_gen.workloads.task import Task
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,29 @@ class Emulated:
 
 
 @dataclass(frozen=True)
-class Iteration:
-    """A reduced iteration on a kind of fabric."""
+class Iteration(Task):
+    """A reduced iteration on a kind of fabric; `algorithm` is the name of its configuration."""
 
-    name: str
+    algorithm: str
     iteration: ReducedIteration
     kind: FabricKind
     zero: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the configuration, after the kind."""
+        return f"iteration/{self.algorithm}"
+
+    @property
+    def size_name(self) -> str:
+        """The degrees and the number of microbatches."""
+        degrees, small = self.iteration.strategy, self.iteration
+        return f"t{degrees.tensor}p{degrees.pipeline}d{degrees.data}m{small.microbatches}"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The numbers that were reduced."""
+        return (reduction_in_words(self.iteration.plain_changes),)
 
     @property
     def size_bytes(self) -> float:
@@ -67,7 +84,7 @@ class Iteration:
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> IterationSteps:
         """Build and prove the steps, with bytes and seconds scaled."""
         emulated = Emulated(time_dilation, size_scale, self.kind)
-        return build_iteration(self.name, self.iteration, emulated, zero=self.zero)
+        return build_iteration(self.algorithm, self.iteration, emulated, zero=self.zero)
 
 
 def build_iteration(

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from model.training.reduction import reduction_in_words
 from results.tables.style import Case, figures_table, human_seconds, styled_verdict
 
 # Parts that are shorter are rounding errors.
@@ -29,16 +30,6 @@ def reduction_lines(cases: Iterable[Case]) -> Iterator[str]:
     told = {case["algorithm"]: case["iteration"]["reduction"] for case in cases}
     for name, changes in told.items():
         yield f"{name}: {reduction_in_words(changes)}"
-
-
-def reduction_in_words(changes: Iterable[dict[str, Any]]) -> str:
-    """Name the reduced numbers; all others were kept."""
-    reduced = [
-        f"{change['what']} {change['full']:.4g} -> {change['reduced']:.4g}"
-        for change in changes
-        if change["full"] != change["reduced"]
-    ]
-    return f"reduced: {', '.join(reduced)}" if reduced else "nothing was reduced"
 
 
 def latency_table(cases: Iterable[Case]) -> Table:

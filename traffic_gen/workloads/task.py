@@ -1,0 +1,150 @@
+"""The work of a case or a job: what every kind of work can be asked."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from model.arrays import Ints
+from model.fabric.health import Epoch
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import build_topology
+from model.prediction.fluid import lower_bound_s
+from model.prediction.load import Profile, profile
+from model.prediction.network import networks, pairs_of
+from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.proof import ScheduleError
+from traffic_gen.workloads.algorithms.collectives import Named
+
+# For more GPUs, proving and predicting a schedule takes too long for `check` and `plan`.
+EXACT_UP_TO_GPUS = 32
+# For more GPUs, following each transfer takes too long, too.
+MOST_FOLLOWED_GPUS = 256
+
+
+class Task(ABC):
+    """Work on a grid of GPUs, in its real size; fabrics have real rates, and no spares.
+
+    A kind says its name, its sizes and its steps; all else follows, unless the kind knows better.
+    """
+
+    if TYPE_CHECKING:  # Fields of some kinds, which a property of this class would hide.
+
+        @property
+        @abstractmethod
+        def algorithm(self) -> str:
+            """The name of the algorithm; of other work, of its configuration, trace or jobs."""
+
+        @property
+        @abstractmethod
+        def size_bytes(self) -> float:
+            """The real size."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The kind of work, and what distinguishes it: `all-to-all/direct`, `trace/layers.txt`."""
+
+    @property
+    @abstractmethod
+    def largest_bytes(self) -> float:
+        """The most real bytes that one transfer may have."""
+
+    @abstractmethod
+    def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Steps:
+        """Build and prove the steps, with bytes and seconds scaled; may raise `ScheduleError`."""
+
+    @property
+    def size_name(self) -> str:
+        """The size in words, for the names of cases that differ in it."""
+        return f"{self.size_bytes:g} B"
+
+    @property
+    def origin(self) -> str:
+        """The file that the work was read from, as `check` describes it; empty without one."""
+        return ""
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The lines in which `check` describes the work."""
+        return ()
+
+    @property
+    def chunk_slices(self) -> int:
+        """The number of slices in which each chunk is sent."""
+        return 1
+
+    @property
+    def collectives(self) -> tuple[Named, ...]:
+        """The collectives of the scenario that it executes, each with its algorithm."""
+        return ()
+
+    @property
+    def alone(self) -> tuple["Task", ...]:
+        """The parts that are also executed alone, to compare with."""
+        return ()
+
+    def transfers(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Transfers:
+        """Build the transfers of the steps; without a proof, if that is cheaper."""
+        return self.steps(size_scale, time_dilation).transfers
+
+    def estimate(self, spec: FabricSpec) -> Profile:
+        """Profile the load on a fabric as if no flows shared a link."""
+        return _followed(self, spec).profile
+
+    def full_s(self, spec: FabricSpec) -> float:
+        """Return a lower bound of the completion time, by each rank and each link."""
+        return _followed(self, spec).least_s
+
+    def pairs(self, spec: FabricSpec) -> Ints:
+        """Return a column for each pair of ranks that sends."""
+        pairs = np.stack(_followed(self, spec).pairs)
+        return pairs[:, pairs[0] != pairs[1]]
+
+    def crossings(self, spec: FabricSpec) -> Iterator[str]:
+        """Yield how the work crosses rails; pairs are counted on fabrics of up to 256 GPUs."""
+        if sentence := self.crossing(self.followed_pairs(spec), spec.domain_size):
+            yield sentence
+
+    def followed_pairs(self, spec: FabricSpec) -> Ints:
+        """Return the pairs that send, none on a fabric of too many GPUs."""
+        return self.pairs(spec) if spec.gpus <= MOST_FOLLOWED_GPUS else np.empty((2, 0), np.int64)
+
+    def crossing(self, pairs: Ints, domain_size: int) -> str:
+        """Say how many pairs share neither domain nor rail; empty if all share one."""
+        (domains, others), (rails, other_rails) = np.divmod(pairs, domain_size)
+        crossed = int(((domains != others) & (rails != other_rails)).sum())
+        if not crossed:
+            return ""
+        of_all = f"{crossed} of {pairs.shape[1]} sending pairs of GPUs"
+        return f"{of_all} share neither rail nor HB domain: other GPUs forward for them"
+
+    def refusal(self, error: ScheduleError) -> tuple[str, str]:
+        """Say why the steps cannot be executed, and a hint."""
+        return f"cannot be executed: {error}", ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """A profile, the least completion time in seconds, and the pairs with a transfer or compute."""
+
+    profile: Profile
+    least_s: float
+    pairs: tuple[Ints, Ints]
+
+
+# Cached: the estimate, the least time and the pairs of a task are asked apart.
+@lru_cache(maxsize=16)
+def _followed(task: Task, spec: FabricSpec) -> _Followed:
+    """Follow each step of a task."""
+    topology = build_topology(spec)
+    sent, gpus = task.transfers(), topology.job_gpus
+    pairs, pair = pairs_of(sent, len(gpus))
+    (net,) = networks([Epoch(topology)], gpus, pairs)
+    profiled = profile(sent, pair, net, topology)
+    least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
+    return _Followed(profiled, least_s, pairs)
