@@ -1,7 +1,7 @@
 """The command `bench`."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,81 +22,84 @@ from commands.ready import ready
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from results.tables.style import print_clock
+from studies.benchmarks import BENCHMARKS, Benchmark, Needs
 
 # A soak of a week.
 MOST_MINUTES = 7 * 24 * 60
 
 
 def bench(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="fidelity, startup, growth, capacity, matrix, gate, noise, buckets, calibration, "
-            "datapaths, shapers, live, mininet, agents, routing, schedules, terms, traces, "
-            "training, blackout, sharing or soak"
-        ),
-    ],
+    name: Annotated[str, typer.Argument(help=", ".join(BENCHMARKS))],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
     minutes: Annotated[float, typer.Option(help="duration of soak")] = 20,
     seed: Annotated[int, typer.Option(help="seed of soak's random numbers")] = 1,
+    record: Annotated[
+        bool, typer.Option("--record", help="write the rows to docs/reference/figures")
+    ] = False,
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
     """Measure the figures that the documentation states; some need no root, such as `routing`."""
-    from studies.benchmarks import REAL_ONLY, benchmarks
-
     if not 0 < minutes <= MOST_MINUTES:
         what = f"must be more than 0 and at most {MOST_MINUTES}, got {minutes:g}"
         raise InputError(Problem("--minutes", what))
-    known = benchmarks(minutes, seed)
-    if name not in known:
-        what = f"must be one of {', '.join(known)}, got {name!r}"
+    if name not in BENCHMARKS:
+        what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
-    if not is_virtual(clock, None, fresh=fresh):
-        _bench(name, known[name], as_json, store)
-    elif name in REAL_ONLY:
-        what = f"must be real for bench {name}, got virtual"
-        hint = "it measures or disturbs this machine itself"
-        raise InputError(Problem("--clock", what, hint))
-    else:
-        _bench_virtually(name, as_json, store, fresh=fresh)
+    benchmark = BENCHMARKS[name]
+    if is_virtual(clock, None, fresh=fresh):
+        _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
+        return
+    _require_ready(benchmark)
+    given = {"minutes": minutes, "seed": seed}
+    options = {key: value for key, value in given.items() if key in benchmark.options}
+    _bench(name, benchmark.measure(store, **options), as_json, record=record)
 
 
-def _bench(
-    name: str, measure: Callable[[Path], Iterator[dict[str, Any]]], as_json: bool, store: Path
-) -> None:
-    """Measure, and print each row at once: on standard error if the result is a JSON object."""
-    from studies.benchmarks.common.rows import FAILED, Row
+def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> None:
+    """Print each row at once: on standard error if the result is a JSON object."""
+    from studies.benchmarks.figures import recording
+    from studies.benchmarks.rows import FAILED, Row
 
-    _require_ready(name)
     rows: list[Row] = []
-    try:
-        for row in measure(store):
-            rows.append(row)
-            _print_row(row, err if as_json else out)
-    finally:
-        if as_json:
-            print(json.dumps({"rows": rows}))
-    if lost := [row for row in rows if FAILED in row]:
-        raise EmulationError(f"{len(lost)} parts of the benchmark ended early; their rows say why")
+    with recording(name, rows, record=record):
+        try:
+            for row in measured:
+                rows.append(row)
+                _print_row(row, err if as_json else out)
+        finally:
+            if as_json:
+                print(json.dumps({"rows": rows}))
+        if lost := [row for row in rows if FAILED in row]:
+            what = f"{len(lost)} parts of the benchmark ended early; their rows say why"
+            raise EmulationError(what)
     exit_with(failed=not all(row.get("judged_right", True) for row in rows))
 
 
-def _require_ready(name: str) -> None:
+def _require_ready(benchmark: Benchmark) -> None:
     from scenarios.planning.machine_profile import in_virtual_clock
-    from studies.benchmarks import WITH_CONTAINERS, WITH_NOISE, WITHOUT_FABRIC
 
-    containers = name in WITH_CONTAINERS and not in_virtual_clock()
-    if name not in WITHOUT_FABRIC:
-        offer = "" if name in WITH_NOISE else NEEDS_NO_ROOT
+    if Needs.FABRIC in benchmark.needs:
+        containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
+        offer = "" if Needs.NOISE in benchmark.needs else NEEDS_NO_ROOT
         ready(CONTAINER if containers else "process", offer)
 
 
-def _bench_virtually(name: str, as_json: bool, store: Path, *, fresh: bool) -> None:
+def _bench_virtually(
+    name: str, benchmark: Benchmark, as_json: bool, store: Path, *, fresh: bool, record: bool
+) -> None:
     from execution.virtual_clock.run import bench_virtually
+    from studies.benchmarks.figures import recording
 
-    exit_code, result = bench_virtually(name, store, fresh=fresh)
+    if Needs.REAL_CLOCK in benchmark.needs:
+        what = f"must be real for bench {name}, got virtual"
+        hint = "it measures or disturbs this machine itself"
+        raise InputError(Problem("--clock", what, hint))
+    rows: list[dict[str, Any]] = []
+    with recording(name, rows, record=record, clock="virtual"):
+        exit_code, result = bench_virtually(name, store, fresh=fresh)
+        rows += result["rows"]
     print_result(result, as_json, _print_rows)
     exit_with(failed=exit_code != 0)
 

@@ -1,64 +1,98 @@
 """The benchmarks behind the figures of docs/reference/measurements.md: each yields rows."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from studies.benchmarks.accuracy.buckets import buckets
-from studies.benchmarks.accuracy.calibration import calibration
-from studies.benchmarks.accuracy.fidelity import fidelity
-from studies.benchmarks.accuracy.gate import gate
-from studies.benchmarks.accuracy.matrix import matrix
-from studies.benchmarks.accuracy.noise import noisy
-from studies.benchmarks.accuracy.sharing import sharing
-from studies.benchmarks.accuracy.terms import terms
-from studies.benchmarks.common.rows import Row
-from studies.benchmarks.comparisons.agents import agents
-from studies.benchmarks.comparisons.datapaths import datapaths
-from studies.benchmarks.comparisons.mininet import mininet
-from studies.benchmarks.comparisons.shapers import shapers
-from studies.benchmarks.computation.routing import routing
-from studies.benchmarks.computation.schedules import schedules
-from studies.benchmarks.computation.traces import traces
-from studies.benchmarks.computation.training import training
-from studies.benchmarks.costs.capacity import capacity
-from studies.benchmarks.costs.growth import growth
-from studies.benchmarks.costs.live import live
-from studies.benchmarks.costs.startup import startup
-from studies.benchmarks.failures.blackout import blackout
-from studies.benchmarks.failures.soak import soak
 
-BENCHMARKS: dict[str, Callable[[Path], Iterator[Row]]] = {
-    "fidelity": fidelity,
-    "startup": startup,
-    "growth": growth,
-    "capacity": capacity,
-    "gate": gate,
-    "matrix": matrix,
-    "noise": noisy,
-    "buckets": buckets,
-    "calibration": calibration,
-    "datapaths": datapaths,
-    "shapers": shapers,
-    "agents": agents,
-    "routing": routing,
-    "schedules": schedules,
-    "blackout": blackout,
-    "sharing": sharing,
-    "live": live,
-    "mininet": mininet,
-    "terms": terms,
-    "traces": traces,
-    "training": training,
+class Needs(Flag):
+    """What a benchmark needs of its machine."""
+
+    FABRIC = auto()
+    CONTAINERS = auto()
+    # Processor time is taken from the machine.
+    NOISE = auto()
+    # The machine itself is measured.
+    REAL_CLOCK = auto()
+
+
+PAPER, FABRIC = Needs(0), Needs.FABRIC
+CONTAINERS = FABRIC | Needs.CONTAINERS
+NOISE = FABRIC | Needs.NOISE | Needs.REAL_CLOCK
+REAL_CLOCK = FABRIC | Needs.REAL_CLOCK
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A function `MODULE.FUNCTION` of this package, imported when it measures, and its needs.
+
+    The function gets the store of runs and the `options`.
+    """
+
+    function: str
+    needs: Needs = FABRIC
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def module(self) -> str:
+        """Name of the function's module in this package."""
+        return self.function.partition(".")[0]
+
+    def measure(self, store: Path, **options: Any) -> Iterator[dict[str, Any]]:
+        """Yield the rows; `options` come before those of the entry."""
+        module = import_module(f"{__name__}.{self.module}")
+        function: Callable[..., Iterator[dict[str, Any]]] = getattr(
+            module, self.function.rpartition(".")[2]
+        )
+        return function(store, **{**self.options, **options})
+
+
+def _accuracy(name: str, needs: Needs = CONTAINERS) -> Benchmark:
+    """A benchmark of several runs; those under noise have no containers."""
+    kind = {} if Needs.CONTAINERS in needs else {"proxies": "process"}
+    return Benchmark("accuracy.accuracy", needs, {"name": name, **kind})
+
+
+# Scenarios of the library that are benchmarks as they stand.
+SCENARIOS = (
+    "training-iteration",
+    "pipeline-schedules",
+    "two-tier-domains",
+    "moe-skew",
+    "paper-all-to-all",
+    "communicators",
+    "generators",
+    "inference",
+    "several-jobs",
+)
+BENCHMARKS = {
+    "fidelity": _accuracy("fidelity"),
+    "startup": Benchmark("costs.startup", CONTAINERS),
+    "growth": Benchmark("costs.growth"),
+    "capacity": Benchmark("capacity.capacity", CONTAINERS),
+    "gate": _accuracy("gate", NOISE),
+    "matrix": Benchmark("accuracy.matrix", CONTAINERS),
+    "noise": _accuracy("noise", NOISE),
+    "buckets": _accuracy("buckets", NOISE),
+    "calibration": Benchmark("accuracy.calibration"),
+    "datapaths": Benchmark("data_plane.datapaths"),
+    "shapers": Benchmark("data_plane.shapers", NOISE),
+    "agents": Benchmark("costs.agents"),
+    "routing": Benchmark("computation.routing", PAPER),
+    "schedules": Benchmark("computation.schedules", PAPER),
+    "blackout": Benchmark("blackout.blackout"),
+    "sharing": Benchmark("sharing.sharing"),
+    "live": Benchmark("costs.live", REAL_CLOCK),
+    "mininet": Benchmark("mininet.mininet"),
+    "terms": Benchmark("computation.terms", PAPER),
+    "traces": Benchmark("traces.traces", PAPER),
+    "training": Benchmark("computation.training", PAPER),
+    "soak": Benchmark("soak.soak", REAL_CLOCK | CONTAINERS, {"minutes": 20, "seed": 1}),
+    "spine-selection": _accuracy("spine-selection"),
+    "experiments": _accuracy("experiments"),
+    **{name: _accuracy(name) for name in SCENARIOS},
 }
-WITHOUT_FABRIC = frozenset({"routing", "schedules", "terms", "traces", "training"})
-WITH_CONTAINERS = frozenset({"fidelity", "startup", "capacity", "matrix", "soak"})
-# Benchmarks that take processor time from the machine they run on.
-WITH_NOISE = frozenset({"buckets", "gate", "noise", "shapers"})
-# Benchmarks of this machine itself.
-REAL_ONLY = WITH_NOISE | {"live", "soak"}
-
-
-def benchmarks(minutes: float, seed: int) -> dict[str, Callable[[Path], Iterator[Row]]]:
-    """All benchmarks by name; `soak` lasts as long as it is told to."""
-    return {**BENCHMARKS, "soak": partial(soak, minutes=minutes, seed=seed)}

@@ -10,8 +10,8 @@ from execution.cases.progress import SILENT
 from execution.run import run
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from studies.benchmarks.common.seen import is_judged_right
-from studies.benchmarks.noise.noise import noise
+from studies.benchmarks.noise import noise
+from studies.benchmarks.rows import is_judged_right
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import times_slower
 

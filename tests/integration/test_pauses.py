@@ -11,7 +11,7 @@ import pytest
 
 from model.errors import NotReady
 from model.measurement.pauses import PauseLog
-from studies.benchmarks.noise.noise import noise
+from studies.benchmarks.noise import noise
 from testbed.instruments.pauses import PauseWatch, watching_pauses
 from tests.machine import wait_until
 
@@ -21,7 +21,7 @@ SPAN_NS = 1_000_000_000
 CORES = len(os.sched_getaffinity(0))
 HOLDER = """\
 import sys
-from studies.benchmarks.noise.noise import noise
+from studies.benchmarks.noise import noise
 from testbed.instruments.pauses import watching_pauses
 with noise(0.1) as made, watching_pauses() as watch:
     print(*made.process_ids, *watch.process_ids, flush=True)
@@ -74,7 +74,7 @@ def test_noise_ends_by_itself() -> None:
 def test_where_no_real_time_is_allowed_noise_says_so() -> None:
     program = (
         "import os\n"
-        "from studies.benchmarks.noise.noise import noise\n"
+        "from studies.benchmarks.noise import noise\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "with noise(0.2): pass\n"
     )

@@ -14,8 +14,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.transfers.collective import Collective
-from studies.benchmarks.plain_mininet.network import plain_mininet
-from studies.benchmarks.plain_mininet.services import plain_agents
+from studies.benchmarks.plain_mininet import plain_mininet
+from studies.benchmarks.plain_services import plain_agents
 from testbed.host.cleanup import clean
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
@@ -36,7 +36,7 @@ DEADLINE_S = 60
 HOLD_A_FABRIC = """
 import signal
 from linux.processes.run_lock import run_lock
-from studies.benchmarks.plain_mininet.network import plain_mininet
+from studies.benchmarks.plain_mininet import plain_mininet
 from tests.integration.test_plain_mininet import TOPOLOGY
 with run_lock("test-plain-killed") as lock, plain_mininet(TOPOLOGY, lock, 60):
     print("up", flush=True)

@@ -18,19 +18,17 @@ from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from studies.benchmarks.common.rows import FAILED, SIXTEEN, Row, part, sized
-from studies.benchmarks.common.seen import is_judged_right
-from studies.benchmarks.comparisons.datapaths import capacity, datapaths
-from studies.benchmarks.costs.capacity import ON_RAILS, Ring
-from studies.benchmarks.costs.growth import exchange_size
+from studies.benchmarks import BENCHMARKS, data_plane, traces
+from studies.benchmarks.accuracy import POINTS
+from studies.benchmarks.capacity import ON_RAILS, Ring
+from studies.benchmarks.costs import exchange_size
+from studies.benchmarks.data_plane import capacity, datapaths
+from studies.benchmarks.rows import FAILED, SIXTEEN, Row, is_judged_right, part, sized
 from tests.playground import SAMPLE
 from traffic_gen.agents.program import programs_of
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.workloads.point_to_point import streams
-
-# Its package has the function under the module's name.
-DATAPATHS = import_module("studies.benchmarks.comparisons.datapaths")
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 
@@ -116,11 +114,24 @@ def test_a_benchmark_with_a_wrong_verdict_fails(
     def routing(_store: Path) -> Iterator[Row]:
         yield from ({"judged_right": right} for right in judged)
 
-    monkeypatch.setattr("studies.benchmarks.benchmarks", lambda *_: {"routing": routing})
+    monkeypatch.setattr("studies.benchmarks.computation.routing", routing)
     with pytest.raises(Exit) as left:
         bench("routing", store=tmp_path)
     assert left.value.exit_code == exit_code
     assert capsys.readouterr().out.count("judged_right") == len(judged)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_is_a_function_of_its_module(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    module = import_module(f"studies.benchmarks.{benchmark.module}")
+    assert callable(getattr(module, benchmark.function.rpartition(".")[2]))
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points_of_a_benchmark_are_scenarios_that_load(name: str) -> None:
+    for point in POINTS[name]():
+        assert load(LIBRARY / f"{point.scenario}.yaml", point.changes).cases
 
 
 def test_a_benchmark_of_another_size_is_the_same_platform() -> None:
@@ -158,7 +169,7 @@ def test_the_capacity_of_a_datapath_ends_at_the_first_rate_that_it_does_not_keep
         specs.append(spec)
         yield last if len(specs) == 2 else {"ratio": 1.0, "verdict": "pass"}
 
-    monkeypatch.setattr(DATAPATHS, "at_once", at_once)
+    monkeypatch.setattr(data_plane, "at_once", at_once)
     rows = list(capacity(Datapath.USER_SPACE, (10, 20, 40)))
     assert [row["kept_up"] for row in rows] == kept_up
     assert [row["nic_mbit_per_s"] for row in rows] == [10, 20, 40][: len(rows)]
@@ -178,9 +189,9 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
         asked.extend(overrides)
         return [case]
 
-    monkeypatch.setattr(DATAPATHS, "_costs", lambda *_: [{"up_s": 1.0}])
-    monkeypatch.setattr(DATAPATHS, "capacity", lambda _: [{"kept_up": True}])
-    monkeypatch.setattr(DATAPATHS, "library_cases", cases)
+    monkeypatch.setattr(data_plane, "_costs", lambda *_: [{"up_s": 1.0}])
+    monkeypatch.setattr(data_plane, "capacity", lambda _: [{"kept_up": True}])
+    monkeypatch.setattr(data_plane, "library_cases", cases)
     rows = list(datapaths(tmp_path))
     assert asked == [f"fabric.datapath={datapath}" for datapath in Datapath]
     for datapath in Datapath:
@@ -193,12 +204,11 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
 def test_traces_are_written_in_four_formats_of_about_as_many_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = import_module("studies.benchmarks.computation.traces")
     for name, value in {"NODES": 400, "RANKS": 4, "LAYERS": 20, "BLOCKS": 4, "CHUNKS": 3}.items():
-        monkeypatch.setattr(benchmark, name, value)
-    found = [read_trace(path, Defaults(4, 48)) for path in benchmark.written(tmp_path)]
+        monkeypatch.setattr(traces, name, value)
+    read = [read_trace(path, Defaults(4, 48)) for path in traces.written(tmp_path)]
     # Around the ring, a GPU copies, sends and receives once, and passes two chunks on.
-    assert [(trace.format, trace.ranks, len(trace)) for trace in found] == [
+    assert [(trace.format, trace.ranks, len(trace)) for trace in read] == [
         ("Chakra", 4, 408),
         ("GOAL", 4, 408),
         ("AICB", 4, 400),

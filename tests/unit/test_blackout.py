@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from results.verdicts.fault_impact import FaultTimes
-from studies.benchmarks.failures.blackout import Trial, _summary
+from studies.benchmarks.blackout import Trial, _summary
 from traffic_gen.probes.blackout import (
     ALWAYS_NS,
     COUNTED_WITHIN_NS,

@@ -41,7 +41,7 @@ from results.documents.run import run_object
 from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.run import print_run
 from results.verdicts.verdict import Verdict
-from studies.benchmarks.accuracy.calibration import rows_by_class
+from studies.benchmarks.accuracy import rows_by_class
 from tests.unit.fabrics import spec, topologies
 
 RATES = st.integers(MIN_RATE_BPS, 1_000_000_000)

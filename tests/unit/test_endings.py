@@ -30,7 +30,7 @@ from linux.processes.lifetime import (
 )
 from linux.processes.threads import THREADS, in_threads
 from model.errors import EXIT_INTERRUPTED, EmulationError, NotReady
-from studies.benchmarks.failures.soak import SOUGHT, summary
+from studies.benchmarks.soak import SOUGHT, summary
 from testbed.nodes import docker_engine
 from testbed.nodes.docker_engine import EngineWatch, engine_watched
 from tests.machine import wait_until

@@ -13,8 +13,8 @@ import pytest
 from linux.processes import lifetime
 from linux.processes.lifetime import output_of
 from model.errors import EmulationError, NotReady
-from studies.benchmarks.noise import noise as noise_module
-from studies.benchmarks.noise.noise import noise
+from studies.benchmarks import noise as noise_module
+from studies.benchmarks.noise import noise
 from testbed.virtual_machine.guest import Guest
 from traffic_gen import iperf3 as iperf3_module
 from traffic_gen.iperf3 import Hosts, iperf3

@@ -15,8 +15,13 @@ from model.prediction.simulation import Simulation
 from model.prediction.terms import Terms
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
-from studies.benchmarks.accuracy.sharing import contests, is_forwarded
-from studies.benchmarks.accuracy.uneven_sharing import Shares, under_uneven_sharing, weight_of
+from studies.benchmarks.sharing import (
+    Shares,
+    contests,
+    is_forwarded,
+    under_uneven_sharing,
+    weight_of,
+)
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.point_to_point import streams
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -1,12 +1,20 @@
-"""Measure the shares of forwarded TCP flows on a NIC, and their effect on completion times."""
+"""Measure the shares of forwarded TCP flows on a NIC, and their effect on completion times.
 
-from collections.abc import Iterator, Mapping, Sequence
+A GPU that forwards packets of others sends its own flows over the same NIC. TCP keeps no more than
+about two segments of an own flow in the NIC's queue (tcp_small_queue_check in
+net/ipv4/tcp_output.c), and as many of a forwarded flow as its window has. A queue serves packets in
+their order, so forwarded flows get more than a fair share; how much more is chance, too. In the
+predictions here, each forwarded transfer has a weight; its logarithm has a mean and a standard
+deviation.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import mean, median, stdev
 
 import numpy as np
 
@@ -22,9 +30,8 @@ from model.workload.schedule import Steps
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.workloads.schedules import case_schedule
-from studies.benchmarks.accuracy.uneven_sharing import Shares, under_uneven_sharing, weight_of
-from studies.benchmarks.common.fabrics import bench_fabric
-from studies.benchmarks.common.rows import Row, part
+from studies.benchmarks.fabrics import bench_fabric
+from studies.benchmarks.rows import Row, part
 from testbed.faults.injector import FaultInjector
 from traffic_gen.workloads.point_to_point import streams
 
@@ -41,6 +48,43 @@ CONTESTS, ROUNDS, REPEATS, WARMUP, DRAWS = 12, 5, 5, 1, 40
 # Source and destination rank, and their paths.
 Ranks = tuple[int, int]
 Paths = Mapping[Ranks, tuple[Hop, ...]]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Mean and standard deviation of the logarithms of forwarded flows' weights; own ones have 1.
+
+    Equal shares are `Shares(0, 0)`.
+    """
+
+    mean: float
+    spread: float
+
+    @classmethod
+    def of(cls, weights: Sequence[float]) -> "Shares":
+        """Estimate from weights that were measured; raises `StatisticsError` with less than two."""
+        logarithms = np.log(weights).tolist()
+        return cls(mean(logarithms), stdev(logarithms))
+
+    def drawn(self, forwarded: Bools, random: np.random.Generator) -> Floats:
+        """Draw the weight of each transfer."""
+        weights = np.exp(random.normal(self.mean, self.spread, len(forwarded)))
+        return np.where(forwarded, weights, 1.0)
+
+
+def weight_of(one_s: float, other_s: float) -> float:
+    """Return the weight of a flow against another one by their arrivals, with equal sizes.
+
+    Both begin at 0 on a link that is busy until the later one has arrived: the earlier one has
+    carried its size in its own time, the later one the rest of that time's bytes. Raises
+    `ValueError` if the link must have been idle.
+    """
+    first_s, last_s = sorted((one_s, other_s))
+    rest_s = 2 * first_s - last_s
+    if rest_s <= 0:
+        raise ValueError("the later flow may not last so long after the earlier one")
+    weight = last_s / rest_s
+    return weight if one_s <= other_s else 1 / weight
 
 
 def sharing(_store: Path) -> Iterator[Row]:
@@ -61,9 +105,9 @@ def _rows(schedule: Steps, spec: FabricSpec, fault: Fault) -> Iterator[Row]:
     with bench_fabric("sharing", spec) as fabric:
         _degrade(fabric, fault)
         transfers, placement = schedule.transfers, fabric.placement
-        found = transfer_paths(transfers, placement.epoch, placement.gpus)
-        paths = {(t.source, t.destination): p for t, p in zip(transfers, found, strict=True) if p}
-        forwarded = np.array([is_forwarded(hops or ()) for hops in found])
+        hops = transfer_paths(transfers, placement.epoch, placement.gpus)
+        paths = {(t.source, t.destination): p for t, p in zip(transfers, hops, strict=True) if p}
+        forwarded = np.array([is_forwarded(path or ()) for path in hops])
         row: Row = {"transfers": len(transfers), "forwarded": int(forwarded.sum())}
         shares = Shares(0.0, 0.0)
         if forwarded.any():
@@ -142,3 +186,11 @@ def _measured_s(fabric: Experiment, schedule: Steps) -> list[float]:
     prediction = fabric.predict(schedule)
     done = fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
     return [repeat.completion_s for repeat in done][WARMUP:]
+
+
+def under_uneven_sharing(
+    completion_s: Callable[[Floats], float], forwarded: Bools, shares: Shares, draws: int
+) -> list[float]:
+    """Return sorted completion times with weights drawn for each forwarded transfer."""
+    random = np.random.default_rng(0)
+    return sorted(completion_s(shares.drawn(forwarded, random)) for _ in range(draws))

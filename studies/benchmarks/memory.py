@@ -29,8 +29,8 @@ def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
     if kind is ProxyKind.PROCESS:
         return _proportional_bytes(process_id)
     status = Path(f"/proc/{process_id}/status").read_text()
-    found = re.search(r"^PPid:\s+(\d+)$", status, re.MULTILINE)
-    return _proportional_bytes(process_id) + (_proportional_bytes(int(found[1])) if found else 0)
+    parent = re.search(r"^PPid:\s+(\d+)$", status, re.MULTILINE)
+    return _proportional_bytes(process_id) + (_proportional_bytes(int(parent[1])) if parent else 0)
 
 
 def _proportional_bytes(process_id: int) -> int:
@@ -40,5 +40,5 @@ def _proportional_bytes(process_id: int) -> int:
 
 def _field(text: str, name: str) -> int:
     """Value of one field of a proc(5) table in bytes; 0 if it is absent."""
-    found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
-    return 1024 * int(found[1]) if found else 0
+    value = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(value[1]) if value else 0

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from model.workload.trace import NodeKind, Trace
-from studies.benchmarks.common.rows import Row
+from studies.benchmarks.rows import Row
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import Defaults, Nodes
 from traffic_gen.traces.rank_placement import PlacementRule, placed

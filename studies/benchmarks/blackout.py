@@ -16,8 +16,8 @@ from model.faults import Component, Fault, FaultMode, components
 from model.job.probing import background_interval_s, probed_pairs
 from model.workload.transfers.collective import Collective
 from results.verdicts.fault_impact import FaultTimes
-from studies.benchmarks.common.fabrics import bench_fabric
-from studies.benchmarks.common.rows import SIXTEEN, Row
+from studies.benchmarks.fabrics import bench_fabric
+from studies.benchmarks.rows import SIXTEEN, Row
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -28,7 +28,7 @@ from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
-from studies.benchmarks.plain_mininet.services import (
+from studies.benchmarks.plain_services import (
     LOOPBACK,
     OPENFLOW_PORT,
     LearningController,

@@ -18,8 +18,8 @@ from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Reason, worst
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from studies.benchmarks.common.fabrics import bench_fabric, containers
-from studies.benchmarks.common.rows import SIXTEEN, Row, part
+from studies.benchmarks.fabrics import bench_fabric, containers
+from studies.benchmarks.rows import SIXTEEN, Row, part
 from testbed.instruments.pauses import watching_pauses
 from testbed.instruments.samplers import CpuMonitor
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -122,8 +122,8 @@ def at_once(
         for _ in range(trials):
             done = _rings_at_once(fabric, rings)
             observer.note(done)
-            found = list(machine_reasons(machine_headroom(observer.observations([done]), 0)))
-            yield from (_ring_row(fabric, ring, done, found) for ring in rings)
+            reasons = list(machine_reasons(machine_headroom(observer.observations([done]), 0)))
+            yield from (_ring_row(fabric, ring, done, reasons) for ring in rings)
 
 
 def _rings_at_once(fabric: Experiment, rings: Sequence[Ring]) -> Repeat:
@@ -131,7 +131,7 @@ def _rings_at_once(fabric: Experiment, rings: Sequence[Ring]) -> Repeat:
     return fabric.agents.execute(sent, fabric.placement.addresses(), 10 * AT_ONCE_S)
 
 
-def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reason]) -> Row:
+def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, reasons: Sequence[Reason]) -> Row:
     """Return the row of one kind of ring; its slowest stream gives the time."""
     flows = set(ring.flows(fabric))
     records = [r for r in done.records if (r.source, r.destination, r.size_bytes) in flows]
@@ -143,8 +143,8 @@ def _ring_row(fabric: Experiment, ring: Ring, done: Repeat, found: Sequence[Reas
         "carried_gbit_per_s": bits / taken_s / 1e9,
         "nominal_gbit_per_s": nominal_bps / 1e9,
         "ratio": taken_s * nominal_bps / bits,
-        "verdict": worst(verdict for verdict, _ in found).value,
-        "reasons": [reason for _, reason in found],
+        "verdict": worst(verdict for verdict, _ in reasons).value,
+        "reasons": [reason for _, reason in reasons],
     }
 
 

@@ -15,9 +15,11 @@ from model.job.placement import job_placement
 from model.measurement.records import Repeat
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from studies.benchmarks.common.fabrics import bench_fabric
-from studies.benchmarks.common.rows import SIXTEEN, Row, resized
-from studies.benchmarks.common.side_by_side import (
+from studies.benchmarks.fabrics import bench_fabric
+from studies.benchmarks.plain_mininet import PlainFabric, plain_mininet
+from studies.benchmarks.plain_services import plain_agents
+from studies.benchmarks.rows import SIXTEEN, Row, resized
+from studies.benchmarks.side_by_side import (
     MININET,
     RAILBED,
     CpuMeter,
@@ -28,8 +30,6 @@ from studies.benchmarks.common.side_by_side import (
     rounds_execution,
     side_by_side,
 )
-from studies.benchmarks.plain_mininet.network import PlainFabric, plain_mininet
-from studies.benchmarks.plain_mininet.services import plain_agents
 from testbed.nodes.gpu_proxies import SYSCTLS, ProxyKind
 from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, bytes_by_pair, carry, rounds

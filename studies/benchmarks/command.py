@@ -67,8 +67,8 @@ class Command:
 
     def parts(self) -> dict[int, str]:
         """All other processes of the command that have not ended, by id, with their names."""
-        found = {one: _name(one) for one in _marked(self._mark) if one != self.process_id}
-        return {one: name for one, name in (found | self._in_containers()).items() if name}
+        names = {one: _name(one) for one in _marked(self._mark) if one != self.process_id}
+        return {one: name for one, name in (names | self._in_containers()).items() if name}
 
     def _in_containers(self) -> dict[int, str]:
         pids = containers_of(f"-{self.process_id}-").values()
@@ -112,7 +112,7 @@ def _interfaces() -> frozenset[str]:
 
 
 def _marked(mark: str) -> list[int]:
-    wanted, found = f"{MARK}={mark}".encode(), []
+    wanted, marked = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -120,8 +120,8 @@ def _marked(mark: str) -> list[int]:
             except OSError:
                 continue
             if wanted in variables:
-                found.append(int(entry.name))
-    return found
+                marked.append(int(entry.name))
+    return marked
 
 
 def _name(process_id: int) -> str:
@@ -134,9 +134,9 @@ def _name(process_id: int) -> str:
         words = (place / "cmdline").read_text().split("\0")
     except OSError:
         return ""
-    found = next((_kind(word) for word in words if _kind(word)), name)
+    kind = next((_kind(word) for word in words if _kind(word)), name)
     # An agent is forked by the launcher, and has its command line, but the name of a GPU.
-    return "agent" if found == "launcher" and not name.startswith("python") else found
+    return "agent" if kind == "launcher" and not name.startswith("python") else kind
 
 
 def _kind(word: str) -> str:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
-from studies.benchmarks.common.command import Command
-from studies.benchmarks.common.fabrics import bench_fabric
-from studies.benchmarks.common.memory import MIB
-from studies.benchmarks.common.rows import Row, sized
+from studies.benchmarks.command import Command
+from studies.benchmarks.fabrics import bench_fabric
+from studies.benchmarks.memory import MIB
+from studies.benchmarks.rows import Row, sized
 from testbed.nodes.gpu_proxies import ProxyKind
 
 
@@ -161,7 +161,7 @@ class Soak:
         said, last = command.said(), command.last_line()
         following = self._started("clean")
         next_code = following.wait(END_S)
-        found = (
+        states = (
             code is None,
             "Traceback" in said or "a bug in Railbed" in said,
             code is not None and code not in wanted,
@@ -169,7 +169,7 @@ class Soak:
             bool(command.folders()),
             next_code != 0,
         )
-        wrong = [name for name, is_so in zip(SOUGHT, found, strict=True) if is_so]
+        wrong = [name for name, is_so in zip(SOUGHT, states, strict=True) if is_so]
         self.counts.update(["rounds", *wrong])
         row = {"did": did, "took_s": took_s, "exit": code, "gone_s": gone_s}
         seen = {"wrong": wrong, "left": left, "said": last, "next": following.last_line()}

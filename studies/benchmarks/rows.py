@@ -1,12 +1,52 @@
-"""Rows of a case's observations, and whether the verdict by observation alone was right."""
+"""Rows of figures, the fabric of sixteen GPUs, and whether a verdict by observation was right."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from studies.benchmarks.common.rows import Row
+from model.errors import EmulationError, NotReady
+from model.fabric.platforms import GBIT
+from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
 
+Row = dict[str, Any]
+# Key of a row whose part of a benchmark ended early; its value is the cause.
+FAILED = "failed"
 # A right verdict by observation alone: no pass if the error is above `NEVER_PASSED`, a fail if
 # above `ALWAYS_FAILED`, and no fail if below `NEVER_FAILED`.
 NEVER_PASSED, ALWAYS_FAILED, NEVER_FAILED = 0.03, 0.08, 0.02
+SIXTEEN = FabricSpec(
+    kind=FabricKind.RAIL_ONLY,
+    domains=4,
+    domain_size=4,
+    platform="dgx-h100",
+    hb=HbNetwork(3600 * GBIT),
+    nic=NicNetwork(400 * GBIT, spines=4),
+    bandwidth_scale=20_000,
+)
+
+
+def resized(domains: int, domain_size: int) -> FabricSpec:
+    """Return `SIXTEEN` in another size, with as many spines as domains."""
+    nic = replace(SIXTEEN.nic, spines=domains)
+    return replace(SIXTEEN, domains=domains, domain_size=domain_size, nic=nic)
+
+
+def sized(domains: int, domain_size: int) -> FabricSpec:
+    """Return `SIXTEEN` in another size, with the same total rate of all links."""
+    scale = SIXTEEN.bandwidth_scale * domains * domain_size / SIXTEEN.gpus
+    return replace(resized(domains, domain_size), bandwidth_scale=scale)
+
+
+def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:
+    """Yield the rows of a part of a benchmark, each with the common `facts`.
+
+    If the part ends early, its last row has the cause; other parts still have their rows.
+    """
+    try:
+        for row in rows:
+            yield {**facts, **row}
+    except (EmulationError, NotReady) as error:
+        yield {**facts, FAILED: str(error).partition("\n")[0]}
 
 
 def seen(case: dict[str, Any]) -> Row:
@@ -14,6 +54,8 @@ def seen(case: dict[str, Any]) -> Row:
     measured, fidelity = case["measured_s"], case["fidelity"]
     return {
         "case": case["case"],
+        "measured_s": measured["median"],
+        "modeled_s": case["modeled_s"],
         "ratio": case["ratio"],
         "spread": (measured["max"] - measured["min"]) / measured["median"],
         "counted": len(measured["values"]),

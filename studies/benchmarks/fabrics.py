@@ -14,7 +14,6 @@ from model.fabric.spec import FabricSpec
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.machine_profile import in_virtual_clock
-from studies.benchmarks.noise.noise import noise
 from testbed.nodes.gpu_proxies import ProxyKind
 
 
@@ -33,14 +32,7 @@ def bench_fabric(
         yield fabric
 
 
-def library_cases(
-    name: str, store: Path, overrides: Sequence[str], share: float = 0.0
-) -> Iterator[dict[str, Any]]:
-    """Run a scenario of the library under noise that takes `share` of all cores.
-
-    Yields the cases of the run's JSON object; GPU proxies are processes.
-    """
+def library_cases(name: str, store: Path, overrides: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the cases of a run of a scenario of the library, with GPU proxies as processes."""
     scenario = load(LIBRARY / f"{name}.yaml", overrides)
-    with noise(share):
-        cases = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]
-    yield from cases
+    yield from run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]

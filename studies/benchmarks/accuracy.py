@@ -1,0 +1,197 @@
+"""Benchmark how close measurements are to the model, and whether verdicts are right."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from execution.cases.progress import SILENT
+from execution.link_check import calibrate
+from execution.run import run
+from linux.machine.cpu_time import stolen_s
+from model.fabric.spec import FabricKind, FabricSpec
+from model.faults import FaultMode
+from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
+from scenarios.library_files import LIBRARY, library
+from scenarios.load import load
+from scenarios.planning.machine_profile import known_machine
+from studies.benchmarks.fabrics import bench_fabric, containers
+from studies.benchmarks.noise import noise
+from studies.benchmarks.rows import FAILED, SIXTEEN, Row, judged, part, seen
+from testbed.faults.injector import FaultInjector
+from testbed.nodes.gpu_proxies import ProxyKind
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run of a scenario of the library, with changes, while noise takes `share` of all cores.
+
+    Its rows have the `facts`, too. With `fits`, bucket depths fit the machine's measured pauses.
+    """
+
+    scenario: str
+    changes: tuple[str, ...] = ()
+    share: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    fits: bool = True
+
+
+# NIC rates in Mbit/s by the share of the cores that noise takes: dense where errors are 1 to 8 %.
+GATE: dict[float, tuple[int, ...]] = {
+    0.0: (20, 120, 160, 200, 220, 240, 260, 280, 300, 320),
+    0.2: (20, 80, 100, 120, 130, 140, 160),
+    0.4: (20, 60, 80, 90, 100, 110, 120),
+}
+# Steps of 0.2 s, and of 10 to 50 ms, where bursts at the start of a step show.
+DEPTHS = tuple(product((0.0, 0.3), (1, 5, 10, 20), ("self-check", "short-steps")))
+SIZES = ("2 MB", "4 MB", "8 MB")
+
+
+def _at_rate(share: float, rate: int) -> Point:
+    scale = SIXTEEN.nic.rate_bps / rate / 1e6
+    facts = {"asked": share, "nic_mbit_per_s": rate}
+    return Point("self-check", (f"fabric.bandwidth_scale={scale}",), share, facts, fits=False)
+
+
+def _at_depth(share: float, depth_ms: int, name: str) -> Point:
+    depth = f"fabric.bucket_depth={depth_ms / 1e3}"
+    return Point(name, (depth,), share, {"asked": share, "depth_ms": depth_ms}, fits=False)
+
+
+def _of_size(size: str) -> Point:
+    plain = load(LIBRARY / "collectives.yaml")
+    workloads = range(len(plain.cases) // len(plain.fabrics))
+    sizes = (f"workloads.{number}.size={size}" for number in workloads)
+    return Point("collectives", ("repeats=5", *sizes), facts={"size": size})
+
+
+def _by_spines(selection: str) -> Point:
+    changes = (f"fabric.spine_selection={selection}", "fabric.kinds=[rail-optimized]")
+    return Point("quickstart", changes, facts={"spine_selection": selection})
+
+
+def _experiments() -> Iterator[Point]:
+    names = (path.stem for path in library())
+    return (Point(name) for name in names if load(LIBRARY / f"{name}.yaml").has_faults)
+
+
+# The points of each benchmark that is not one scenario as it stands in the library.
+POINTS: dict[str, Callable[[], Iterator[Point]]] = {
+    "fidelity": lambda: map(Point, ("quickstart", "moe-dgx-a100")),
+    "matrix": lambda: map(_of_size, SIZES),
+    "noise": lambda: (
+        Point("quickstart", share=share, facts={"asked": share})
+        for share in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+    ),
+    "gate": lambda: (_at_rate(share, rate) for share, rates in GATE.items() for rate in rates),
+    "buckets": lambda: (_at_depth(*place) for place in DEPTHS),
+    "spine-selection": lambda: map(_by_spines, ("destination", "hash")),
+    "experiments": _experiments,
+}
+# Benchmarks of the verdict by observation alone.
+JUDGED = frozenset({"gate", "noise"})
+
+
+def accuracy(store: Path, name: str, proxies: str | None = None) -> Iterator[Row]:
+    """Run the points of a benchmark, or the scenario of this name; yield a row for each case.
+
+    Rows of slowdowns, of interference between jobs and of failure experiments come after the cases.
+    """
+    kind = ProxyKind(proxies) if proxies else containers()
+    points = POINTS[name]() if name in POINTS else iter([Point(name)])
+    for point in points:
+        facts = {"scenario": point.scenario, "proxies": kind.value, **point.facts}
+        yield from part(_measured(point, store, kind, judged if name in JUDGED else seen), **facts)
+
+
+def _measured(
+    point: Point, store: Path, proxies: ProxyKind, row: Callable[[dict[str, Any]], Row]
+) -> Iterator[Row]:
+    machine = known_machine() if point.fits else None
+    scenario = load(LIBRARY / f"{point.scenario}.yaml", point.changes, machine=machine)
+    with _disturbed(point.share) as taken:
+        result = run(scenario, proxies, store, SILENT)
+    yield from ({**taken, **row(case)} for case in result["cases"])
+    for section in ("slowdowns", "interference", "failures"):
+        yield from result.get(section, ())
+
+
+@contextmanager
+def _disturbed(share: float) -> Iterator[dict[str, float]]:
+    """Make noise; afterwards, the yielded object has the shares that noise and hypervisor took."""
+    shares: dict[str, float] = {}
+    with noise(share) as made:
+        begun_s, noise_s, steal_s = time.monotonic(), made.taken_s(), stolen_s()
+        yield shares
+        cores_s = (os.cpu_count() or 1) * (time.monotonic() - begun_s)
+        shares["noise"] = (made.taken_s() - noise_s) / cores_s
+        shares["steal"] = (stolen_s() - steal_s) / cores_s
+
+
+def matrix(store: Path) -> Iterator[Row]:
+    """Yield a row for each cell, medians of five executions, and one that counts them."""
+    errors = []
+    for row in accuracy(store, "matrix", ProxyKind.CONTAINER.value):
+        yield row
+        if "ratio" in row and FAILED not in row:
+            errors.append(abs(row["ratio"] - 1))
+    within = {f"within_{100 * limit:.0f}_percent": limit for limit in (0.01, 0.02, 0.04)}
+    shares = {name: _share(errors, limit) for name, limit in within.items()}
+    yield {"cells": len(errors), **shares, "worst": max(errors, default=0.0)}
+
+
+def _share(errors: list[float], limit: float) -> float:
+    return sum(error <= limit for error in errors) / len(errors) if errors else 0.0
+
+
+# Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.
+NIC_MBIT_PER_S = (0.5, 1.25, 2.5, 5, 20, 62.5, 200)
+# Remaining rate, in percent, of links that are slowed down without calibration knowing.
+SLOWED_PERCENT = (100, 98, 97)
+
+
+def calibration(_store: Path) -> Iterator[Row]:
+    """Calibrate links of each class of a rail-optimized fabric, unchanged and slowed down."""
+    for rate in NIC_MBIT_PER_S:
+        scale = SIXTEEN.nic.rate_bps / rate / 1e6
+        spec = replace(SIXTEEN, kind=FabricKind.RAIL_OPTIMIZED, bandwidth_scale=scale)
+        yield from part(_slowed(spec), nic_mbit_per_s=rate)
+
+
+def _slowed(spec: FabricSpec) -> Iterator[Row]:
+    with bench_fabric("calibration", spec) as fabric:
+        faults = FaultInjector(fabric.bed)
+        for percent in SLOWED_PERCENT:
+            # Of several such faults on a link, the one with the lowest rate applies.
+            for link in representatives(fabric.topology):
+                faults.break_link(link, FaultMode.DEGRADE, link.rate_bps * percent // 100)
+            yield from part(rows_by_class(calibrate(fabric)), left_percent=percent)
+
+
+def rows_by_class(links: Sequence[DirectionCalibration]) -> Iterator[Row]:
+    """Yield a row for each class of links that the fabric has."""
+    for kind in dict.fromkeys(each.counted.kind for each in links):
+        of_kind = [each for each in links if each.counted.kind is kind]
+        yield {"kind": kind.value, **_class_row(of_kind)}
+
+
+def _class_row(links: Sequence[DirectionCalibration]) -> Row:
+    trials = [each.counted for each in links]
+    rates = [trial.rates for trial in trials]
+    gaps = [trial.gap_errors.p95 for trial in trials if trial.gap_errors.p95 is not None]
+    return {
+        "mbit_per_s": rates[0].nominal_bps / 1e6,
+        "rate_error_least": min(rate.error for rate in rates),
+        "rate_error_most": max(rate.error for rate in rates),
+        "probes": max(rate.others_bps / rate.nominal_bps for rate in rates),
+        "gaps_over_ms": 1e3 * trials[0].train.gap_s,
+        "gaps_off": max(gaps, default=0.0),
+        "latency_us": 1e6 * max(trial.latency_s for trial in trials),
+        "trials": max(len(each.trials) for each in links),
+        **{outcome.value: [e.outcome for e in links].count(outcome) for outcome in Outcome},
+    }

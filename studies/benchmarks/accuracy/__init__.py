@@ -1,1 +1,0 @@
-"""How close measurements are to the model, and whether verdicts are right."""

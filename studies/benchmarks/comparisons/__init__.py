@@ -1,1 +1,0 @@
-"""Railbed beside others: plain Mininet, iperf3, other datapaths and shapers."""

@@ -1,1 +1,0 @@
-"""Benchmarks without a fabric: routing, schedules, imported traces, the model of training."""

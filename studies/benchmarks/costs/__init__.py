@@ -1,1 +1,0 @@
-"""What a fabric costs its machine: time, memory, capacity."""

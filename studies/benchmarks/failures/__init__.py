@@ -1,1 +1,0 @@
-"""Failures: blackouts of pairs, and hours of faults and kills."""

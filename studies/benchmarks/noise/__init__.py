@@ -1,1 +1,0 @@
-"""Artificial noise on a machine, for benchmarks and tests."""

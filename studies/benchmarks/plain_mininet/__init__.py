@@ -1,1 +1,0 @@
-"""The same fabric as a user of plain Mininet writes it."""
