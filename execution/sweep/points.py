@@ -12,8 +12,9 @@ from execution.sweep.axes import axes
 from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, Point, Setting, Sweep
-from scenarios.load import format_check, load, with_files_in
+from scenarios.load import format_check, load
 from scenarios.scenario import Scenario
+from scenarios.standalone import with_files_in
 
 NAMED_POINTS = 10
 # From this many points on, the first wrong one ends the check: 1000 points take seconds.

@@ -1,31 +1,18 @@
-"""YAML files with checked keys: values with their lines, and all issues of a file at once."""
+"""Values of a YAML file checked against a model: all mistakes at once, each in plain words."""
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
 
-from linux.files.user_files import Unreadable, read_text
 from model.errors import InputError, Problem
-from scenarios.format.bounded_text import (
-    UNREADABLE,
-    line_of,
-    parser,
-    plain,
-    unreadable,
-)
-from scenarios.format.issues import Place
-from scenarios.format.messages import nearest_key, wording
+from scenarios.format.bounded_text import plain
+from scenarios.format.document import Document, FileKind, read
+from scenarios.format.issues import TAGGED, Place, did_you_mean, meant
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# Largest file: the largest scenario of the library has 2 kB, and this takes about a second.
-MOST_BYTES = 2**18
 # Hint for `generator: exec`: programs follow no schedule, so a command of its own runs them.
 PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
@@ -36,84 +23,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
-class FileKind:
-    """The kind of a file, for messages: its name, a hint if there is no such file, its page."""
-
-    name: str
-    missing_hint: str
-    page: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the values of a file come from: its lines, or `--set`."""
-
-    path: Path
-    document: Any
-    overridden: frozenset[Place] = frozenset()
-
-    def where(self, place: Place) -> str:
-        """File, line and key of a value (its parent's line if missing), or `--set` and key."""
-        key = ".".join(str(part) for part in place)
-        if any(place[: len(part)] == part for part in self.overridden):
-            return f"--set {key}"
-        return f"{self.path}:{self._line(place)} {key}".rstrip()
-
-    def _line(self, place: Place) -> int:
-        """The line of a key, from 1."""
-        node, line = self.document, 1
-        for part in place:
-            if not isinstance(node, CommentedMap | CommentedSeq):
-                break
-            try:
-                line = node.lc.data[part][0] + 1
-                node = node[part]
-            except (KeyError, IndexError, TypeError):
-                break
-        return line
-
-
-def read(path: Path, kind: FileKind) -> str:
-    """The text of a file; raises `InputError` if it cannot be read."""
-    try:
-        return read_text(path, MOST_BYTES)
-    except Unreadable as error:
-        hint = "" if os.path.lexists(path) else kind.missing_hint
-        raise InputError(Problem(str(path), str(error), hint)) from None
-
-
-def parse(path: Path, text: str, kind: FileKind) -> CommentedMap:
-    """The mapping of a YAML text with its lines; raises `InputError` for any other text."""
-    try:
-        document = parser("rt").load(text)
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
-        raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
-    except UNREADABLE as error:
-        raise InputError(Problem(f"{path}{line_of(error, text)}", unreadable(error))) from None
-    if not isinstance(document, CommentedMap):
-        what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(document)}"
-        raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
-    return document
-
-
-def _kind_of(document: object) -> str:
-    """Name the kind of a YAML text that is not a mapping."""
-    if document is None:
-        return "nothing"
-    return "a list" if isinstance(document, list) else "a single value"
-
-
 def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
     """Read a file and check it against a model; raises `InputError` with all problems."""
-    document = parse(path, read(path, kind), kind)
+    return checked(read(path, kind), model)
+
+
+def checked(document: Document, model: type[Model], problems: Sequence[Problem] = ()) -> Model:
+    """Check a document against a model; files that it names are in its folder.
+
+    Raises `InputError` with these problems and those of all values.
+    """
     try:
-        return model.model_validate(plain(document))
+        return model.model_validate(plain(document.values), context=document.path.parent.absolute())
     except ValidationError as error:
-        source = Source(path, document)
-        raise InputError(*problems_of(source, error, model)) from error
+        wrong = (_problem(document, details, model) for details in _one_a_place(error))
+        raise InputError(*problems, *wrong) from error
 
 
 def _one_a_place(error: ValidationError) -> list[Any]:
@@ -123,11 +47,11 @@ def _one_a_place(error: ValidationError) -> list[Any]:
     `literal_error` of a number, which has another error.
     """
     errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
-    found: dict[Place, Any] = {}
+    last: dict[Place, Any] = {}
     for details in errors:
         if details["type"] != "literal_error" or not _is_number(details["input"]):
-            found[_place(details)] = details
-    return list(found.values())
+            last[_place(details)] = details
+    return list(last.values())
 
 
 def _is_number(value: object) -> bool:
@@ -137,24 +61,106 @@ def _is_number(value: object) -> bool:
 def _place(details: Any) -> Place:
     """Keys of an error's location, without the union branches that pydantic adds."""
     *before, last = details["loc"] or ("",)
-    found = tuple(part for part in before if isinstance(part, int) or part.isidentifier())
+    keys = tuple(part for part in before if isinstance(part, int) or part.isidentifier())
     is_key = details["type"] == "extra_forbidden" or isinstance(last, int) or last.isidentifier()
-    return (*found, last) if is_key else found
+    return (*keys, last) if is_key else keys
 
 
-def problems_of(
-    source: Source, error: ValidationError, model: type[BaseModel]
-) -> Iterator[Problem]:
-    """Yield a problem for each place with an error, where its value is; `model` is the file's."""
-    for details in _one_a_place(error):
-        yield _problem(source, details, model)
-
-
-def _problem(source: Source, details: Any, model: type[BaseModel]) -> Problem:
+def _problem(document: Document, details: Any, model: type[BaseModel]) -> Problem:
     place = _place(details)
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
     else:
         is_program = place[-1:] == ("generator",) and details["input"] == "exec"
-        what, hint = wording(details), PROGRAMS if is_program else ""
-    return Problem(source.where(place), what, hint)
+        what, hint = wording(details), PROGRAMS if is_program else _hint(details)
+    return Problem(document.where(place), what, hint)
+
+
+def _hint(details: Any) -> str:
+    """The hint of a validator's `Refused`; empty for any other error."""
+    return str(getattr(details.get("ctx", {}).get("error"), "hint", ""))
+
+
+def wording(details: Any) -> str:
+    """Describe a pydantic error: the value required, and the value found."""
+    given, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return "is required, but missing"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:.12g}, got {given}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:.12g}, got {given}"
+        case "greater_than":
+            return f"must be more than {context['gt']:g}, got {given}"
+        case "enum":
+            return f"must be {context['expected']}, got {given!r}{_similar(given, context)}"
+        case "int_type" | "int_from_float":
+            return f"must be a whole number, got {given!r}"
+        case "float_type" | "float_parsing":
+            return f"must be a number, got {given!r}"
+        case "finite_number":
+            return f"must be a finite number, got {given}"
+        case "literal_error":
+            return f"must be a number or {context['expected']}, got {given!r}"
+        case "bool_type":
+            return f"must be true or false, got {given!r}"
+        case "string_type":
+            return f"must be text, got {given!r}"
+        case "string_too_long":
+            return f"must have at most {context['max_length']} characters, got {given!r}"
+        case "string_unicode":
+            return "must be text, but has a character that Unicode reserves (a lone surrogate)"
+        case "string_pattern_mismatch":
+            return f"must be lower-case letters, digits and hyphens (at most 40), got {given!r}"
+        case "too_short":
+            return "must have at least one entry"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "model_type" | "tuple_type":
+            return f"must have keys of its own or entries, got {given!r}"
+        case "union_tag_invalid":
+            tag = str(context["tag"]).removeprefix(TAGGED)
+            return f"must have one of {_untagged(context['expected_tags'])}, got {tag}"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return f"{details['msg']}, got {given!r}"
+
+
+def _untagged(expected: str) -> str:
+    """Return the keys of which an entry must have one, from a union's quoted tags."""
+    return ", ".join(tag.strip(" '").removeprefix(TAGGED) for tag in expected.split(","))
+
+
+def _similar(given: object, context: dict[str, Any]) -> str:
+    known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+    return did_you_mean(str(given), known).rstrip(";")
+
+
+def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    """Hint for an unknown key: the nearest known key of its section, or all known keys."""
+    section = _section(place, model)
+    known = [field.alias or key for key, field in section.model_fields.items()]
+    return meant(str(place[-1]), known, f"known are {', '.join(known)}")
+
+
+def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """The model of the mapping that a place's last key is in."""
+    models = [model]
+    for part in place[:-1]:
+        fields = {field.alias or key: field for key, field in models[0].model_fields.items()}
+        if part in fields:
+            models = list(_models(fields[str(part)].annotation)) or models
+        elif isinstance(part, str) and part.startswith(TAGGED):
+            key = part.removeprefix(TAGGED)
+            models = [model for model in models if key in model.model_fields] or models
+    return models[0]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models within a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

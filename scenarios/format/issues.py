@@ -20,17 +20,25 @@ class Issue:
     hint: str = ""
 
 
+class Refused(ValueError):
+    """A value that a validator refuses, with a hint."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
 # Of more known names, comparing each with a wrong one takes too long.
 MOST_COMPARED = 200
 
 
-def meant(found: str, known: Collection[str], otherwise: str = "") -> str:
+def meant(written: str, known: Collection[str], otherwise: str = "") -> str:
     """Return `did you mean ...?`, or another hint if no known name is similar."""
     compared = known if len(known) <= MOST_COMPARED else ()
-    matches = difflib.get_close_matches(found, compared, n=1)
+    matches = difflib.get_close_matches(written, compared, n=1)
     return f"did you mean {matches[0]!r}?" if matches else otherwise
 
 
-def did_you_mean(found: str, known: Collection[str]) -> str:
+def did_you_mean(written: str, known: Collection[str]) -> str:
     """Return `; did you mean ...?`, or only the semicolon if no known name is similar."""
-    return f"; {meant(found, known)}".rstrip()
+    return f"; {meant(written, known)}".rstrip()

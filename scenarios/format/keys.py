@@ -4,22 +4,25 @@ The descriptions are the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind, SpineSelection
 from model.faults import Component, FaultMode
 from model.job.recovery import RecoveryStrategy
 from scenarios.format.checked_file import Strict
+from scenarios.format.document import FileKind
+from scenarios.format.files import PathText, in_folder
+from scenarios.format.networks import read_network
 from scenarios.format.units import (
     MOST_S,
     Delay,
     Kinds,
     Loss,
     Names,
-    Path,
     Platform,
     Rate,
     Scale,
@@ -30,6 +33,12 @@ from scenarios.format.units import (
 )
 from scenarios.format.workloads import AnyWorkload
 
+SCENARIO = FileKind(
+    "scenario",
+    "`./railbed list` names the scenarios that come with Railbed",
+    "docs/reference/scenarios.md",
+)
+RATES = ("hb_rate", "nic_rate")
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
 SHORTEST_PERIOD_S = 0.01
@@ -49,7 +58,7 @@ class DatapathChoice(StrEnum):
 class Fabric(Strict):
     """The fabric: its shape, its rates and their scale."""
 
-    topology: Path | None = Field(
+    topology: PathText | None = Field(
         default=None,
         description="a network in a file of ASTRA-sim or SimAI, its path from the scenario's "
         "folder; gives the keys below that are not here",
@@ -149,6 +158,17 @@ class Fabric(Strict):
         description="datapath of rail and spine switches: `kernel` or `user-space`; "
         "`auto`: this machine's default",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _import_network(cls, given: Any, info: ValidationInfo) -> Any:
+        """Add the keys of the named network that the scenario itself does not give."""
+        name = given.get("topology") if isinstance(given, dict) else None
+        if not isinstance(name, str):
+            return given
+        network = read_network(Path(in_folder(name, info)))
+        left_out = RATES if "platform" in given else ()
+        return {key: value for key, value in network.items() if key not in left_out} | given
 
 
 class Expect(Strict):

@@ -1,17 +1,16 @@
-"""Types of values in a scenario file: quantities with a unit, names, scales, matrices."""
+"""Types of values in a scenario file: quantities with a unit, names, scales."""
 
 import re
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import FabricKind
 from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.format.issues import did_you_mean
-from traffic_gen.workloads.algorithms.matrices import Preset
 
 # Units of quantities: `400 Gbit/s`, `12 MB`.
 SIZES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -25,10 +24,10 @@ MOST_SEED = 2**32 - 1
 # Most GPUs of a fabric.
 MOST_DEGREE = 4096
 MOST_BATCH = 10**6
-# Most rows of a matrix of bytes, and most bytes of a pair: 1 PB. A file has at most 10 000 values.
-MOST_ROWS, MOST_PAIR_BYTES = 96, 10**15
-# Longest quantity, name and path, in characters.
-MOST_CHARACTERS, MOST_NAME, MOST_PATH = 50, 100, 4096
+# Most bytes from a GPU to another one: 1 PB.
+MOST_PAIR_BYTES = 10**15
+# Longest quantity and name, in characters.
+MOST_CHARACTERS, MOST_NAME = 50, 100
 
 # A unit begins with no digit: a text that does not match is refused in linear time.
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
@@ -82,6 +81,10 @@ def _rate(value: object) -> float:
     return _quantity(value, RATES, *RATE_BOUNDS)
 
 
+def _rate_text(rate_bps: float) -> str:
+    return f"{rate_bps / 1e9:.12g} Gbit/s"
+
+
 def known_platform(name: str) -> str:
     """Return the name of a platform; raise `ValueError` with a message if it is unknown."""
     if name not in PLATFORMS:
@@ -126,24 +129,12 @@ def _span(value: object) -> tuple[int, int]:
     return first, last
 
 
-def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    if not 2 <= len(rows) <= MOST_ROWS:
-        raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(rows):
-            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
-    if not any(map(any, rows)):
-        raise ValueError("no GPU has any bytes for another one")
-    return rows
-
-
 _SPAN = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?", re.ASCII)
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
-Path = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Rate = Annotated[float, BeforeValidator(_rate)]
+Rate = Annotated[float, BeforeValidator(_rate), PlainSerializer(_rate_text, when_used="json")]
 Platform = Annotated[str, AfterValidator(known_platform)]
 Size = Annotated[str, BeforeValidator(_size)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
@@ -155,10 +146,3 @@ Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
 Span = Annotated[tuple[int, int], BeforeValidator(_span)]
 Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
-PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
-MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
-# The tags, which are no keys, do not appear in messages.
-PairSizes = Annotated[
-    Annotated[Preset, Tag("a preset")] | Annotated[MatrixRows, Tag("rows of bytes")],
-    Discriminator(lambda value: "a preset" if isinstance(value, str) else "rows of bytes"),
-]

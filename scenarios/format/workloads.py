@@ -15,14 +15,13 @@ from model.job.partition import Partition
 from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from scenarios.format.checked_file import Strict
+from scenarios.format.files import ConfigurationFile, File, PairSizes
 from scenarios.format.issues import TAGGED, Place, did_you_mean
 from scenarios.format.units import (
     MOST_SCALE,
     Batch,
     Degree,
     Kinds,
-    PairSizes,
-    Path,
     Ranks,
     Scale,
     Seed,
@@ -131,7 +130,7 @@ class CollectiveWork(Strict):
 class TraceWork(Strict):
     """A trace of another tool, and the GPUs of its ranks."""
 
-    trace: Path = Field(
+    trace: File = Field(
         description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
         "one of the files"
     )
@@ -147,7 +146,7 @@ class TraceWork(Strict):
 class IterationWork(Strict):
     """A training iteration, and how it is reduced to the GPUs."""
 
-    iteration: Path = Field(
+    iteration: ConfigurationFile = Field(
         description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
         "path from the scenario's folder"
     )
@@ -226,7 +225,7 @@ class InferenceWorkload(Strict):
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0
 
-    inference: Path = Field(
+    inference: ConfigurationFile = Field(
         description="the model that is served: a training configuration, as for an iteration"
     )
     requests: int = Field(
@@ -297,13 +296,13 @@ class IterationJob(IterationWork, JobPlace):
 
 
 # Keys of workloads and jobs that may name a file.
-FILE_KEYS = ("trace", "iteration", "inference")
+FILE_KEYS = ("trace", "iteration", "inference", "matrix")
 
 
 def _key_of(entry: object) -> str:
     """Return the key that tells the kind of a workload's or job's entry."""
     models = (TraceWork, IterationWork, InferenceWorkload, JobsWorkload)
-    for key, model in zip((*FILE_KEYS, "jobs"), models, strict=True):
+    for key, model in zip(("trace", "iteration", "inference", "jobs"), models, strict=True):
         if isinstance(entry, model) or (isinstance(entry, dict) and key in entry):
             return f"{TAGGED}{key}"
     return f"{TAGGED}collective"

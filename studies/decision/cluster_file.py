@@ -5,7 +5,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from scenarios.format.checked_file import FileKind, Strict, load_as
+from scenarios.format.checked_file import Strict, load_as
+from scenarios.format.document import FileKind
+from scenarios.format.files import File
 from scenarios.format.prices import DEFAULT
 from scenarios.format.units import Platform
 
@@ -38,7 +40,7 @@ class ClusterFile(Strict):
     oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
     lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
     usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
-    prices: Path = DEFAULT
+    prices: File = str(DEFAULT)
 
 
 def load_cluster(path: Path) -> ClusterFile:
@@ -46,5 +48,4 @@ def load_cluster(path: Path) -> ClusterFile:
 
     The file of prices is searched from the cluster's folder.
     """
-    found = load_as(path, ClusterFile, KIND)
-    return found.model_copy(update={"prices": path.parent / found.prices})
+    return load_as(path, ClusterFile, KIND)

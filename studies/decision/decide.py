@@ -1,6 +1,7 @@
 """The answer: every design with its figures, the efficient ones, and changes that alter it."""
 
 from dataclasses import replace
+from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
@@ -30,13 +31,13 @@ Evaluated = dict[Design, list[Training]]
 
 def decide_object(file: ClusterFile) -> dict[str, Any]:
     """All designs of a cluster with cost, power, iteration times and losses, and the answer."""
-    prices = load_prices(file.prices).prices
+    prices = load_prices(Path(file.prices)).prices
     evaluated = {
         design: [trained(file, design, model) for model in file.models] for design in designs(file)
     }
     if not all(network_usd(file, design, prices) for design in evaluated):
         what = "neither the parts of a network nor their energy cost anything"
-        raise InputError(Problem(str(file.prices), what, "give ports or transceivers a price"))
+        raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
     efficient = _efficient(evaluated, prices)
     return {
         "schema": SCHEMA,

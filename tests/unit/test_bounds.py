@@ -11,7 +11,7 @@ from commands.app import main
 from execution.sweep import points
 from execution.sweep.points import REFUSED_POINTS, planned
 from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
-from scenarios.format.checked_file import MOST_BYTES
+from scenarios.format.document import MOST_BYTES
 from scenarios.load import load
 from scenarios.workloads import schedules
 from tests.unit.test_scenario_issues import GOOD, problems
@@ -162,7 +162,7 @@ def test_packets_are_not_counted_of_sizes_that_are_refused(
 
 def test_an_override_that_leads_too_deep_is_refused(file: Path) -> None:
     (found,) = problems(file, GOOD, ".".join("a" * 3000) + "=1")
-    assert "has 3000 keys, one in the other, of at most 20" in found
+    assert "has 3000 nested keys, of at most 20" in found
 
 
 def test_a_message_is_bounded() -> None:

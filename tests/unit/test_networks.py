@@ -1,5 +1,6 @@
 """Networks in the files of other tools: the fabric that they are, and why one is none."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from scenarios.format.networks.astra_sim import read_astra_sim
-from scenarios.format.networks.imported import FORMATS, read_network
-from scenarios.format.networks.refusal import Unmapped
-from scenarios.format.networks.simai import read_simai
+from scenarios.format.networks import (
+    FORMATS,
+    Unmapped,
+    read_astra_sim,
+    read_network,
+    read_simai,
+)
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.test_traces import damaged
@@ -69,7 +73,7 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
     ("path", "change", "line", "what"),
     [
         (ASTRA_SIM, ("[ Switch, Switch ]", "[ Switch ]"), 2, "must have two dimensions"),
-        (ASTRA_SIM, ("[ Switch, Switch ]", "[ Ring, Switch ]"), 2, "a HB domain is joined by"),
+        (ASTRA_SIM, ("[ Switch, Switch ]", "[ Ring, Switch ]"), 2, "an HB domain is joined by"),
         (ASTRA_SIM, ("[ 4, 2 ]", "[ 4, x ]"), 3, "must be whole numbers, got 'x'"),
         (ASTRA_SIM, ("[ 4, 2 ]", f"[ {2**40}, 2 ]"), 3, "must be at most 1000000, got 1.1e+12"),
         (ASTRA_SIM, ("[ 450, 50 ]", "[ 450, -1 ]"), 4, "must be GB/s, got -1"),
@@ -96,7 +100,7 @@ def test_what_is_no_fabric_is_refused(
     text = path.read_text()
     assert change[0] in text
     (tmp_path / "x").write_text(text.replace(*change, 1))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(ValueError, match=re.escape(what)) as refused:
         read_network(tmp_path / "x")
     assert str(refused.value).startswith(f"{tmp_path}/x:{line}: {what}"), str(refused.value)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from pydantic import Field
 
 from model.fabric.network_cost import Prices
-from scenarios.format.checked_file import FileKind, Strict, load_as
+from scenarios.format.checked_file import Strict, load_as
+from scenarios.format.document import FileKind
 
 DEFAULT = Path(__file__).parent / "default.yaml"
 PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")

@@ -11,7 +11,8 @@ from model.training.job import Cluster, Job, cluster_of
 from model.training.search import Evaluation, best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.format.checked_file import FileKind, Strict, load_as
+from scenarios.format.checked_file import Strict, load_as
+from scenarios.format.document import FileKind
 from scenarios.format.issues import meant
 from scenarios.format.units import Platform
 

@@ -1,24 +1,156 @@
-"""Topology files of SimAI (`gen_Topo_Template.py`).
+"""Networks in the files of other tools, as keys of a scenario's fabric.
 
-The first line has the numbers of nodes, of GPUs in a server, of NVSwitches, of other switches and
-of links, and the kind of GPU; the second one the numbers of all switches; each other one a link:
-two nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains,
-and the switches that NICs lead to are rail switches. Latencies and error rates are left out.
+Of ASTRA-sim, the network file of its analytical backend (`network.yml`):
+
+    topology: [ Switch, Switch ]
+    npus_count: [ 8, 4 ]
+    bandwidth: [ 450, 50 ]     # GB/s of a link
+    latency: [ 500, 1000 ]     # ns of a link
+
+The first dimension is the HB domain, the second one joins the NPUs that have the same place in
+their domains: it is the rails.
+
+Of SimAI, the topology file of `gen_Topo_Template.py`. The first line has the numbers of nodes, of
+GPUs in a server, of NVSwitches, of other switches and of links, and the kind of GPU; the second one
+the numbers of all switches; each other one a link: two nodes, rate, latency, error rate. GPUs come
+first, server after server. Servers are HB domains, and the switches that NICs lead to are rail
+switches.
+
+Latencies and error rates are left out: latencies of an emulated path are longer.
 """
 
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from scenarios.format.networks.refusal import Keys, Unmapped, gbit
+from ruamel.yaml.comments import CommentedMap
 
+from linux.files.user_files import Unreadable, read_text
+from scenarios.format.bounded_text import (
+    UNREADABLE,
+    line_of,
+    parser,
+    plain,
+    unreadable,
+)
+
+# SimAI's file of 4096 GPUs has 3 MB.
+MOST_BYTES = 2**24
+# Above the numbers of nodes, NPUs and links of any fabric that can be emulated.
+MOST = 1_000_000
+# Of ASTRA-sim's network file.
+DIMENSIONS = ("topology", "npus_count", "bandwidth")
+GBIT_PER_GBYTE = 8
+# On two NPUs, a ring is the two directions of a switch.
+PAIR = 2
+# Of SimAI's topology file.
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 GBPS = {"G": 1.0, "T": 1000.0}
 FIRST_LINK = 3
-# Above the numbers of nodes and links of any fabric that can be emulated.
-MOST = 1_000_000
+
+Keys = dict[str, int | float | str]
+"""Keys of a scenario's fabric, with their values."""
+
+
+class Unmapped(Exception):
+    """A file that cannot be read, or whose network no fabric can represent: its line, and why."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def read_network(path: Path) -> Keys:
+    """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line."""
+    try:
+        text = read_text(path, MOST_BYTES)
+    except Unreadable as error:
+        raise ValueError(f"{path}: {error}") from None
+    try:
+        for is_one, read in FORMATS.values():
+            if is_one(text):
+                return read(text)
+    except Unmapped as error:
+        raise ValueError(f"{path}:{error.line}: {error.what}") from None
+    raise ValueError(f"{path}:1: is in none of the formats of networks: {', '.join(FORMATS)}")
+
+
+def _gbit(rate_gbps: float) -> str:
+    """Return a rate as scenarios write it."""
+    return f"{rate_gbps:.12g} Gbit/s"
+
+
+def is_astra_sim(text: str) -> bool:
+    """Whether a text has a line with the numbers of NPUs."""
+    return any(line.lstrip().startswith("npus_count:") for line in text.splitlines())
+
+
+def read_astra_sim(text: str) -> Keys:
+    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    document = _document(text)
+    kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
+    if not len(kinds) == len(counts) == len(rates) == PAIR:
+        what = f"must have two dimensions, HB domains and rails, got {len(kinds)}"
+        raise Unmapped(_line(document, "topology"), what)
+    _require_switches(document, kinds, counts)
+    return {
+        "kinds": "rail-only",
+        "domains": _count(document, counts[1]),
+        "domain_size": _count(document, counts[0]),
+        "hb_rate": _gbit(_rate(document, rates[0]) * GBIT_PER_GBYTE),
+        "nic_rate": _gbit(_rate(document, rates[1]) * GBIT_PER_GBYTE),
+    }
+
+
+def _document(text: str) -> CommentedMap:
+    try:
+        document = parser("rt").load(text)
+    except UNREADABLE as error:
+        line = line_of(error, text).removeprefix(":")
+        raise Unmapped(int(line or 1), unreadable(error)) from None
+    if not isinstance(document, CommentedMap):
+        raise Unmapped(1, "must be a mapping")
+    return document
+
+
+def _line(document: CommentedMap, name: str) -> int:
+    # Of a mapping that only merges others, no key has a line.
+    places = document.lc.data or {}
+    return int(places[name][0]) + 1 if name in places else 1
+
+
+def _list(document: CommentedMap, name: str) -> list[Any]:
+    entries = plain(document.get(name))
+    if not isinstance(entries, list) or not entries:
+        raise Unmapped(_line(document, name), f"{name} must be a list, got {entries!r}")
+    return entries
+
+
+def _require_switches(document: CommentedMap, kinds: list[Any], counts: list[Any]) -> None:
+    """Raise `Unmapped` for a dimension that no switch joins."""
+    for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
+        if kind != "Switch" and not (kind == "Ring" and count == PAIR):
+            joined = "an HB domain" if place == 0 else "a rail"
+            what = f"{joined} is joined by a switch, not by {kind!r} of {count!r} NPUs"
+            raise Unmapped(_line(document, "topology"), what)
+
+
+def _count(document: CommentedMap, npus: Any) -> int:
+    if not isinstance(npus, int) or isinstance(npus, bool) or npus < 1:
+        raise Unmapped(_line(document, "npus_count"), f"must be whole numbers, got {npus!r}")
+    if npus > MOST:
+        raise Unmapped(_line(document, "npus_count"), f"must be at most {MOST}, got {npus:.3g}")
+    return npus
+
+
+def _rate(document: CommentedMap, rate: Any) -> float:
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < 1e9:
+        raise Unmapped(_line(document, "bandwidth"), f"must be GB/s, got {rate!r}")
+    return float(rate)
 
 
 @dataclass
@@ -49,8 +181,8 @@ def read_simai(text: str) -> Keys:
     keys: Keys = {
         "domains": network.gpus // network.server_size,
         "domain_size": network.server_size,
-        "hb_rate": gbit(_only(hb_rates, "NVLinks")),
-        "nic_rate": gbit(nic_rate),
+        "hb_rate": _gbit(_only(hb_rates, "NVLinks")),
+        "nic_rate": _gbit(nic_rate),
     }
     return keys | _uplinks(network, switches, nic_rate)
 
@@ -81,16 +213,16 @@ def _network(lines: list[str]) -> _Network:
 
 
 def _add(network: _Network, number: int, line: str, nodes: int) -> None:
-    found = LINK.fullmatch(line)
-    if found is None or max(int(found[1]), int(found[2])) >= nodes:
+    link = LINK.fullmatch(line)
+    if link is None or max(int(link[1]), int(link[2])) >= nodes:
         what = f"must be two of {nodes} nodes, a rate (`200Gbps`), latency and error rate"
         raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
-    one, other = int(found[1]), int(found[2])
+    one, other = int(link[1]), int(link[2])
     if other in network.links[one]:
         raise Unmapped(number, f"joins {one} and {other} again; only one link is possible")
-    if not RATE.fullmatch(found[3]) or not float(found[3]):
-        raise Unmapped(number, f"must have a rate above 0, got {found[3]!r}")
-    rate = float(found[3]) * GBPS[found[4]]
+    if not RATE.fullmatch(link[3]) or not float(link[3]):
+        raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
+    rate = float(link[3]) * GBPS[link[4]]
     network.links[one][other] = network.links[other][one] = rate
 
 
@@ -126,10 +258,10 @@ def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
 
 def _rail_switches(network: _Network, rails: dict[int, tuple[int, float]]) -> list[int]:
     """Return the switch of each rail; no two rails share one."""
-    found: list[set[int]] = [set() for _ in range(network.server_size)]
+    of_rails: list[set[int]] = [set() for _ in range(network.server_size)]
     for gpu, (switch, _) in rails.items():
-        found[gpu % network.server_size].add(switch)
-    switches = [next(iter(of_rail)) for of_rail in found if len(of_rail) == 1]
+        of_rails[gpu % network.server_size].add(switch)
+    switches = [next(iter(of_rail)) for of_rail in of_rails if len(of_rail) == 1]
     if len(set(switches)) != network.server_size:
         what = "the GPUs with the same place in their servers must share a switch of their own"
         raise Unmapped(FIRST_LINK, f"{what}: this network has no rails of one switch each")
@@ -156,3 +288,6 @@ def _uplinks(network: _Network, switches: list[int], nic_rate: float) -> Keys:
         "spines": len(spines),
         "oversubscription": max(1.0, down / up),
     }
+
+
+FORMATS = {"SimAI": (is_simai, read_simai), "ASTRA-sim": (is_astra_sim, read_astra_sim)}

@@ -1,0 +1,87 @@
+"""Files that a scenario names, by paths from its own folder: the context in which it is checked."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
+
+from linux.files.user_files import Unreadable, read_text
+from scenarios.format.issues import Refused, did_you_mean
+from scenarios.format.training.configuration import ENDINGS
+from scenarios.format.units import MOST_PAIR_BYTES
+from traffic_gen.traces.formats.byte_matrix import row_of
+from traffic_gen.workloads.algorithms.matrices import Preset
+
+MOST_PATH = 4096
+MOST_MATRIX_BYTES = 2**20
+# Most rows of a matrix of bytes. A file has at most 10 000 values.
+MOST_ROWS = 96
+PRESETS = [str(preset) for preset in Preset]
+
+
+def in_folder(path: str, info: ValidationInfo) -> str:
+    """Return the whole path of a file; without a context, the path is from the current folder."""
+    return str((info.context or Path()) / path)
+
+
+def _configuration(name: str, info: ValidationInfo) -> str:
+    """Return the whole path of a training configuration, or its name if it is a shipped one."""
+    return in_folder(name, info) if Path(name).suffix in ENDINGS else name
+
+
+def _matrix(value: object, info: ValidationInfo) -> object:
+    """Return the rows of a matrix that is in a file, and a preset or rows as they are."""
+    if not isinstance(value, str) or value in PRESETS:
+        return value
+    try:
+        return read_matrix(Path(in_folder(value, info)))
+    except ValueError as error:
+        raise ValueError(f"{value}: {error}") from error
+    except Unreadable as error:
+        hint = f"{did_you_mean(value, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
+        raise Refused(f"{value}: {error}", hint) from error
+
+
+def read_matrix(path: Path) -> list[list[int]]:
+    """Return the rows of a file; raise `ValueError` with a line and a sentence.
+
+    A line is a row of a byte matrix (`traffic_gen/traces/formats/byte_matrix.py`); empty lines do
+    not count.
+    """
+    rows: dict[int, list[int]] = {}
+    for number, line in enumerate(read_text(path, MOST_MATRIX_BYTES).splitlines(), start=1):
+        try:
+            row = row_of(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        if row:
+            rows[number] = row
+    for number, row in rows.items():
+        if len(row) != len(rows):
+            what = f"has {len(row)} numbers, in a matrix of {len(rows)} rows"
+            raise ValueError(f"line {number}: {what}")
+    return list(rows.values())
+
+
+def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    if not 2 <= len(rows) <= MOST_ROWS:
+        raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows):
+            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
+    if not any(map(any, rows)):
+        raise ValueError("no GPU has any bytes for another one")
+    return rows
+
+
+PathText = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
+File = Annotated[PathText, AfterValidator(in_folder)]
+ConfigurationFile = Annotated[PathText, AfterValidator(_configuration)]
+PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
+MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
+# The tags, which are no keys, do not appear in messages.
+PairSizes = Annotated[
+    Annotated[Preset, Tag("a preset")] | Annotated[MatrixRows, Tag("rows of bytes")],
+    Discriminator(lambda value: "a preset" if isinstance(value, str) else "rows of bytes"),
+    BeforeValidator(_matrix),
+]

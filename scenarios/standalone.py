@@ -1,0 +1,76 @@
+"""A scenario's text apart from its file: with its overrides, and with what other files say."""
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from scenarios.format.document import Document, parse
+from scenarios.format.keys import SCENARIO, ScenarioFile
+from scenarios.format.workloads import FILE_KEYS, entries
+from scenarios.scenario import Scenario
+from traffic_gen.traces.reading import files_of
+
+# Longer than any line, so that the YAML writer folds none.
+WHOLE_LINES = 2**20
+
+
+def standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
+    """Return the text of a checked document that stands alone, with its comments.
+
+    It has the overrides and the name, what the files of networks and matrices say, and whole paths
+    of traces and configurations. A document without any of these keeps its text.
+    """
+    values = document.values
+    checked = file.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
+    for (_, entry), (_, whole) in zip(entries(values), entries(checked), strict=True):
+        for key in FILE_KEYS:
+            if key in entry and entry[key] != whole[key]:
+                entry[key], is_changed = whole[key], True
+    return _written(values, name) if is_changed else document.text
+
+
+def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
+    """Put the keys of a network in place of its name; return whether there is one."""
+    if fabric.get("topology") is None:
+        return False
+    place = list(fabric).index("topology")
+    del fabric["topology"], checked["topology"]
+    for key in checked.keys() - fabric.keys():
+        fabric.insert(place, key, checked[key])
+    return True
+
+
+def _written(values: CommentedMap, name: str) -> str:
+    if values.get("name") is None:
+        values["name"] = name
+    yaml = YAML(typ="rt")
+    yaml.width = WHOLE_LINES
+    text = StringIO()
+    yaml.dump(values, text)
+    return text.getvalue()
+
+
+def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Path]]:
+    """Return a scenario's text with its traces and configurations in a folder of another machine.
+
+    Also return the files of this machine by their paths there. Files of equal names get different
+    paths.
+    """
+    values = parse(Path(scenario.name), scenario.text, SCENARIO).values
+    files = dict[Path, Path]()
+    for number, (entry, key) in enumerate(_whole_paths(values)):
+        path, there = Path(entry[key]), folder / str(number)
+        for file in files_of(path) if key == "trace" else [path]:
+            files[there / file.relative_to(path.parent)] = file
+        entry[key] = str(there / path.name)
+    return _written(values, scenario.name) if files else scenario.text, files
+
+
+def _whole_paths(values: CommentedMap) -> list[tuple[Any, str]]:
+    """Return the entries of a standalone text that name a file, each with its key."""
+    named = ((entry, key) for _, entry in entries(values) for key in FILE_KEYS if key in entry)
+    return [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]
