@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import InputError, Problem
-from results.documents.run_diff import StoredRun, comparison_object
 from results.store.records import read_json, read_record, reading
 from results.store.runs import clock_of, find_run, read_result
+from results.verdicts.run_diff import StoredRun, comparison_object
 from scenarios.format.bounded_text import value_of
 
 

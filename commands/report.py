@@ -65,12 +65,12 @@ def report(
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
     """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
     from commands.compare import compared
-    from results.documents.sweep import sweep_object
     from results.report.comparison_article import comparison_article
     from results.report.data.run_data import read_run
     from results.report.run_article import run_article
     from results.report.sweep_article import sweep_article
     from results.store.sweeps import find_sweep
+    from results.verdicts.sweep import sweep_object
 
     if sweep is not None:
         folder = find_sweep(store, sweep)

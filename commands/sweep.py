@@ -66,8 +66,8 @@ def sweep(
     """Run a scenario at every combination of values; can be resumed."""
     from execution.sweep.points import anything_elsewhere
     from execution.sweep.request import SweepRequest
-    from results.documents.sweep import sweep_object
     from results.tables.sweep import print_sweep
+    from results.verdicts.sweep import sweep_object
     from scenarios.planning.kernel_support import require_possible
 
     found = None if scenario is None else scenario_file(scenario)

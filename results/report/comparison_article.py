@@ -5,11 +5,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.documents.run_diff import Difference
 from results.report.article import Article, Section
 from results.report.drawings.pictures import MODELED, SERIES, WIDE, Picture, drawing
 from results.tables.measured.run_diff import NAMES, in_words
 from results.tables.style import number_or_dash
+from results.verdicts.run_diff import Difference
 
 ROW = 0.5
 MARKERS = ("o", "s")

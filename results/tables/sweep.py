@@ -9,10 +9,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.case_outcome import CaseOutcome, outcomes
-from results.documents.sweep import reason
 from results.store.runs import without_fabric
 from results.tables.style import VERDICT_STYLES, number_or_dash, styled_verdict
+from results.verdicts.case_outcome import CaseOutcome, outcomes
 
 # A parameter that names the fabric, as names of cases do.
 KINDS = "fabric.kinds"
@@ -39,7 +38,7 @@ def _remarks(point: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (verdict, reason) for each case that warns, and for the point if it fails."""
     for case in outcomes(point):
         if case.verdict == "warn":
-            yield case.verdict, reason(case)
+            yield case.verdict, case.sentence
     if point["verdict"] == "fail":
         yield "fail", point["cause"]
 

@@ -14,14 +14,14 @@ from rich.console import Console
 from commands.compare import compared
 from model.errors import InputError
 from results.documents.run import run_object
-from results.documents.run_diff import (
+from results.tables.measured.run_diff import print_comparison
+from results.verdicts.run_diff import (
     Difference,
     StoredRun,
     comparison_object,
     difference,
     differing,
 )
-from results.tables.measured.run_diff import print_comparison
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result
 

@@ -19,7 +19,6 @@ from execution.machine.host_facts import environment
 from execution.run import recording_early_end
 from linux.files import user_files
 from model.errors import InputError
-from results.documents.sweep import sweep_object
 from results.store import sweeps
 from results.store.crash import REPORT, report_bug
 from results.store.runs import (
@@ -35,6 +34,7 @@ from results.store.runs import (
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.measured.run import print_run
 from results.tables.style import plain_console
+from results.verdicts.sweep import sweep_object
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind

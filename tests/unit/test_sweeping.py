@@ -21,10 +21,10 @@ from execution.sweep.request import SweepRequest
 from execution.sweep.runner import Sweeping
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
-from results.documents.sweep import sweep_object
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.tables.sweep import print_sweep, short_names
+from results.verdicts.sweep import sweep_object
 from scenarios.scenario import Scenario
 from tests.unit.run_folders import begun_run
 from tests.unit.test_scenarios import GOOD

@@ -7,7 +7,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.run_diff import Difference
 from results.tables.style import (
     VERDICT_STYLES,
     Case,
@@ -16,6 +15,7 @@ from results.tables.style import (
     number_or_dash,
     styled_verdict,
 )
+from results.verdicts.run_diff import Difference
 
 NAMES = ("A", "B")
 LEGEND = (

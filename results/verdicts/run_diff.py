@@ -6,7 +6,7 @@ from enum import StrEnum
 from math import comb
 from typing import Any
 
-from results.documents.case_outcome import CaseOutcome, outcomes
+from results.verdicts.case_outcome import CaseOutcome, outcomes
 
 SCHEMA = "railbed.compare/1"
 # Disjoint ranges that occur by chance more often than this show no difference.

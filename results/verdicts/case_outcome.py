@@ -25,6 +25,11 @@ class CaseOutcome:
     verdict: Verdict
     reasons: tuple[str, ...]
 
+    @property
+    def sentence(self) -> str:
+        """Why the case did not pass, on one line."""
+        return f"{self.name}: {'; '.join(self.reasons)}"
+
 
 def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
     """Return the outcomes of all cases in a run's JSON object."""

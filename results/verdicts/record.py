@@ -1,0 +1,39 @@
+"""Records of results, and the JSON objects that they are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+# Metadata of a record's field: not in the JSON object; only if it is not empty; its own fields.
+HIDDEN, OPTIONAL, FLAT = ({"json": how} for how in ("hidden", "optional", "flat"))
+
+
+def plain(value: Any) -> Any:
+    """Return the JSON value of a record, and of all that it contains.
+
+    Infinity and NaN, which JSON does not have, become null.
+    """
+    match value:
+        case Enum():
+            return value.value
+        case float():
+            return value if isfinite(value) else None
+        case Path():
+            return str(value)
+        case Mapping():
+            return {key: plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [plain(one) for one in value]
+    return dict(_entries(value)) if is_dataclass(value) else value
+
+
+def _entries(record: Any) -> Iterator[tuple[str, Any]]:
+    for field in fields(record):
+        value, how = getattr(record, field.name), field.metadata.get("json")
+        if how == "flat":
+            yield from () if value is None else _entries(value)
+        elif how != "hidden" and not (how == "optional" and value in (None, (), {})):
+            yield field.name, plain(value)
