@@ -306,12 +306,12 @@ def doctor(
         lacking = Text("missing", "red") if item in found else Text("note   ", "yellow")
         sign = Text("ok     ", "green") if item.ready else lacking
         remedy = "" if item.ready else f"; {item.remedy}"
-        out.print(sign, f"{item.name}: {item.found}{remedy}", soft_wrap=True)
+        out.print(sign, f"{item.name}: {item.state}{remedy}", soft_wrap=True)
     switches = datapath_in_words(default_datapath())
     out.print(f"        rail and spine switches: {switches}")
     missing = [item for item in found if not item.ready]
     if missing:
-        raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to mend it")
+        raise NotReady(f"{len(missing)} of {len(found)} checks failed; each says how to fix it")
     print_machine(_measured(again=measure), out)
 
 

@@ -105,17 +105,17 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def on_groups(self, event: Any) -> None:
         """Record the groups of a switch."""
         datapath = event.msg.datapath
-        found = openflow.installed_groups(datapath, event.msg.body)
-        self.switches[self._switch(datapath)].groups |= found
+        installed = openflow.installed_groups(datapath, event.msg.body)
+        self.switches[self._switch(datapath)].groups |= installed
         self._reported(event, "groups")
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors
     def on_rules(self, event: Any) -> None:
         """Record the rules of a switch."""
-        found = openflow.installed_rules(event.msg.body)
-        self.switches[self._switch(event.msg.datapath)].rules |= found.keys()
-        self._reported(event, "rules", found.values())
+        installed = openflow.installed_rules(event.msg.body)
+        self.switches[self._switch(event.msg.datapath)].rules |= installed.keys()
+        self._reported(event, "rules", installed.values())
 
     def _reported(self, event: Any, part: str, generations: Iterable[int] = ()) -> None:
         """Handle a switch's reply about its state; a reply may consist of several messages."""

@@ -121,10 +121,10 @@ def _hosts(rail: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:
 
 
 def _by_destination(rules: Iterable[Rule]) -> dict[IPv4Network, frozenset[Rule]]:
-    found: dict[IPv4Network, set[Rule]] = defaultdict(set)
+    grouped: dict[IPv4Network, set[Rule]] = defaultdict(set)
     for rule in rules:
-        found[rule.destination].add(rule)
-    return {destination: frozenset(of_it) for destination, of_it in found.items()}
+        grouped[rule.destination].add(rule)
+    return {destination: frozenset(of_it) for destination, of_it in grouped.items()}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from results.verdicts.verdict import Reason, Verdict
 from testbed.instruments.link_calibration import measure
 from testbed.instruments.pauses import watching_pauses
 
-# Undecided links are measured again, for at most this long for all links of a fabric together.
+# Inconclusive links are measured again, for at most this long for all links of a fabric together.
 PATIENCE_S = 8.0
 
 
@@ -41,7 +41,7 @@ def calibrate_direction(
 ) -> DirectionCalibration:
     """Run trials, numbered from 1, until one is right, enough are wrong, or time is up."""
     trials: tuple[LinkCalibration, ...] = (trial(1),)
-    while (found := DirectionCalibration(trials)).outcome is Outcome.UNDECIDED:
+    while (found := DirectionCalibration(trials)).outcome is Outcome.INCONCLUSIVE:
         if len(trials) >= WRONG_AFTER and not may_go_on():
             break
         trials = (*trials, trial(len(trials) + 1))
@@ -66,16 +66,16 @@ def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> No
         )
 
 
-def undecided_reasons(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
-    """Return a warning that names the undecided links: the run goes on, its cases report it."""
-    open_links = [link for link in links if link.outcome is Outcome.UNDECIDED]
+def inconclusive_reasons(fabric: str, links: Iterable[DirectionCalibration]) -> list[Reason]:
+    """Return a warning that names the inconclusive links: the run goes on, its cases report it."""
+    open_links = [link for link in links if link.outcome is Outcome.INCONCLUSIVE]
     if not open_links:
         return []
     which = ", ".join(_named(fabric, link) for link in open_links[:2])
     more = f" and {len(open_links) - 2} more" if len(open_links) > 2 else ""
     filled = all(link.counted.can_be_filled for link in open_links)
-    cause = "its pauses" if filled else "its processor, which cannot fill such links"
-    return [(Verdict.WARN, f"the machine left calibration undecided, by {cause}: {which}{more}")]
+    cause = "the machine paused" if filled else "this CPU cannot saturate these links"
+    return [(Verdict.WARN, f"calibration inconclusive: {cause} ({which}{more})")]
 
 
 def _named(fabric: str, found: DirectionCalibration) -> str:

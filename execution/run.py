@@ -17,7 +17,7 @@ from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment
 from execution.cases.progress import NOBODY, Listener, Onlooker
 from execution.faults.fault_case import FaultCase
-from execution.link_check import calibrate, require_calibrated, undecided_reasons
+from execution.link_check import calibrate, inconclusive_reasons, require_calibrated
 from execution.machine.host_facts import environment
 from execution.machine.other_runs import experiment_beside_others
 from execution.path_check import check_fabric
@@ -109,7 +109,9 @@ class Run:
             f"calibration-{folder_name(name)}.json", json.dumps(objects[0], indent=1) + "\n"
         )
         require_calibrated(name, measured)
-        self.measuring.known[fabric.topology.spec.kind] = tuple(undecided_reasons(name, measured))
+        self.measuring.known[fabric.topology.spec.kind] = tuple(
+            inconclusive_reasons(name, measured)
+        )
 
     def _check_paths(self, fabric: Experiment) -> None:
         """Check all paths while the fabric is idle; keep the results even if the run ends early."""

@@ -47,7 +47,7 @@ def shortened(text: str) -> str:
 
     Characters that control a terminal are shown by their numbers.
     """
-    text = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    text = CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
     if len(text) <= MOST_CHARACTERS:
         return text
     part = MOST_CHARACTERS // 2

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs Ray, for sweeps on many machines, from ray.lock; needs no root.
 #
-# It goes beside the environment's own packages, which the virtual machine has a copy of.
+# It is installed beside the environment's own packages, which the virtual machine has a copy of.
 set -euo pipefail
 
 # shellcheck source=testbed/provision.sh
@@ -11,4 +11,4 @@ environment_ready || provision_environment_alone
 use_index_of_pip
 say "installing Ray into $root/.venv/ray"
 logged uv pip install --python .venv/bin/python --target .venv/ray --require-hashes -r ray.lock ||
-  die "Ray: 'uv pip install -r ray.lock' failed, see $log. Mend the network or the package index, then run this again."
+  die "Ray: 'uv pip install -r ray.lock' failed, see $log. Fix the network or the package index, then run this again."

@@ -3,7 +3,7 @@
 #
 #   sudo testbed/program_image.sh python3-torch python3-numpy
 #
-# The same packages make the same name; an image that is there is not built again.
+# The same packages make the same name; an image that exists is not built again.
 set -euo pipefail
 
 # shellcheck source=testbed/provision.sh

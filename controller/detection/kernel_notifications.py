@@ -56,10 +56,10 @@ class LinkCarriers(GroupReader):
 
     def present(self) -> list[Carrier]:
         """All interfaces; those that have disappeared are reported as down."""
-        found = {name: up for name, (_, up) in self._reader.interfaces().items()}
-        gone = self._known - found.keys()
-        self._known = frozenset(found)
-        return [*found.items(), *((name, False) for name in gone)]
+        carriers = {name: up for name, (_, up) in self._reader.interfaces().items()}
+        gone = self._known - carriers.keys()
+        self._known = frozenset(carriers)
+        return [*carriers.items(), *((name, False) for name in gone)]
 
     def changed(self) -> list[Carrier]:
         """Wait for notifications; return the changed interfaces, or all if some were lost."""
@@ -105,9 +105,9 @@ def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:
     for kind, payload in messages:
         if kind == RTM_NEWTCLASS:
             _family, index, _handle, parent, _info = CLASS.unpack_from(payload)
-            found = attributes_in(payload[CLASS.size :])
-            if parent == TC_H_ROOT and found[TCA_KIND] == HTB:
-                yield index, _rate_bps(attributes_in(found[TCA_OPTIONS]))
+            attributes = attributes_in(payload[CLASS.size :])
+            if parent == TC_H_ROOT and attributes[TCA_KIND] == HTB:
+                yield index, _rate_bps(attributes_in(attributes[TCA_OPTIONS]))
 
 
 def _rate_bps(options: dict[int, bytes]) -> int:

@@ -90,9 +90,9 @@ def link_of(payload: bytes) -> tuple[str, int, bool]:
     Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
     """
     _family, _kind, index, flags, _change = LINK.unpack_from(payload)
-    found = attributes_in(payload[LINK.size :])
-    name = found[IFLA_IFNAME].rstrip(b"\0").decode()
-    return name, index, bool(flags & IFF_UP) and found[IFLA_OPERSTATE][0] == IF_OPER_UP
+    attributes = attributes_in(payload[LINK.size :])
+    name = attributes[IFLA_IFNAME].rstrip(b"\0").decode()
+    return name, index, bool(flags & IFF_UP) and attributes[IFLA_OPERSTATE][0] == IF_OPER_UP
 
 
 def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
@@ -122,15 +122,15 @@ def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:
     _f, prefix, _s, _tos, table, protocol, _scope, kind, _flags = ROUTE.unpack_from(payload)
     if table != RT_TABLE_MAIN or protocol != PROTOCOL:
         return None
-    found = attributes_in(payload[ROUTE.size :])
-    destination = IPv4Network((found[RTA_DST], prefix))
+    attributes = attributes_in(payload[ROUTE.size :])
+    destination = IPv4Network((attributes[RTA_DST], prefix))
     if kind == RTN_UNREACHABLE:
         return Route(destination)
     return Route(
         destination=destination,
-        gateway=IPv4Address(found[RTA_GATEWAY]),
-        interface=names[struct.unpack("=I", found[RTA_OIF])[0]],
-        source=IPv4Address(found[RTA_PREFSRC]),
+        gateway=IPv4Address(attributes[RTA_GATEWAY]),
+        interface=names[struct.unpack("=I", attributes[RTA_OIF])[0]],
+        source=IPv4Address(attributes[RTA_PREFSRC]),
     )
 
 

@@ -62,7 +62,7 @@ class MeasuredCase:
 class Measuring:
     """Measures a scenario's cases; writes the records to a run's folder.
 
-    `known` has earlier reasons for doubt (undecided calibration), by the fabric's kind.
+    `known` has earlier reasons for doubt (inconclusive calibration), by the fabric's kind.
     """
 
     scenario: Scenario

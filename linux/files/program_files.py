@@ -21,8 +21,8 @@ ROOMS = (
 
 def program_files(program: Path = ROOT) -> list[Path]:
     """Return the files of all rooms, sorted, as they are on the disk now."""
-    found = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
-    return sorted(file for file in found if "__pycache__" not in file.parts)
+    files = (file for room in ROOMS for file in (program / room).rglob("*") if file.is_file())
+    return sorted(file for file in files if "__pycache__" not in file.parts)
 
 
 def program_version(program: Path = ROOT) -> str:

@@ -46,12 +46,12 @@ def _without_waiting(place: str, flags: int) -> int:
     return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _require_regular(found: os.stat_result, most_bytes: int) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _require_regular(status: os.stat_result, most_bytes: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise Unreadable("is a folder, not a file")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Unreadable("is not a regular file")
-    if found.st_size > most_bytes:
+    if status.st_size > most_bytes:
         raise Unreadable(_too_large(most_bytes))
 
 
@@ -134,8 +134,8 @@ def unfollowed(place: str, flags: int) -> int:
 
 def sync(folder: Path) -> None:
     """Let all files in a folder and below reach the disk; links are not followed."""
-    for found, _, files, descriptor in os.fwalk(folder):
-        for place in (Path(found, name) for name in files):
+    for parent, _, files, descriptor in os.fwalk(folder):
+        for place in (Path(parent, name) for name in files):
             if not place.is_symlink():
                 sync_file(place)
         os.fsync(descriptor)

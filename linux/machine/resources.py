@@ -77,8 +77,8 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
 def full(folders: Iterable[Path]) -> str:
     """Those of the folders whose file systems have no space left, in words; empty if none."""
-    found = [one for one in folders if one.is_dir() and _free_bytes(one) < LEAST_FREE_BYTES]
-    return ", ".join(f"no space left in {folder}" for folder in found)
+    filled = [one for one in folders if one.is_dir() and _free_bytes(one) < LEAST_FREE_BYTES]
+    return ", ".join(f"no space left in {folder}" for folder in filled)
 
 
 def _free_bytes(folder: Path) -> int:

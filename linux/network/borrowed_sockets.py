@@ -43,14 +43,14 @@ def accepted_connections(process_id: int, port: int) -> list[socket.socket]:
 
     A connection stays open as long as one of its duplicates.
     """
-    found = []
+    accepted = []
     for borrowed in [socket.socket(fileno=number) for number in borrowed_sockets(process_id)]:
         of_port = borrowed.family in INTERNET and borrowed.getsockname()[1] == port
         if of_port and _has_peer(borrowed):
-            found.append(borrowed)
+            accepted.append(borrowed)
         else:
             borrowed.close()
-    return found
+    return accepted
 
 
 def _has_peer(borrowed: socket.socket) -> bool:

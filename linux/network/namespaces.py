@@ -33,7 +33,7 @@ def _returning() -> Iterator[None]:
 def private_namespace() -> Iterator[None]:
     """Put this thread, and processes that it starts, into a new network namespace until the end.
 
-    The namespace has no name: when the last process in it ends, it goes with all its interfaces.
+    The namespace has no name: it disappears with its last process, and with it all interfaces.
     """
     with _returning():
         checked(_libc.unshare(CLONE_NEWNET), "unshare")

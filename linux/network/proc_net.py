@@ -11,12 +11,12 @@ ESTABLISHED, LISTEN = "01", "0A"
 
 def parse_carried(text: str) -> dict[str, tuple[int, int]]:
     """Return received and sent bytes of each interface, from the text of /proc/PID/net/dev."""
-    found = {}
+    carried = {}
     for line in text.splitlines()[2:]:
         name, _, figures = line.partition(":")
         columns = figures.split()
-        found[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
-    return found
+        carried[name.strip()] = int(columns[RECEIVED]), int(columns[SENT])
+    return carried
 
 
 def retransmitted_segments(process_ids: Iterable[int]) -> list[int]:

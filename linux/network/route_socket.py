@@ -31,11 +31,11 @@ class RouteSocket:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._socket, name)
-        if callable(found):
-            found = _whole(found)
-            setattr(self, name, found)  # thousands of requests come, and this is asked once
-        return found
+        attribute = getattr(self._socket, name)
+        if callable(attribute):
+            attribute = _whole(attribute)
+            setattr(self, name, attribute)  # thousands of requests come, and this is asked once
+        return attribute
 
 
 class RouteBatch(RouteSocket):
@@ -47,7 +47,7 @@ class RouteBatch(RouteSocket):
 def _whole(request: Callable[..., Any]) -> Callable[..., Any]:
     def answered(*args: Any, **named: Any) -> Any:
         with uninterrupted():
-            found = request(*args, **named)
-            return tuple(found) if isinstance(found, Iterator) else found
+            answer = request(*args, **named)
+            return tuple(answer) if isinstance(answer, Iterator) else answer
 
     return answered

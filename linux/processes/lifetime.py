@@ -34,7 +34,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when this one ends (prctl(2), PR_SET_PDEATHSIG).
 
-    It has its own session: Ctrl-C at the terminal goes to this process, which takes down in order.
+    It has its own session: Ctrl-C at the terminal reaches this process, which takes down in order.
     A lower `niceness` is a higher priority (nice(1)).
     """
     with open(log, "ab", opener=unfollowed) as output:

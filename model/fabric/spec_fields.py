@@ -50,30 +50,30 @@ def flat(spec: FabricSpec) -> dict[str, Any]:
 
 def grouped(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields as objects within each other, like the records."""
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for name, place in PLACES.items():
         *groups, last = place.split(".")
-        inside = found
+        inside = nested
         for group in groups:
             inside = inside.setdefault(group, {})
         inside[last] = fields[name]
-    return found
+    return nested
 
 
 def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     """Build a specification from all of its fields, as `flat` returns them."""
-    found = grouped(fields)
-    hb, nic, datapath = found["hb"], found["nic"], found["datapath"]
+    nested = grouped(fields)
+    hb, nic, datapath = nested["hb"], nested["nic"], nested["datapath"]
     hb["impairment"] = Impairment(**hb["impairment"])
     nic["impairment"] = Impairment(**nic["impairment"])
     nic["spine_selection"] = SpineSelection(nic["spine_selection"])
     return FabricSpec(
         **{
-            **found,
-            "kind": FabricKind(found["kind"]),
+            **nested,
+            "kind": FabricKind(nested["kind"]),
             "hb": HbNetwork(**hb),
             "nic": NicNetwork(**nic),
-            "spares": Spares(**found["spares"]),
+            "spares": Spares(**nested["spares"]),
             "datapath": None if datapath is None else Datapath(datapath),
         }
     )

@@ -49,7 +49,7 @@ def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
         return tuple(_communicator(ranks, shape) for ranks in _of_word(asked, shape))
     if all(isinstance(entry, str) and _GPU.fullmatch(entry) for entry in asked):
         return (_communicator([_gpu(str(entry), shape) for entry in asked], shape),)
-    return tuple(found for entry in asked for found in communicators(entry, shape))
+    return tuple(one for entry in asked for one in communicators(entry, shape))
 
 
 def label(asked: Asked) -> str:
@@ -78,13 +78,15 @@ def _of_word(word: str, shape: Shape) -> list[list[int]]:
     }
     if word in ("domains", "rails"):
         return by_place["d" if word == "domains" else "rail"]
-    if found := _PLACE.fullmatch(word):
-        groups, number = by_place[found[1]], int(found[2])
+    if matched := _PLACE.fullmatch(word):
+        groups, number = by_place[matched[1]], int(matched[2])
         if number >= len(groups):
-            raise ValueError(f"there is no {word}, only {found[1]}0 to {found[1]}{len(groups) - 1}")
+            raise ValueError(
+                f"there is no {word}, only {matched[1]}0 to {matched[1]}{len(groups) - 1}"
+            )
         return [groups[number]]
-    if found := _STRIDED.fullmatch(word):
-        return _strided(int(found[1]), found[2], domains * size)
+    if matched := _STRIDED.fullmatch(word):
+        return _strided(int(matched[1]), matched[2], domains * size)
     raise ValueError(f"unknown communicator {word!r}; known: {WORDS}, or a list of GPUs (d0g0)")
 
 
@@ -99,8 +101,8 @@ def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
 
 def _gpu(name: str, shape: Shape) -> int:
     """Return the rank of a GPU."""
-    found = _GPU.fullmatch(name)
-    domain, rail = (int(part) for part in found.groups()) if found else shape
+    matched = _GPU.fullmatch(name)
+    domain, rail = (int(part) for part in matched.groups()) if matched else shape
     if domain >= shape[0] or rail >= shape[1] or name != f"d{domain}g{rail}":
         last = f"d{shape[0] - 1}g{shape[1] - 1}"
         raise ValueError(f"there is no GPU {name}, only d0g0 to {last}")

@@ -57,7 +57,7 @@ class Outcome(StrEnum):
 
     RIGHT = "right"
     WRONG = "wrong"
-    UNDECIDED = "undecided"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,13 @@ def undisturbed(
     points = [(n, a.at_ns) for n, a in enumerate(one for one in arrivals if one.ours)]
     begin_ns, end_ns = points[0][1], points[-1][1]
     on_time = list(pauses.stretches(begin_ns, end_ns, 0.0, CATCH_UP_S))
-    found: list[Sequence[Point]] = []
+    kept: list[Sequence[Point]] = []
     for first_ns, last_ns in pauses.stretches(begin_ns, end_ns, train.forgiven_s, CATCH_UP_S):
         spans = [(a, b) for a, b in on_time if first_ns <= a and b <= last_ns]
         inside = [point for a, b in spans for point in points if a <= point[1] <= b]
         if len(inside) > 1:
-            found.append(inside)
-    return found
+            kept.append(inside)
+    return kept
 
 
 def rate_of(stretches: Sequence[Sequence[Point]]) -> float:
@@ -254,17 +254,17 @@ class LinkCalibration:
     def outcome(self) -> Outcome:
         """The verdict of this trial alone."""
         if self.undisturbed_s < ENOUGH_UNDISTURBED * self.train.seconds:
-            return Outcome.UNDECIDED
+            return Outcome.INCONCLUSIVE
         if not self.deviations:
             return Outcome.RIGHT
         if not self.can_be_filled:
-            return Outcome.UNDECIDED
+            return Outcome.INCONCLUSIVE
         # Between pauses, the rate depends on the link only; arrival times on the machine, too.
         # During a pause longer than its queue lasted, the link had nothing to send.
         was_busy = self.pauses.longest_s < self.train.queued_s
         about_the_link = was_busy and abs(self.rates.error) > RATE_TOLERANCE
-        found = self.pauses.watched and (about_the_link or not self.pauses.total_s)
-        return Outcome.WRONG if found else Outcome.UNDECIDED
+        is_certain = self.pauses.watched and (about_the_link or not self.pauses.total_s)
+        return Outcome.WRONG if is_certain else Outcome.INCONCLUSIVE
 
     @property
     def can_be_filled(self) -> bool:
@@ -350,10 +350,10 @@ class DirectionCalibration:
 
     @property
     def outcome(self) -> Outcome:
-        """Right if any trial is; wrong if enough trials agree on the rate error; else undecided."""
+        """Right if any trial is; wrong if enough agree on the rate error; else inconclusive."""
         if any(trial.outcome is Outcome.RIGHT for trial in self.trials):
             return Outcome.RIGHT
-        return Outcome.WRONG if self._agreeing else Outcome.UNDECIDED
+        return Outcome.WRONG if self._agreeing else Outcome.INCONCLUSIVE
 
     @property
     def _agreeing(self) -> Sequence[LinkCalibration]:

@@ -52,9 +52,9 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
         first = np.full(len(tokens), len(paths))
         np.minimum.at(first, links, left[:, None])
         ready = ((first[links] == left[:, None]) | (links < unlimited)).all(axis=1)
-        found = np.maximum(0.0, tokens[links].min(axis=1))
-        ready |= found == 0
-        passed[left[ready]] = np.minimum(sizes[left[ready]], found[ready])
+        available = np.maximum(0.0, tokens[links].min(axis=1))
+        ready |= available == 0
+        passed[left[ready]] = np.minimum(sizes[left[ready]], available[ready])
         tokens -= sums(links[ready], passed[left[ready]], len(tokens))
         left = left[~ready]
     return passed

@@ -80,8 +80,8 @@ class Profile:
         loads = self._loads(width)
         heaviest = int(np.argmax(weight(loads)))
         return Load(
-            {kind: float(found[heaviest]) for kind, found in loads.packets.items()},
-            {kind: float(found[heaviest]) for kind, found in loads.size_bytes.items()},
+            {kind: float(amounts[heaviest]) for kind, amounts in loads.packets.items()},
+            {kind: float(amounts[heaviest]) for kind, amounts in loads.size_bytes.items()},
             float(loads.transfers[heaviest]),
         )
 
@@ -172,19 +172,19 @@ def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
     """
     begin, end = spans.T
     first, last = begin.astype(int), np.minimum(end.astype(int), SLICES)
-    # `found` has the edges of spans; `changes` the steps of the amount that whole slices get.
-    found, changes = np.zeros((2, SLICES + 1))
+    # `per_slice` has the edges of spans; `changes` the steps of the amount that whole slices get.
+    per_slice, changes = np.zeros((2, SLICES + 1))
     within = (first >= last) | (end - begin < TINY)
-    np.add.at(found, np.minimum(first[within], SLICES - 1), amounts[within])
+    np.add.at(per_slice, np.minimum(first[within], SLICES - 1), amounts[within])
     begin, end, first, last = (column[~within] for column in (begin, end, first, last))
     density = amounts[~within] / (end - begin)
-    np.add.at(found, first, density * (first + 1 - begin))
-    np.add.at(found, last, density * (end - last))
+    np.add.at(per_slice, first, density * (first + 1 - begin))
+    np.add.at(per_slice, last, density * (end - last))
     np.add.at(changes, first + 1, density)
     np.subtract.at(changes, last, density)
-    found = np.maximum(0.0, found + np.cumsum(changes))
-    found[SLICES - 1] += found[SLICES]
-    return tuple(found[:SLICES].tolist())
+    per_slice = np.maximum(0.0, per_slice + np.cumsum(changes))
+    per_slice[SLICES - 1] += per_slice[SLICES]
+    return tuple(per_slice[:SLICES].tolist())
 
 
 def packet_bytes(rate_bps: float) -> float:

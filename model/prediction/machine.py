@@ -144,9 +144,9 @@ def solve_threads(
         )
         return SwitchThreads(solve_cost(*loads), wake_s, 0.0)
 
-    def miss(found: SwitchThreads) -> float:
-        work = found.cost.cpu_s(light.packets, light.size_bytes)
-        return abs(work + found.wakeup_share(light.packets, ports) - light.busy)
+    def miss(fitted: SwitchThreads) -> float:
+        work = fitted.cost.cpu_s(light.packets, light.size_bytes)
+        return abs(work + fitted.wakeup_share(light.packets, ports) - light.busy)
 
     return min((candidate(step * WAKE_STEP_S) for step in range(WAKE_STEPS)), key=miss)
 

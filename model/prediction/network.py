@@ -80,8 +80,8 @@ def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, .
     for column in kinds[paths].T:
         codes = np.where(column, codes * (len(KINDS) + 1) + column, codes)
     _, examples, class_of = np.unique(codes, return_index=True, return_inverse=True)
-    found = (tuple(KINDS[kind - 1] for kind in kinds[row] if kind) for row in paths[examples])
-    return class_of, tuple(found)
+    classes = (tuple(KINDS[kind - 1] for kind in kinds[row] if kind) for row in paths[examples])
+    return class_of, tuple(classes)
 
 
 def healthy_network(transfers: Transfers, topology: Topology) -> tuple[Ints, Network]:

@@ -41,12 +41,12 @@ class LiveLinks:
     @cached_property
     def transit_gpus(self) -> dict[str, dict[str, list[Gpu]]]:
         """Possible transit GPUs (both links live), by the switch of their NIC and by crossbar."""
-        found: dict[str, dict[str, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
+        transit: dict[str, dict[str, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
         for gpu, nic in self.nic.items():
             crossbar = self.crossbar[gpu]
             if nic is not None and crossbar is not None:
-                found[nic.upper.node][crossbar].append(gpu)
-        return found
+                transit[nic.upper.node][crossbar].append(gpu)
+        return transit
 
     def representative(self, gpu: Gpu) -> Gpu:
         """The GPU of the same rail in the first equivalent domain (see `equivalent`)."""
@@ -110,17 +110,17 @@ class Distances:
         """Compute distances by Dijkstra's algorithm, starting at the destination."""
         nic, crossbar = self._live.nic[destination], self._live.crossbar[destination]
         switches = (None if nic is None else nic.upper.node, crossbar)
-        found = {switch: 1 for switch in switches if switch is not None}
-        waiting = sorted((cost, switch) for switch, cost in found.items())
+        distance = {switch: 1 for switch in switches if switch is not None}
+        waiting = sorted((cost, switch) for switch, cost in distance.items())
         while waiting:
             cost, switch = heapq.heappop(waiting)
-            if cost > found[switch]:
+            if cost > distance[switch]:
                 continue
             for more, neighbour in self._neighbours[switch]:
-                if cost + more < found.get(neighbour, UNREACHABLE):
-                    found[neighbour] = cost + more
+                if cost + more < distance.get(neighbour, UNREACHABLE):
+                    distance[neighbour] = cost + more
                     heapq.heappush(waiting, (cost + more, neighbour))
-        return found
+        return distance
 
     @cached_property
     def _neighbours(self) -> dict[str, list[tuple[int, str]]]:
@@ -128,11 +128,11 @@ class Distances:
 
         The destination itself may count as a transit GPU: its switches are nearest anyway.
         """
-        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        neighbours: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for switch, hops in self._live.uplinks.items():
-            found[switch] += [(1, hop.receiver) for hop in hops]
+            neighbours[switch] += [(1, hop.receiver) for hop in hops]
         for switch, crossbars in self._live.transit_gpus.items():
             for crossbar, gpus in crossbars.items():
-                found[crossbar] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
-                found[switch] += [(GPU_TRANSIT + 2, crossbar)] * len(gpus)
-        return found
+                neighbours[crossbar] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
+                neighbours[switch] += [(GPU_TRANSIT + 2, crossbar)] * len(gpus)
+        return neighbours

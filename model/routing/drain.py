@@ -22,11 +22,11 @@ def drain(topology: Topology, seen: Health) -> Health:
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
     if not slow:
         return Health(seen.broken)
-    found = _Draining(topology, seen.broken, slow)
-    for tier in found.slow_tiers():
-        found.decide(tier)
-    kept = {name: bps for name, bps in slow.items() if name not in found.drained}
-    return Health(seen.broken | found.drained, kept, frozenset(found.drained))
+    draining = _Draining(topology, seen.broken, slow)
+    for tier in draining.slow_tiers():
+        draining.decide(tier)
+    kept = {name: bps for name, bps in slow.items() if name not in draining.drained}
+    return Health(seen.broken | draining.drained, kept, frozenset(draining.drained))
 
 
 # Links that share their traffic: the kind, and the name of the HB switch or the rail switch.
@@ -43,7 +43,7 @@ class _Draining:
         self._broken = broken
         self._slow = slow
         self.drained: set[str] = set()
-        self._tiers = self._found_tiers()
+        self._tiers = self._live_tiers()
         self._parts = self._found_parts()
 
     def slow_tiers(self) -> list[Tier]:
@@ -77,17 +77,17 @@ class _Draining:
     def _is_live(self, link: Link) -> bool:
         return link.name not in self._broken and link.name not in self.drained
 
-    def _found_tiers(self) -> dict[Tier, list[Link]]:
-        found: defaultdict[Tier, list[Link]] = defaultdict(list)
+    def _live_tiers(self) -> dict[Tier, list[Link]]:
+        tiers: defaultdict[Tier, list[Link]] = defaultdict(list)
         for gpu in self._topology.gpus:
             _, nic = self._links_of(gpu)
             crossbar = self._topology.hb_crossbar(gpu, self._is_live)
             if crossbar is not None and self._is_live(nic):
-                found[LinkKind.NIC, crossbar].append(nic)
+                tiers[LinkKind.NIC, crossbar].append(nic)
         for link in self._topology.links:
             if link.kind is LinkKind.UPLINK and self._is_live(link):
-                found[LinkKind.UPLINK, link.lower.node].append(link)
-        return found
+                tiers[LinkKind.UPLINK, link.lower.node].append(link)
+        return tiers
 
     # A link can only be drained if everything reached over it is also reached over another.
 

@@ -102,13 +102,13 @@ class PairPaths:
         keys = (first[domains] * self._size + rails) * len(self._gpus) + destinations
         keys = np.where(same, -1 - sources * len(self._gpus) - destinations, keys)
         _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
-        found = [
+        egresses = [
             self._only_egress(self._gpus[source], self._gpus[destination])
             for source, destination in zip(
                 sources[examples].tolist(), destinations[examples].tolist(), strict=True
             )
         ]
-        rail = np.array(found, np.int64)[which]
+        rail = np.array(egresses, np.int64)[which]
         return np.where(rail == UNKNOWN, UNKNOWN, sources - rails + rail)
 
     def _only_egress(self, source: Gpu, destination: Gpu) -> int:

@@ -91,12 +91,12 @@ class Routing:
         """
         key = self.live.equivalent[gpu.domain], gpu.rail, rail
         if key not in self._known_egress_to_rail:
-            found: dict[Egress, int] = {}
+            domains_of: dict[Egress, int] = {}
             for domains in self.live.equivalent_domains:
                 first = self.topology.gpu(next(bits(domains)), rail)
                 egress = self._nearest_egress(gpu, first)
-                found[egress] = found.get(egress, 0) | domains
-            self._known_egress_to_rail[key] = tuple(found.items())
+                domains_of[egress] = domains_of.get(egress, 0) | domains
+            self._known_egress_to_rail[key] = tuple(domains_of.items())
         return self._known_egress_to_rail[key]
 
     def _nearest_egress(self, gpu: Gpu, destination: Gpu) -> Egress:
@@ -133,16 +133,16 @@ class Routing:
 
     def ports_to_rail(self, switch: str, rail: int, domains: int) -> list[tuple[Ports, int]]:
         """Ports to a rail's GPUs in a set of domains, each with its subset of the domains."""
-        found: list[tuple[Ports, int]] = []
+        groups: list[tuple[Ports, int]] = []
         for equivalent in self.live.equivalent_domains:
             first = self.topology.gpu(next(bits(equivalent)), rail)
             cost, ports = self._ports_up(switch, first)
             if cost < GPU_TRANSIT and not self._ends_at(switch, first):
-                _add(found, ports, equivalent & domains)
+                _add(groups, ports, equivalent & domains)
                 continue
             for domain in bits(equivalent & domains):
-                found.append((self.ports(switch, self.topology.gpu(domain, rail)), 1 << domain))
-        return sorted(found, key=lambda item: item[1] & -item[1])
+                groups.append((self.ports(switch, self.topology.gpu(domain, rail)), 1 << domain))
+        return sorted(groups, key=lambda item: item[1] & -item[1])
 
     def _ends_at(self, switch: str, gpu: Gpu) -> bool:
         nic = self.live.nic[gpu]
@@ -150,12 +150,12 @@ class Routing:
 
     def below(self, spine_switch: str, rail: int) -> int:
         """Set of domains whose GPU of a rail is two links down from a spine switch."""
-        found = 0
+        reached = 0
         for equivalent in self.live.equivalent_domains:
             first = self.topology.gpu(next(bits(equivalent)), rail)
             if self._distances.from_openflow_switches(first).get(spine_switch) == 2:
-                found |= equivalent
-        return found
+                reached |= equivalent
+        return reached
 
     def _ports_up(self, switch: str, destination: Gpu) -> tuple[int, Ports]:
         """Nearest uplink ports to `destination`, after the distance over them.
@@ -222,14 +222,14 @@ def require_connected(topology: Topology, health: Health) -> None:
         routing.path(*pair)
 
 
-def _add(found: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
+def _add(groups: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
     """Add domains to the entry with the same ports, or as a new entry."""
-    for place, (known, others) in enumerate(found):
+    for place, (known, others) in enumerate(groups):
         if known == ports:
-            found[place] = ports, others | domains
+            groups[place] = ports, others | domains
             return
     if domains:
-        found.append((ports, domains))
+        groups.append((ports, domains))
 
 
 def _working(link: Link | None) -> Link:

@@ -220,8 +220,8 @@ def _same_bytes(size: float, full: int, fewer: int) -> float:
 
 def _degrees(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> Strategy:
     """The degrees that keep the most dimensions, and then divide them the most evenly."""
-    found = list(_possible(full, gpus, domain_size, wanted))
-    if not found:
+    possible = list(_possible(full, gpus, domain_size, wanted))
+    if not possible:
         asked = [f"{key} {getattr(wanted, key)}" for key in ("tensor", "pipeline")]
         given = " and ".join(one for one in asked if "None" not in one)
         raise NoReduction(
@@ -229,7 +229,7 @@ def _degrees(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> Str
             f"{full.data} multiply to {gpus // domain_size} x {domain_size} GPUs"
             + (f" with {given}" if given else "")
         )
-    return min(found, key=lambda one: _unevenness(full, one))
+    return min(possible, key=lambda one: _unevenness(full, one))
 
 
 def _possible(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> Iterator[Strategy]:

@@ -158,9 +158,9 @@ def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
     A step of compute begins before its end by its duration.
     """
     transfers = steps.transfers
-    found, computes = critical_path.begins_s(transfers, end_s), transfers.is_compute
-    found[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
-    return found
+    begin_s, computes = critical_path.begins_s(transfers, end_s), transfers.is_compute
+    begin_s[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
+    return begin_s
 
 
 def _of_rank(
@@ -169,13 +169,13 @@ def _of_rank(
     """Split a rank's time into parts, by the steps whose destination is the rank."""
     edges = np.unique(np.concatenate([begin_s, end_s, [0.0, completion_s]]))
     left, length = np.ones(len(edges) - 1, bool), np.diff(edges)
-    found = {}
+    seconds = {}
     for part in (COMPUTES, *ORDER):
         these = dimensions == (COMPUTE if part == COMPUTES else DIMENSIONS.index(Dimension(part)))
         covered = left & _covered(edges, begin_s[these], end_s[these])
-        found[str(part)] = float(length[covered].sum())
+        seconds[str(part)] = float(length[covered].sum())
         left &= ~covered
-    return {**found, WAITS: float(length[left].sum())}
+    return {**seconds, WAITS: float(length[left].sum())}
 
 
 def _covered(edges: Floats, begin_s: Floats, end_s: Floats) -> Bools:

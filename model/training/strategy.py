@@ -55,8 +55,8 @@ ANY = Wish()
 @cache
 def divisors(number: int) -> tuple[int, ...]:
     """All divisors, from 1 upwards."""
-    small = [found for found in range(1, int(number**0.5) + 1) if number % found == 0]
-    return tuple(sorted({*small, *(number // found for found in small)}))
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return tuple(sorted({*small, *(number // divisor for divisor in small)}))
 
 
 def strategies(job: Job, wish: Wish = ANY) -> Strategy:
@@ -107,7 +107,7 @@ def insides(
     tensor: int, pipeline: int, data: int, domain_size: int
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the (tensor, pipeline, data) parts that fill the most GPUs of an HB domain."""
-    found = [
+    triples = [
         (inner, stages, copies)
         for inner in divisors(tensor)
         if domain_size % inner == 0
@@ -116,5 +116,5 @@ def insides(
         for copies in divisors(data)
         if domain_size % (inner * stages * copies) == 0
     ]
-    most = max(inner * stages * copies for inner, stages, copies in found)
-    return tuple(one for one in found if one[0] * one[1] * one[2] == most)
+    most = max(inner * stages * copies for inner, stages, copies in triples)
+    return tuple(one for one in triples if one[0] * one[1] * one[2] == most)

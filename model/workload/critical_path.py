@@ -13,32 +13,32 @@ def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
 
     Seconds since the start. A rendezvous counts as a dependency.
     """
-    waits, found = transfers.waits, lasts_s.astype(np.float64)
+    waits, end_s = transfers.waits, lasts_s.astype(np.float64)
     starts, row = waits.starts.tolist(), waits.row
     for first, end in pairwise(_rounds(transfers)):
         values = slice(starts[first], starts[end])
         begins = np.zeros(end - first)
-        np.maximum.at(begins, row[values] - first, found[waits.values[values]])
-        found[first:end] += begins
-    return found
+        np.maximum.at(begins, row[values] - first, end_s[waits.values[values]])
+        end_s[first:end] += begins
+    return end_s
 
 
 def _rounds(transfers: Transfers) -> list[int]:
     """Return the boundaries of rounds: no step waits for another step of its round."""
     latest = np.full(len(transfers), NONE)
     np.maximum.at(latest, transfers.waits.row, transfers.waits.values)
-    found = [0]
+    boundaries = [0]
     for number, earlier in enumerate(latest.tolist()):
-        if earlier >= found[-1]:
-            found.append(number)
-    return [*found, len(transfers)]
+        if earlier >= boundaries[-1]:
+            boundaries.append(number)
+    return [*boundaries, len(transfers)]
 
 
 def begins_s(transfers: Transfers, end_s: Floats) -> Floats:
     """Return the earliest begin of each step: the end of its last dependency, or 0."""
-    found = np.zeros(len(transfers))
-    np.maximum.at(found, transfers.waits.row, end_s[transfers.waits.values])
-    return found
+    begin_s = np.zeros(len(transfers))
+    np.maximum.at(begin_s, transfers.waits.row, end_s[transfers.waits.values])
+    return begin_s
 
 
 def longest_chain(transfers: Transfers) -> int:

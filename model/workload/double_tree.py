@@ -54,7 +54,7 @@ def rounds(nodes: int, slices: int) -> tuple[tuple[Move, ...], ...]:
     those up come first, and then those of earlier slices.
     """
     trees = [_Tree(tree) for tree in parents(nodes)]
-    missing = [[len(found) for found in trees[number % 2].children] for number in range(slices)]
+    missing = [[len(below) for below in trees[number % 2].children] for number in range(slices)]
     possible = [
         move
         for number in range(slices)

@@ -65,7 +65,7 @@ class Generator(StrEnum):
 class Framing:
     """Bytes beside a transfer's own, in packets without their TCP headers.
 
-    `header` goes ahead of each transfer; `confirmation` and `ready` come back, the latter in a
+    `header` precedes each transfer; `confirmation` and `ready` come back, the latter in a
     rendezvous. `opening` and `answer` are the most that a pair of ranks sends forth and back
     outside transfers.
     """

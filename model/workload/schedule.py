@@ -57,10 +57,10 @@ class Steps(Protocol):
 
 def fingerprint(transfers: Transfers, *names: object) -> str:
     """Return a digest of transfers and of the names of their work."""
-    found = hashlib.sha256(repr(names).encode())
+    hashed = hashlib.sha256(repr(names).encode())
     for column in transfers.columns():
-        found.update(raw(column))
-    return found.hexdigest()[:16]
+        hashed.update(raw(column))
+    return hashed.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,9 +124,9 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
     wrong = (rank[one] != peer[other]) | (peer[one] != rank[other]) | (tag[one] != tag[other])
     if wrong.any() or len(sends) != len(receives):
         _refuse_left_over(kind, rank, peer, tag)
-    found = np.full(len(kind), NONE)
-    found[receives] = sends
-    return found
+    sent_by = np.full(len(kind), NONE)
+    sent_by[receives] = sends
+    return sent_by
 
 
 def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
@@ -174,10 +174,10 @@ def _order(trace: Trace) -> list[int]:
 
 def _members(trace: Trace) -> list[list[int]]:
     """Return the nodes of each collective operation."""
-    found: list[list[int]] = [[] for _ in trace.operations]
+    members: list[list[int]] = [[] for _ in trace.operations]
     for node in np.flatnonzero(trace.operation != NONE).tolist():
-        found[int(trace.operation[node])].append(node)
-    return found
+        members[int(trace.operation[node])].append(node)
+    return members
 
 
 def _waits(trace: Trace) -> tuple[Rows, Ints]:

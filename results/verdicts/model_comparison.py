@@ -41,8 +41,8 @@ class CaseObservations:
     """Observations during a case, beside its executions.
 
     `machine` has one for each repeat, `None` if the machine is not judged. `carried` is `None` if
-    the fabric changed during the case. `known` are findings from before the case: undecided links
-    of the calibration.
+    the fabric changed during the case. `known` are findings from before the case: links with
+    an inconclusive calibration.
     """
 
     machine: tuple[Observation, ...] | None = None

@@ -247,33 +247,33 @@ class FabricNetwork(Mininet):  # type: ignore[misc]
         self, hosts: Sequence[GpuProxyNode] | None = None, timeout: str | None = None
     ) -> float:
         """Ping between all hosts, print who is reached, and return the lost packets in percent."""
-        found = self._pings(hosts or self.hosts, timeout)
-        lost = sum(sent - received for _, _, (sent, received, *_) in found)
-        output(f"*** Results: {lost}/{len(found)} lost\n")
-        return 100 * lost / len(found) if found else 0.0
+        pings = self._pings(hosts or self.hosts, timeout)
+        lost = sum(sent - received for _, _, (sent, received, *_) in pings)
+        output(f"*** Results: {lost}/{len(pings)} lost\n")
+        return 100 * lost / len(pings) if pings else 0.0
 
     def pingFull(
         self, hosts: Sequence[GpuProxyNode] | None = None, timeout: str | None = None
     ) -> list[Any]:
         """Ping between all hosts, print the round-trip times, and return everything parsed."""
-        found = self._pings(hosts or self.hosts, timeout)
-        for source, destination, (sent, received, _, average_ms, *_) in found:
+        pings = self._pings(hosts or self.hosts, timeout)
+        for source, destination, (sent, received, _, average_ms, *_) in pings:
             output(f" {source}->{destination}: {received}/{sent}, {average_ms:.3f} ms\n")
-        return found
+        return pings
 
     def _pings(self, hosts: Sequence[GpuProxyNode], timeout: str | None) -> list[Any]:
         """Ping each pair once; return source, destination, and what Mininet parses of ping(8)."""
         wait = f"-W {timeout}" if timeout else "-W 1"
-        found = []
+        pings = []
         for source in hosts:
             output(f"{source} -> ")
             for destination in (host for host in hosts if host is not source):
                 target = addressing.address_of(destination.gpu, source.gpu)
                 parsed = self._parsePingFull(source.cmd(f"ping -c1 {wait} {target}"))
-                found.append((source, destination, parsed))
+                pings.append((source, destination, parsed))
                 output(f"{destination if parsed[1] else 'X'} ")
             output("\n")
-        return found
+        return pings
 
 
 def build_network(

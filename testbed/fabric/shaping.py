@@ -130,7 +130,7 @@ def _classes(shaper: Shaper) -> dict[int, dict[str, int]]:
 def check_shaped(netlink: RouteSocket, interface: int, name: str, shaper: Shaper) -> None:
     """Read the shaper back; raise `EmulationError` if it is not there as asked."""
     try:
-        found = _read_classes(netlink, interface)
+        classes = _read_classes(netlink, interface)
         filters = list(netlink.get_filters(index=interface, parent=ROOT))
     except NetlinkError as error:
         raise EmulationError(f"{name}: cannot read its shaper back: {error}") from error
@@ -142,10 +142,10 @@ def check_shaped(netlink: RouteSocket, interface: int, name: str, shaper: Shaper
         )
         for handle, options in _classes(shaper).items()
     }
-    if found != wanted or not filters:
+    if classes != wanted or not filters:
         raise EmulationError(
             f"{name}: not shaped as asked: wanted classes with (rate, ceiling, depth) in bytes/s "
-            f"and ticks {wanted}, found {found} and {len(filters)} filters; is another program "
+            f"and ticks {wanted}, found {classes} and {len(filters)} filters; is another program "
             "changing this machine's traffic control?"
         )
 
@@ -188,9 +188,9 @@ def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None
             limit=QUEUE_PACKETS + HELD_UP_PACKETS,
         )
     queues = netlink.get_qdiscs(index=interface)
-    found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
-    if found != set(LEAVES):
-        raise EmulationError(f"netem queues wanted under {LEAVES}, found under {found}")
+    parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
+    if parents != set(LEAVES):
+        raise EmulationError(f"netem queues wanted under {LEAVES}, parents under {parents}")
 
 
 def missing_netem() -> str | None:

@@ -1,1 +1,1 @@
-"""Breaking and mending a running fabric."""
+"""Breaking and repairing a running fabric."""

@@ -62,9 +62,9 @@ def end_blackhole(netlink: RouteSocket, interface: int) -> None:
 def check_dropping(netlink: RouteSocket, interface: int) -> None:
     """Read back the blackhole queues of a shaped interface; raise `EmulationError` if not all."""
     queues = netlink.get_qdiscs(index=interface)
-    found = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
-    if found != set(LEAVES):
-        raise EmulationError(f"blackhole queues wanted at {LEAVES}, found at {found}")
+    parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
+    if parents != set(LEAVES):
+        raise EmulationError(f"blackhole queues wanted at {LEAVES}, found at {parents}")
 
 
 class LinkFaults:

@@ -36,15 +36,15 @@ ETH_P_ALL = 0x0003
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement of a run: whether it is met, what was found, and the remedy if not."""
+    """One requirement of a run: whether it is met, its state, and the remedy if not."""
 
     name: str
     ready: bool
-    found: str
+    state: str
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.found}; {self.remedy}"
+        return f"{self.name}: {self.state}; {self.remedy}"
 
 
 def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
@@ -53,20 +53,20 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
     `without_root` is what a user without root can do instead.
     """
     root = _root(without_root)
-    found = [root, *(_tool(name) for name in TOOLS)]
+    made = [root, *(_tool(name) for name in TOOLS)]
     privileges = _privileges()
     if root.ready and not privileges.ready:
-        return [*found, privileges]
+        return [*made, privileges]
     if root.ready:
-        found += [_feature(*feature) for feature in FEATURES]
-        found += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
+        made += [_feature(*feature) for feature in FEATURES]
+        made += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
         if BRIDGE_SETTINGS.exists():
-            found += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
+            made += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
-            found += [_attempt(TUN_DEVICE, open_tun, _load("tun"))]
+            made += [_attempt(TUN_DEVICE, open_tun, _load("tun"))]
     if kind is ProxyKind.CONTAINER and root.ready:
-        found += [_docker()]
-    return found
+        made += [_docker()]
+    return made
 
 
 def unneeded_checks() -> list[Check]:
@@ -98,9 +98,9 @@ def datapath_in_words(datapath: Datapath) -> str:
 
 def _root(without_root: str) -> Check:
     is_root = os.geteuid() == 0
-    found = "yes" if is_root else f"no, user id {os.geteuid()}"
+    state = "yes" if is_root else f"no, user id {os.geteuid()}"
     remedy = "run the command again with `sudo`"
-    return Check("root", is_root, found, f"{remedy}; {without_root}" if without_root else remedy)
+    return Check("root", is_root, state, f"{remedy}; {without_root}" if without_root else remedy)
 
 
 def in_container() -> bool:
@@ -113,16 +113,16 @@ def _privileges() -> Check:
     status = Path("/proc/self/status").read_text()
     (effective,) = re.findall(r"^CapEff:\s+(\w+)$", status, re.MULTILINE)
     missing = [name for name, bit in CAPABILITIES.items() if not int(effective, 16) >> bit & 1]
-    found = f"root without {' and '.join(missing)}" if missing else "all"
+    state = f"root without {' and '.join(missing)}" if missing else "all"
     remedy = "start the container with `docker run --privileged`"
-    return Check("privileges", not missing, found, remedy)
+    return Check("privileges", not missing, state, remedy)
 
 
 def _docker() -> Check:
     name = "Docker Engine and the proxies' image"
     if in_container():
-        found = "this is a container, which starts no other containers"
-        return Check(name, False, found, "use `--proxies process`")
+        state = "this is a container, which starts no other containers"
+        return Check(name, False, state, "use `--proxies process`")
     return _attempt(name, _try_docker, INSTALL)
 
 
@@ -132,7 +132,7 @@ def _tool(name: str) -> Check:
 
 
 def _attempt(name: str, attempt: Callable[[], str | None], remedy: str) -> Check:
-    """Check a feature by trying it: `attempt` raises an error, or may return what it found."""
+    """Check a feature by trying it: `attempt` raises an error, or may return the state."""
     try:
         said = attempt()
     except NetlinkError as error:

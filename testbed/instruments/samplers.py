@@ -29,7 +29,7 @@ PRESSURE = Path("/proc/pressure/cpu")
 EVERY_S = 0.01
 # The pause after a sample, as a multiple of the processor time that it took.
 PAUSE = 50
-# Of the thread that reads it, in the namespace of the switches: upper ends of links are there.
+# Of the thread that reads it, in the namespace of the switches, which has the upper ends of links.
 COUNTERS = Path("/proc/thread-self/net/dev")
 
 

@@ -181,8 +181,8 @@ def containers_of(part: str) -> dict[str, int]:
         return {}
     filters = {"label": RUN_LABEL, "name": part}
     with closing(client):
-        found = client.containers.list(all=True, filters=filters, ignore_removed=True)
-        return {one.name: int(one.attrs["State"]["Pid"]) for one in found}
+        listed = client.containers.list(all=True, filters=filters, ignore_removed=True)
+        return {one.name: int(one.attrs["State"]["Pid"]) for one in listed}
 
 
 def remove_containers(
@@ -191,14 +191,14 @@ def remove_containers(
     """Remove all containers labeled with the run's id; `check` says if the engine hangs."""
 
     def containers(label: str) -> list[Container]:
-        found: list[Container] = client.containers.list(
+        listed: list[Container] = client.containers.list(
             all=True, filters={"label": label}, ignore_removed=True
         )
-        return found
+        return listed
 
     with answering():
-        (found,) = in_threads(containers, [f"{RUN_LABEL}={lock.run_id}"], check)
-        in_threads(remove_container, found, check)
+        (listed,) = in_threads(containers, [f"{RUN_LABEL}={lock.run_id}"], check)
+        in_threads(remove_container, listed, check)
 
 
 def remove_container(container: Container) -> None:

@@ -259,12 +259,12 @@ def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
 def parse_rules(dump: str) -> list[RuleCount]:
     """Parse a dump of rules; rules that drop are left out."""
     return [
-        RuleCount(_destination(found["rest"]), int(found["bytes"]))
-        for found in _RULE.finditer(dump)
-        if not found["rest"].endswith("actions=drop")
+        RuleCount(_destination(matched["rest"]), int(matched["bytes"]))
+        for matched in _RULE.finditer(dump)
+        if not matched["rest"].endswith("actions=drop")
     ]
 
 
 def _destination(rule: str) -> IPv4Network:
-    found = _DESTINATION.search(rule)
-    return ANYWHERE if found is None else IPv4Network(found[1])
+    matched = _DESTINATION.search(rule)
+    return ANYWHERE if matched is None else IPv4Network(matched[1])

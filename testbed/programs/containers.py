@@ -41,7 +41,7 @@ def create_containers(
 ) -> dict[str, list[str]]:
     """Create a container for each GPU that has an environment; return the commands that start them.
 
-    Each executes `arguments` as `nobody`, without capabilities; `folder` is there, read-only, under
+    Each executes `arguments` as `nobody`, without capabilities; `folder` is mounted read-only under
     the same path. By the label with the run's id, the containers are removed when the run ends.
     `check` is called meanwhile, and raises an error if the engine hangs.
     """

@@ -138,9 +138,9 @@ def clear() -> int:
     cache = cache_folder()
     images = (place for part in PARTS for place in cache.glob(f"{part}-*"))
     results = (place for place in (cache / RESULTS).glob("*") if not is_in_work(place))
-    found = [*results, *(place for place in images if not is_held(place / LOCK))]
-    size = sum(map(size_of, found))
-    for place in found:
+    unused = [*results, *(place for place in images if not is_held(place / LOCK))]
+    size = sum(map(size_of, unused))
+    for place in unused:
         shutil.rmtree(place, ignore_errors=True)
     return size
 

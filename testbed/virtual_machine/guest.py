@@ -3,9 +3,9 @@
 QEMU's clock counts instructions (`-icount shift=0,sleep=off,rr=record`: one nanosecond each, idle
 time is skipped, one of QEMU's threads runs at a time), so no deadline inside is missed because the
 processor is slow. Nothing that the guest sees depends on the host: its random numbers are the same
-each time, its clock starts at the same date, its files are in memory, its output goes to serial
-ports, which take each byte at once, and its results to memory that the host sees as a file. Two
-executions of the same job are the same.
+each time, its clock starts at the same date, its files are in memory, it writes its output to
+serial ports, which take each byte at once, and its results to memory that the host sees as a file.
+Two executions of the same job are the same.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ QEMU = "qemu-system-x86_64"
 CLOCK = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
 # The processor's own random numbers would come from the host. Without ERMS, copies take an
 # instruction for each 8 bytes, not for each one (rep movsq in arch/x86/lib/memcpy_64.S). FSRM,
-# which newer releases of QEMU have, goes with it: with FSRM alone, Linux 6.1 does not boot.
+# which newer releases of QEMU have, is left out, too: with FSRM alone, Linux 6.1 does not boot.
 PROCESSOR = "max,-rdrand,-rdseed,-erms,-fsrm"
 # Debian's kernel clears memory that it allocates (init_on_alloc): a quarter of the cost of sending.
 # With huge pages, khugepaged collapses pages every 10 s, for up to 10 ms, and proxies wait.
@@ -51,7 +51,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Files exchanged with the guest: a job goes in; output, exit code and runs come out."""
+    """Files exchanged with the guest: a job as input; output, exit code and runs come out."""
 
     folder: Path
 

@@ -164,5 +164,5 @@ def _names_in(tree: Path, without: Sequence[Path]) -> list[str]:
     skipped += [("-path", str(place)) for place in without]
     choice = [word for test in skipped for word in (*test, "-o")][:-1]
     find = ["find", str(tree), "-mindepth", "1", "(", *choice, ")", "-prune", "-o", "-print0"]
-    found = subprocess.run(find, capture_output=True, text=True, check=True).stdout
-    return sorted(name for name in found.split("\0") if name)
+    listed = subprocess.run(find, capture_output=True, text=True, check=True).stdout
+    return sorted(name for name in listed.split("\0") if name)

@@ -36,4 +36,4 @@ def test_bridges_of_a_fabric_pass_no_frame_to_iptables() -> None:
 
 def test_doctor_says_that_it_is_loaded_and_does_no_harm() -> None:
     (check,) = [one for one in checks(ProxyKind.PROCESS) if one.name == "br_netfilter"]
-    assert (check.ready, check.found) == (True, "loaded; switched off in Railbed's namespaces")
+    assert (check.ready, check.state) == (True, "loaded; switched off in Railbed's namespaces")

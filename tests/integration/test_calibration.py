@@ -105,7 +105,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
 
 
 def was_quiet(direction: DirectionCalibration) -> bool:
-    """Whether nothing that the machine does could leave these trials undecided."""
+    """Whether nothing that the machine does could leave these trials inconclusive."""
     return all(
         trial.pauses.watched and trial.pauses.total_s == 0 and trial.can_be_filled
         for trial in direction.trials
@@ -119,10 +119,10 @@ def test_shapers_that_are_changed_are_found() -> None:
         assert {link.kind for link in links} == set(LinkKind)
         for link in links:
             degrade(fabric, link, 98)
-        # On a busy machine a link may stay undecided: it is then called neither wrong nor right.
+        # On a busy machine a link may stay inconclusive: it is then called neither wrong nor right.
         for _ in range(ATTEMPTS):
             found = calibrate(fabric)
-            if all(each.outcome is not Outcome.UNDECIDED for each in found):
+            if all(each.outcome is not Outcome.INCONCLUSIVE for each in found):
                 break
     slowed = {(link.name, Direction.DOWN) for link in links}
     outcomes = {where: each.outcome for where, each in by_direction(found).items()}

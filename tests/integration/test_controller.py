@@ -233,7 +233,7 @@ def test_a_restarted_controller_mends_groups_of_its_own_that_others_changed(
     assert installed(fabric) == desired(fabric)
 
 
-def test_what_fails_while_the_controller_is_down_is_mended_when_it_returns(
+def test_what_fails_while_the_controller_is_down_is_repaired_when_it_returns(
     fabric: Experiment, faults: FaultInjector
 ) -> None:
     link = nic_link(fabric)

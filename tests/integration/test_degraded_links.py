@@ -132,9 +132,9 @@ def test_a_slow_link_without_anything_better_goes_on(
     undo()
     wait_for(fabric, begin, "detected", link=link.name, usable="rate")
     # A later real failure is computed: by then, any drain before it would have been, too.
-    mend = faults.break_link(link, FaultMode.DOWN)
+    repair = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "computed", failed=[link.name])
-    mend()
+    repair()
     assert not [line for line in lines_behind(fabric, begin, "computed") if line["drained"]]
     wait_for(fabric, begin, "computed", failed=[])
 
@@ -157,9 +157,9 @@ def test_a_drained_link_that_fails_returns_to_being_drained(
     undo = faults.break_link(link, FaultMode.DEGRADE, rate_bps=RATE_BPS // 4)
     wait_for(fabric, begin, "settled")
     begin = fabric.bed.controller.journal_length()
-    mend = faults.break_link(link, FaultMode.DOWN)
+    repair = faults.break_link(link, FaultMode.DOWN)
     wait_for(fabric, begin, "detected", link=link.name, failed="carrier")
-    mend()
+    repair()
     wait_for(fabric, begin, "detected", link=link.name, usable="carrier")
     undo()
     wait_for(fabric, begin, "computed", failed=[], drained=[])

@@ -91,7 +91,7 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
         let_pass(0.2)
         broken_ns = set_nic_link(fabric, Gpu(0, 0), "down")
         let_pass(0.2)
-        mended_ns = set_nic_link(fabric, Gpu(0, 0), "up")
+        healed_ns = set_nic_link(fabric, Gpu(0, 0), "up")
         for pair in AFFECTED:
             wait_until(lambda ends=pair: reaches(fabric, *ends), "it works again")  # type: ignore[misc]
         again_ns = time.monotonic_ns()
@@ -101,7 +101,7 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
         assert blackouts(records[pair_name(*pair)]) == []
     for pair in AFFECTED:
         record = records[pair_name(*pair)]
-        assert lost([record], (broken_ns, mended_ns)) >= 1
+        assert lost([record], (broken_ns, healed_ns)) >= 1
         assert lost([record], (0, broken_ns - int(PATIENCE_S * 1e9))) == 0
         assert lost([record], (again_ns, again_ns * 2)) == 0
         found = longest([record], broken_ns)

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from execution.link_check import (
     calibrate_direction,
+    inconclusive_reasons,
     require_calibrated,
-    undecided_reasons,
 )
 from model.errors import EmulationError
 from model.fabric.link_probes import PROBE_BYTES, PROBES_SHARE, SHORTEST_INTERVAL_S
@@ -159,10 +159,10 @@ def pause_logs(draw: st.DrawFn, most_ms: float) -> PauseLog:
 @settings(max_examples=40)
 @given(RATES, DEPTHS_S, st.data())
 def test_pauses_do_not_count(rate_bps: int, depth_s: float, data: st.DataObject) -> None:
-    """Whatever the pauses, a correct link is found right or undecided."""
+    """Whatever the pauses, a correct link is found right or inconclusive."""
     pauses = data.draw(pause_logs(most_ms=46))
     found = of_arrivals(rate_bps, paused(rate_bps, rate_bps, pauses, depth_s), pauses, depth_s)
-    assert found.outcome in (Outcome.RIGHT, Outcome.UNDECIDED)
+    assert found.outcome in (Outcome.RIGHT, Outcome.INCONCLUSIVE)
     if found.outcome is Outcome.RIGHT:
         assert found.rates.error == pytest.approx(0, abs=0.006)
 
@@ -184,7 +184,7 @@ def test_a_wrong_link_is_found_between_pauses(
     pauses = data.draw(pause_logs(most_ms=8))
     arrivals_ns = paused(rate_bps, rate_bps * share, pauses, DEFAULT_DEPTH_S)
     found = of_arrivals(rate_bps, arrivals_ns, pauses)
-    assert found.outcome in (Outcome.WRONG, Outcome.UNDECIDED)
+    assert found.outcome in (Outcome.WRONG, Outcome.INCONCLUSIVE)
     if found.outcome is Outcome.WRONG:
         assert found.rates.error == pytest.approx(share - 1, abs=0.006)
 
@@ -196,13 +196,13 @@ def test_uneven_gaps_on_a_noisy_machine_say_nothing() -> None:
     last_ns = uneven_ns[-1]
     pause = replace(NO_PAUSES, pauses=(Pause(last_ns - 2_000_000, last_ns - 1_000_000, 0),))
     beside = of_arrivals(20_000_000, uneven_ns, pause)
-    assert (alone.outcome, beside.outcome) == (Outcome.WRONG, Outcome.UNDECIDED)
+    assert (alone.outcome, beside.outcome) == (Outcome.WRONG, Outcome.INCONCLUSIVE)
 
 
 def test_without_a_watch_nothing_is_known_to_be_wrong() -> None:
     slow_ns = departures(20_000_000, 18e6)
     assert of_arrivals(20_000_000, slow_ns).outcome is Outcome.WRONG
-    assert of_arrivals(20_000_000, slow_ns, NOT_WATCHED).outcome is Outcome.UNDECIDED
+    assert of_arrivals(20_000_000, slow_ns, NOT_WATCHED).outcome is Outcome.INCONCLUSIVE
 
 
 def test_one_pause_is_not_an_uneven_link() -> None:
@@ -354,7 +354,7 @@ def tried(trial: LinkCalibration, count: int = WRONG_AFTER) -> DirectionCalibrat
 
 
 def decided_after(shares: list[float], patience: int = 10) -> DirectionCalibration:
-    """Decide from trials with these rate shares (-1: undecided), at most 3 + `patience`."""
+    """Decide from trials with these rate shares (-1: inconclusive), at most 3 + `patience`."""
     left = iter(shares)
 
     def trial(number: int) -> LinkCalibration:
@@ -392,13 +392,11 @@ def test_right_once_is_right_and_wrong_takes_three(
 @pytest.mark.parametrize("patience", [0, 4])
 def test_what_cannot_be_decided_in_time_ends_no_run_and_is_said(patience: int) -> None:
     found = decided_after([OPEN, WRONG, WRONG, *[OPEN] * 10], patience)
-    assert found.outcome is Outcome.UNDECIDED
+    assert found.outcome is Outcome.INCONCLUSIVE
     assert len(found.trials) == WRONG_AFTER + patience
     require_calibrated("rail-only", [found])
-    assert undecided_reasons("rail-only", [tried(measured(20_000_000, 20e6))]) == []
-    ((verdict, reason),) = undecided_reasons("rail-only", [found] * 3)
+    assert inconclusive_reasons("rail-only", [tried(measured(20_000_000, 20e6))]) == []
+    ((verdict, reason),) = inconclusive_reasons("rail-only", [found] * 3)
     assert verdict is Verdict.WARN
     named = "rail-only: nic-link d0g0--rail0, upwards"
-    assert reason == (
-        f"the machine left calibration undecided, by its pauses: {named}, {named} and 1 more"
-    )
+    assert reason == (f"calibration inconclusive: the machine paused ({named}, {named} and 1 more)")

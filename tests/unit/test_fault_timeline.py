@@ -36,7 +36,7 @@ class Breaker:
         def break_it(part: Any = "controller", *_: Any) -> Callable[[], None]:
             what = getattr(part, "name", part)
             self.done.append(f"{what} broken")
-            return lambda: self.done.append(f"{what} mended")
+            return lambda: self.done.append(f"{what} repaired")
 
         return break_it
 
@@ -71,7 +71,7 @@ def test_a_fault_begins_and_ends_at_its_times() -> None:
     assert timeline(1.0) == WATCH_EVERY_S
     assert breaker.done == [f"{link} broken"]
     timeline(3.0)
-    assert breaker.done == [f"{link} broken", f"{link} mended"]
+    assert breaker.done == [f"{link} broken", f"{link} repaired"]
     (record,) = timeline.records
     assert record.ended_ns is not None
     assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
@@ -86,7 +86,7 @@ def test_what_stays_broken_is_undone_once() -> None:
     assert timeline.records[0].ended_ns is None
     timeline.undo()
     timeline.undo()
-    assert breaker.done == ["rail1 broken", "rail1 mended"]
+    assert breaker.done == ["rail1 broken", "rail1 repaired"]
 
 
 def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> None:
@@ -97,7 +97,7 @@ def test_what_is_still_to_come_when_the_execution_ends_comes_at_its_time() -> No
     begun_s = time.monotonic()
     timeline.finish()
     assert time.monotonic() - begun_s > 0.03
-    assert breaker.done == ["controller broken", "controller mended"]
+    assert breaker.done == ["controller broken", "controller repaired"]
 
 
 def test_the_end_of_a_fault_is_not_waited_for_when_a_part_dies() -> None:
@@ -119,7 +119,7 @@ def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: f
     timeline, breaker, _ = timeline_of(fault)
     for half in range(2 * count):
         timeline((half + 0.25) * period_s / 2)
-        expected = "broken" if half % 2 == 0 else "mended"
+        expected = "broken" if half % 2 == 0 else "repaired"
         assert breaker.done[-1].endswith(expected)
     assert len(breaker.done) == 2 * count
 

@@ -52,11 +52,11 @@ OTHER_END = {
 class Ether:
     """Carries frames to the other end of their link, some rounds late.
 
-    Frames from `cut` ends are lost from round `cut_at` on, until round `mended_at`.
+    Frames from `cut` ends are lost from round `cut_at` on, until round `healed_at`.
     """
 
-    def __init__(self, late: int, cut_at: int = 0, mended_at: float = math.inf) -> None:
-        self.now, self.late, self.cut_at, self.mended_at = 0, late, cut_at, mended_at
+    def __init__(self, late: int, cut_at: int = 0, healed_at: float = math.inf) -> None:
+        self.now, self.late, self.cut_at, self.healed_at = 0, late, cut_at, healed_at
         self.cut: set[tuple[str, str]] = set()
         self.frames: list[tuple[int, bytes, tuple[str, str]]] = []
 
@@ -69,7 +69,7 @@ class Socket:
 
     def sendto(self, frame: bytes, address: tuple[str, int]) -> None:
         is_cut = (self.namespace, address[0]) in self.ether.cut
-        if not (is_cut and self.ether.cut_at <= self.ether.now < self.ether.mended_at):
+        if not (is_cut and self.ether.cut_at <= self.ether.now < self.ether.healed_at):
             to = OTHER_END[self.namespace, address[0]]
             self.ether.frames.append((self.ether.now + self.ether.late, frame, to))
 
@@ -132,10 +132,10 @@ def test_a_direction_that_carries_nothing_is_missed(monkeypatch: pytest.MonkeyPa
     assert missed(monkeypatch, ether, 5)[1:] == [{f"{LINK.name} from {LINK.lower.node}"}] * 4
 
 
-def test_a_direction_is_reported_first_while_it_loses_probes_and_once_when_mended(
+def test_a_direction_is_reported_first_while_it_loses_probes_and_once_when_healed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ether = Ether(0, cut_at=5, mended_at=7)
+    ether = Ether(0, cut_at=5, healed_at=7)
     ether.cut.add(end(LINK.lower))
     direction = LINK.name, LINK.lower.node
     found = reports(monkeypatch, ether, 12)

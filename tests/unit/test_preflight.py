@@ -43,7 +43,7 @@ def test_a_loaded_br_netfilter_is_told(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(preflight, "FEATURES", ())
     monkeypatch.setattr(preflight, "_attempt", lambda what, *_: preflight.Check(what, True, "yes"))
-    said = [check.found for check in preflight.checks(ProxyKind.PROCESS) if "br_" in check.name]
+    said = [check.state for check in preflight.checks(ProxyKind.PROCESS) if "br_" in check.name]
     assert said == ["loaded; switched off in Railbed's namespaces"] * loaded
 
 

@@ -417,14 +417,24 @@ def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
         **{"kind": "nic-link", "nominal_bps": 2e7, "rate_error": 0.001, "latency_s": 2e-6},
         **{"gap_error_p95": 0.01, "trials": [{"paused_s": 0.0}], "outcome": "right"},
     }
-    late = {**good, "latency_s": 5e-6, "rate_error": -0.02, "outcome": "undecided"}
+    late = {**good, "latency_s": 5e-6, "rate_error": -0.02, "outcome": "inconclusive"}
     late["trials"] = [{"paused_s": 0.004}, {"paused_s": 0.012}]
     uplink = {**good, "kind": "uplink", "gap_error_p95": None}
     calibration = [{"fabric": "rail-only", "links": [good, late, uplink]}]
     page = run_article(replace(run, result={**run.result, "calibration": calibration}), {})
     (section,) = (one for one in page.sections if one.heading == "Calibration")
     assert section.rows == [
-        ["rail-only", "nic-link", "20 Mbit/s", "-2.00%", "5 µs", "1.0%", "2", "12 ms", "undecided"],
+        [
+            "rail-only",
+            "nic-link",
+            "20 Mbit/s",
+            "-2.00%",
+            "5 µs",
+            "1.0%",
+            "2",
+            "12 ms",
+            "inconclusive",
+        ],
         ["rail-only", "uplink", "20 Mbit/s", "+0.10%", "2 µs", "-", "1", "0 ms", "right"],
     ]
     assert all(len(row) == len(section.columns) for row in section.rows)

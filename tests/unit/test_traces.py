@@ -197,7 +197,7 @@ def test_a_goal_schedule() -> None:
     ("change", "place", "what"),
     [
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
-        (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "num_ranks is there twice"),
+        (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
         (("num_ranks 3", "num_ranks 2"), ":12", "num_ranks is 2, got rank 2"),
         (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
         (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
@@ -206,7 +206,7 @@ def test_a_goal_schedule() -> None:
         (("10b to 0", "10b to 2"), ":7", "rank 1 sends nothing for this receive of rank 0"),
         (("c: recv 10b", "c: calc 10 //"), ":14", "no receive of rank 0 takes this send"),
         (("recv 10b from 1", "recv 10b from -1"), ":7", "has the wildcard -1"),
-        (("a: send", "b: send"), ":5", "the label 'b' is there twice"),
+        (("a: send", "b: send"), ":5", "duplicate label 'b'"),
         (("c requires b", "c requires b\nb requires c"), ":5", "is in a dependency cycle"),
     ],
 )

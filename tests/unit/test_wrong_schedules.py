@@ -108,7 +108,7 @@ def test_a_wrong_schedule_is_refused_for_a_fabric_of_any_size(
     )
     assert said.startswith(start)
     written = ring_reduce_scatter.__code__.co_filename
-    assert said.endswith(f"(mend its function, ring_reduce_scatter in {written})")
+    assert said.endswith(f"(fix its function, ring_reduce_scatter in {written})")
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])

@@ -28,7 +28,7 @@ made() {
   [[ -e $target ]] && return
   say "building $target"
   rm -rf "$unfinished"
-  logged "$@" "$unfinished" || die "building $target failed, see $log. Mend it and run this again."
+  logged "$@" "$unfinished" || die "building $target failed, see $log. Fix it and run this again."
   rm -rf "${target%-*}"-*
   mv "$unfinished" "$target"
 }

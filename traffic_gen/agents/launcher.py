@@ -7,7 +7,7 @@ ten.
     launcher.py PROCESS_IDS SOCKET...
 
 It writes the process ids to a file, a JSON object by socket, and keeps running; when it ends, all
-agents end. An agent's output goes to a log beside its socket. Like `agent.py`, it needs only
+agents end. An agent's log is beside its socket. Like `agent.py`, it needs only
 Python's standard library.
 """
 

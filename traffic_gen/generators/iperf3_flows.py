@@ -246,17 +246,17 @@ def _connection(pair: Pair, client: Process, server: Process, port: int) -> sock
 
     Raises `EmulationError`, with the client's message if that has ended.
     """
-    found: list[socket.socket] = []
+    accepted: list[socket.socket] = []
 
     def connected() -> bool:
         _require_client(pair, client)
-        for connection in found:
+        for connection in accepted:
             connection.close()
-        found[:] = accepted_connections(server.pid, port)
-        return len(found) == CONNECTIONS
+        accepted[:] = accepted_connections(server.pid, port)
+        return len(accepted) == CONNECTIONS
 
     wait_for(connected, f"iperf3: connection of ranks {pair}", OPEN_DEADLINE_S)
-    control, data = found
+    control, data = accepted
     control.close()
     return data
 

@@ -262,9 +262,9 @@ class _Execution:
         ends = channel.queue_pair
         flow = Flow(ends.source, ends.destination, ends.source_port)
         wanted = dict.fromkeys(self._replay.intended(channel.pair), channel.sent_packets)
-        found = {hop: count for (of, hop), count in self._seen.items() if of == flow}
-        for hop in {**wanted, **found}:
-            there, due = found.get(hop, 0), wanted.get(hop, 0)
+        counts = {hop: count for (of, hop), count in self._seen.items() if of == flow}
+        for hop in {**wanted, **counts}:
+            there, due = counts.get(hop, 0), wanted.get(hop, 0)
             if there != due:
                 yield f"{there} packets from {hop.sender} to {hop.receiver}, not {due}"
 

@@ -59,9 +59,9 @@ class Ticks:
 
 def read_records(text: str) -> tuple[list[PairRecord], Ticks]:
     """Parse a prober's records, in the format that `traffic_gen.probes.prober` describes."""
-    found = json.loads(text)
-    pairs = [_pair_record(entry) for entry in found["pairs"]]
-    return pairs, Ticks(found["ticks"], found["skipped"])
+    recorded = json.loads(text)
+    pairs = [_pair_record(entry) for entry in recorded["pairs"]]
+    return pairs, Ticks(recorded["ticks"], recorded["skipped"])
 
 
 def _pair_record(entry: Mapping[str, Any]) -> PairRecord:
@@ -77,13 +77,13 @@ def blackouts(record: PairRecord) -> list[Blackout]:
 
     A blackout that ends with a slow probe may end after the next one has begun.
     """
-    found = []
+    lost = []
     for is_lost, run in groupby(range(len(record.sent_ns)), lambda n: n not in record.arrived_ns):
         if is_lost:
             numbers = list(run)
             begin_ns, end_ns = record.sent_ns[numbers[0]], record.arrived_ns.get(numbers[-1] + 1)
-            found.append(Blackout(record.name, begin_ns, end_ns, len(numbers)))
-    return found
+            lost.append(Blackout(record.name, begin_ns, end_ns, len(numbers)))
+    return lost
 
 
 def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:

@@ -217,11 +217,11 @@ class Prober:
             pair.extend()
         for receiver in self._receivers.values():
             for source, seconds, nanoseconds, payload in self._mailbag.fetch(receiver):
-                found = receiver.pairs.get(source)
-                if found is not None:
+                known = receiver.pairs.get(source)
+                if known is not None:
                     stamp_ns = seconds * 1_000_000_000 + nanoseconds
                     arrived_ns = self._timestamps.moment_ns(stamp_ns)
-                    _arrived(found, payload[found.psn_in_payload], arrived_ns)
+                    _arrived(known, payload[known.psn_in_payload], arrived_ns)
 
 
 def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:

@@ -81,22 +81,22 @@ def files_of(path: Path) -> list[Path]:
 
 def _set_of(folder: Path, name: str | None) -> list[Path]:
     """Return the files of all ranks in a folder, of one name."""
-    found: dict[str, dict[int, Path]] = {}
+    by_name: dict[str, dict[int, Path]] = {}
     try:
         names = os.listdir(folder)
     except OSError as error:
         raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
     for file in sorted(names):
         if (named := OF_A_RANK.fullmatch(file)) and name in (None, named[1]):
-            of_name, rank = found.setdefault(named[1], {}), int(named[2])
+            of_name, rank = by_name.setdefault(named[1], {}), int(named[2])
             if rank in of_name:
                 what = f"is of rank {rank}, as {of_name[rank].name} is"
                 raise InputError(Problem(str(folder / file), what, "leave one of them out"))
             of_name[rank] = folder / file
-    if len(found) != 1:
-        what = f"must have the files NAME.RANK.et of one trace, has those of {len(found)}"
+    if len(by_name) != 1:
+        what = f"must have the files NAME.RANK.et of one trace, has those of {len(by_name)}"
         raise InputError(Problem(str(folder), what))
-    (ranks,) = found.values()
+    (ranks,) = by_name.values()
     missing = set(range(len(ranks))) - ranks.keys()
     if missing or len(ranks) > MOST_RANKS:
         what = (

@@ -256,8 +256,8 @@ def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
     if (compute_ns > MOST_NS).any():
         longest_s = compute_ns.max() / 1e9
         raise ScheduleError(f"would compute {longest_s:.3g} s of emulated time, more than a day")
-    found: list[int] = compute_ns.astype(np.int64).tolist()
-    return found
+    durations: list[int] = compute_ns.astype(np.int64).tolist()
+    return durations
 
 
 class _Part:

@@ -223,7 +223,7 @@ class SizedCollective(Task):
         """Say that the schedule is wrong, and where the algorithm's function is."""
         code = getattr(self.how.build, "__code__", None)
         place = "" if code is None else f", {code.co_name} in {code.co_filename}"
-        return f"{self.on_grid} has a wrong schedule: {error}", f"mend its function{place}"
+        return f"{self.on_grid} has a wrong schedule: {error}", f"fix its function{place}"
 
     @property
     def on_grid(self) -> str:

@@ -80,10 +80,10 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
             root, everywhere = Cells(np.full(len(chunks), ROOT), chunks), Cells.all_of(gpus, chunks)
             return Demand(chunk_bytes, root, everywhere, np.full(len(everywhere.chunks), ROOT))
         case Collective.ALL_TO_ALL:
-            found = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
-            sent, received = chunk_bytes > 0, chunk_bytes[found] > 0
+            transposed = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
+            sent, received = chunk_bytes > 0, chunk_bytes[transposed] > 0
             held = Cells(shards.ranks[sent], chunks[sent])
-            wanted = Cells(shards.ranks[received], found[received])
+            wanted = Cells(shards.ranks[received], transposed[received])
             return Demand(chunk_bytes, held, wanted, shards.ranks[wanted.chunks])
         case Collective.SEND_RECV:
             sent = shards.ranks < gpus - 1

@@ -129,16 +129,16 @@ class Transfers(Sequence[Transfer]):
     @classmethod
     def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
         """Build from `Transfer` objects, numbered from 0 in their order."""
-        found = list(transfers)
+        listed = list(transfers)
         return cls(
-            source=np.array([t.source for t in found], np.int64),
-            destination=np.array([t.destination for t in found], np.int64),
-            size_bytes=np.array([t.size_bytes for t in found], np.int64),
-            chunks=Rows.of([t.chunks for t in found]),
-            after=Rows.of([sorted(t.after) for t in found]),
-            ready=np.array([NONE if t.ready is None else t.ready for t in found], np.int64),
-            reduce=np.array([t.reduce for t in found], bool),
-            compute_ns=np.array([t.compute_ns for t in found], np.int64),
+            source=np.array([t.source for t in listed], np.int64),
+            destination=np.array([t.destination for t in listed], np.int64),
+            size_bytes=np.array([t.size_bytes for t in listed], np.int64),
+            chunks=Rows.of([t.chunks for t in listed]),
+            after=Rows.of([sorted(t.after) for t in listed]),
+            ready=np.array([NONE if t.ready is None else t.ready for t in listed], np.int64),
+            reduce=np.array([t.reduce for t in listed], bool),
+            compute_ns=np.array([t.compute_ns for t in listed], np.int64),
         )
 
     @classmethod

@@ -21,7 +21,7 @@ class Contents:
 
     Set r has rank r alone, for all ranks; then come unions of two disjoint sets. `holder` has the
     rank of each cell that is held initially. `size` has the number of ranks in each set, `twice`
-    the first move that adds a contribution that is already there, `NONE` if there is none.
+    the first move that adds a contribution that is already present, `NONE` if there is none.
     """
 
     def __init__(self, gpus: int, history: History, holder: Ints) -> None:
@@ -40,14 +40,14 @@ class Contents:
 
     def bits(self, number: int) -> int:
         """Return a set as an integer, whose bit r is set for rank r."""
-        found, waiting = 0, [number]
+        mask, waiting = 0, [number]
         while waiting:
             number = waiting.pop()
             if number < self._gpus:
-                found |= 1 << number
+                mask |= 1 << number
             else:
                 waiting.extend(self._parts[:, number].tolist())
-        return found
+        return mask
 
     def _follow(self) -> None:
         """Compute the sets of all versions, many independent moves at a time."""
@@ -102,12 +102,12 @@ class Contents:
 
     def _overlap(self, numbers: Ints) -> Bools:
         """Whether each of these sets has a rank twice, in itself or in its parts."""
-        found = self.size[numbers] > self._gpus
-        possible = np.flatnonzero(~found)
+        overlaps = self.size[numbers] > self._gpus
+        possible = np.flatnonzero(~overlaps)
         for places in np.array_split(possible, len(possible) * self._gpus // BLOCK + 1):
             sets = numbers[places]
-            found[places] = self._ranks_of(sets) < self.size[sets]
-        return found
+            overlaps[places] = self._ranks_of(sets) < self.size[sets]
+        return overlaps
 
     def _ranks_of(self, sets: Ints) -> Ints:
         """Return the number of different ranks in each set."""
@@ -117,5 +117,5 @@ class Contents:
             alone = sets < self._gpus
             has[row[alone], sets[alone]] = True
             row, sets = np.tile(row[~alone], 2), self._parts[:, sets[~alone]].ravel()
-        found: Ints = has.sum(axis=1)
-        return found
+        ranks: Ints = has.sum(axis=1)
+        return ranks

@@ -75,13 +75,13 @@ class Demand:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the demand's contents."""
-        found = hashlib.sha256()
+        hashed = hashlib.sha256()
         for cells in (self.held, self.wanted):
-            found.update(raw(cells.ranks))
-            found.update(raw(cells.chunks))
-        found.update(raw(self.chunk_bytes))
-        found.update(raw(self.contributor))
-        return found.hexdigest()[:16]
+            hashed.update(raw(cells.ranks))
+            hashed.update(raw(cells.chunks))
+        hashed.update(raw(self.chunk_bytes))
+        hashed.update(raw(self.contributor))
+        return hashed.hexdigest()[:16]
 
 
 def _in_order(parts: Sequence[Cells]) -> tuple[Cells, Ints]:

@@ -97,7 +97,7 @@ def _ancestors(transfers: Transfers, transfer: int, since: int) -> set[int]:
     while waiting:
         number = waiting.pop()
         after = values[starts[number] : starts[number + 1]].tolist()
-        found = {earlier for earlier in after if earlier >= since} - seen
-        seen |= found
-        waiting.extend(found)
+        new = {earlier for earlier in after if earlier >= since} - seen
+        seen |= new
+        waiting.extend(new)
     return seen

@@ -128,12 +128,12 @@ def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None
     chunk before, each at most once: if there are as many as holders, none is missing.
     """
     chunks, promised = demand.wanted.chunks, demand.contributor
-    found = np.where(last == NONE, NONE, contents.set_of[last])
+    final = np.where(last == NONE, NONE, contents.set_of[last])
     holders = np.bincount(demand.held.chunks, minlength=len(demand.chunk_bytes))
-    whole = (found != NONE) & (contents.size[found] == holders[chunks])
-    right = np.where(promised == EVERYONE, whole, found == promised)
+    whole = (final != NONE) & (contents.size[final] == holders[chunks])
+    right = np.where(promised == EVERYONE, whole, final == promised)
     if (place := _first(~right)) != NONE:
-        held = 0 if found[place] == NONE else contents.bits(found[place])
+        held = 0 if final[place] == NONE else contents.bits(final[place])
         asked = (
             demand.holders.at(chunks[place]) if promised[place] == EVERYONE else promised[[place]]
         )

@@ -83,8 +83,8 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
     writes += np.arange(0, 2 * made, 2)
     reads += np.arange(2 * known + 1, 2 * count, 2)
     events.sort()
-    found = _versions_before(events, bits, 2 * count)
-    moved, asked = found[2 * known : 2 * made], found[2 * made :]
+    versions = _versions_before(events, bits, 2 * count)
+    moved, asked = versions[2 * known : 2 * made], versions[2 * made :]
     return History(
         transfers, initial, moved[::2].copy(), moved[1::2].copy(), last=asked[1::2].copy()
     )
@@ -107,7 +107,7 @@ def _versions_before(events: Ints, bits: int, count: int) -> Ints:
     the version that it reads or writes, and one more for a read.
     """
     lowest = (1 << bits) - 1
-    found = np.full(count, NONE)
+    versions = np.full(count, NONE)
     written = NOWHERE
     for block in np.array_split(events, len(events) // BLOCK + 1):
         # The place of the last write before each event; that of the block before is at 0.
@@ -116,6 +116,6 @@ def _versions_before(events: Ints, bits: int, count: int) -> Ints:
         np.maximum.accumulate(place, out=place)
         latest = np.append(written, block)[place]
         is_known = (latest[:-1] ^ block) <= lowest
-        found[block & lowest] = np.where(is_known, (latest[:-1] & lowest) >> 1, NONE)
+        versions[block & lowest] = np.where(is_known, (latest[:-1] & lowest) >> 1, NONE)
         written = latest[-1]
-    return found
+    return versions

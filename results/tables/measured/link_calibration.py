@@ -21,7 +21,7 @@ COLUMNS = (
 # Columns for a class of links.
 CALIBRATED = ("links", *(heading for heading, _ in COLUMNS[1:-1]), "outcome")
 # Outcomes, the best first, with the colours of verdicts.
-OUTCOME_STYLES = {"right": "green", "undecided": "yellow", "wrong": "red"}
+OUTCOME_STYLES = {"right": "green", "inconclusive": "yellow", "wrong": "red"}
 
 
 def calibration_table(fabrics: Sequence[Mapping[str, Any]]) -> Group:

@@ -93,11 +93,11 @@ class _Strategy:
 
 def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
     """Read the first line."""
-    found = STRATEGY.fullmatch(written)
-    if found is None or found[1] not in (MICRO, ITERATION):
+    matched = STRATEGY.fullmatch(written)
+    if matched is None or matched[1] not in (MICRO, ITERATION):
         what = f"names a strategy that cannot be replayed: {written.strip()[:60]!r}"
         raise Malformed(line(1), what, f"known: {MICRO}, {ITERATION}")
-    words = found[2].replace(":", " ").split()
+    words = matched[2].replace(":", " ").split()
     given = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     ranks = require_ranks(given.get("all_gpus", defaults.ranks), line(1))
     tensor, expert = given.get("model_parallel_NPU_group", 1), given.get("ep", 1)
@@ -106,7 +106,7 @@ def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
     if tensor < 1 or expert < 1 or ranks % (tensor * expert):
         what = f"{ranks} ranks are no groups of {tensor} (tensor) times {expert} (expert) ranks"
         raise Malformed(line(1), what)
-    return _Strategy(found[1] == MICRO, ranks, tensor, expert), ranks
+    return _Strategy(matched[1] == MICRO, ranks, tensor, expert), ranks
 
 
 @dataclass(frozen=True)
@@ -187,12 +187,12 @@ class _Iteration:
         holds_up = self.strategy.is_micro or number != 2
         for group in self.strategy.groups(asked.suffix, number):
             if len(group) > 1:
-                found = self.nodes.collective(asked.collective, asked.size_bytes, group, place)
-                for rank, node in found.items():
+                nodes = self.nodes.collective(asked.collective, asked.size_bytes, group, place)
+                for rank, node in nodes.items():
                     self._wait(node, self.last.get(rank, NONE))
                     if not holds_up:
                         self._wait(node, self.beside.get(rank, NONE))
-                (self.last if holds_up else self.beside).update(found)
+                (self.last if holds_up else self.beside).update(nodes)
 
     def _wait(self, later: int, earlier: int) -> None:
         if earlier != NONE:

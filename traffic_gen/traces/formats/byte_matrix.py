@@ -65,7 +65,7 @@ def _words(written: str) -> list[str]:
 
 def _rows(text: str) -> list[tuple[int, list[int]]]:
     """Return the rows with their line numbers."""
-    found, count = list[tuple[int, list[int]]](), 0
+    rows, count = list[tuple[int, list[int]]](), 0
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
             raise Malformed(line(number), f"has more than {MOST_RANKS} numbers")
@@ -76,6 +76,6 @@ def _rows(text: str) -> list[tuple[int, list[int]]]:
         if row:
             count += len(row)
             require_nodes(count, line(number))
-            found.append((number, [require_bytes(size, line(number)) for size in row]))
-            require_ranks(len(found), line(number))
-    return found
+            rows.append((number, [require_bytes(size, line(number)) for size in row]))
+            require_ranks(len(rows), line(number))
+    return rows

@@ -254,10 +254,10 @@ class _Assembly:
             raise self.frames.at(int(order[twice[0] + 1]), "has the id of another node")
         if not len(waits.values):
             return waits
-        found = np.minimum(np.searchsorted(ids, waits.values), len(ids) - 1)
-        wanted = rank[waits.row] * len(ids) + found
+        nearest = np.minimum(np.searchsorted(ids, waits.values), len(ids) - 1)
+        wanted = rank[waits.row] * len(ids) + nearest
         at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-        right = (ids[found] == waits.values) & (ordered[at] == wanted)
+        right = (ids[nearest] == waits.values) & (ordered[at] == wanted)
         if not right.all():
             wrong = int(np.argmin(right))
             what = f"depends on the node {waits.values[wrong]}, which is not in this file"
@@ -282,15 +282,15 @@ class _Assembly:
 
     def _calls(self, ranks: int) -> dict[str | None, dict[int, list[int]]]:
         """Return the nodes of each process group, by rank; without a group, of all ranks."""
-        found: dict[str | None, dict[int, list[int]]] = {}
+        calls: dict[str | None, dict[int, list[int]]] = {}
         for node in np.flatnonzero(self.kind == NodeKind.COLLECTIVE).tolist():
             group = self.columns.group[node]
-            if group not in found:
+            if group not in calls:
                 members = range(ranks) if group is None else ()
-                found[group] = {rank: [] for rank in members}
-            of_rank = found[group]
+                calls[group] = {rank: [] for rank in members}
+            of_rank = calls[group]
             of_rank.setdefault(int(self.frames.rank[node]), []).append(node)
-        return found
+        return calls
 
     def _operation(self, nodes: tuple[int, ...], ranks: tuple[int, ...]) -> Operation:
         types, sizes = self.columns.comm_type, self.columns.comm_size

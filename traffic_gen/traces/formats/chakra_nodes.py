@@ -38,40 +38,40 @@ class NodeColumns:
     @classmethod
     def joined(cls, parts: Sequence["NodeColumns"]) -> "NodeColumns":
         """Put the nodes of all parts one after the other."""
-        found: dict[str, object] = {
+        columns: dict[str, object] = {
             field.name: np.concatenate([getattr(part, field.name) for part in parts])
             for field in fields_of(cls)
             if field.name not in ("waits", "group")
         }
-        found["waits"] = Rows.joined([part.waits for part in parts])
-        found["group"] = tuple(name for part in parts for name in part.group)
-        return cls(**found)  # type: ignore[arg-type]
+        columns["waits"] = Rows.joined([part.waits for part in parts])
+        columns["group"] = tuple(name for part in parts for name in part.group)
+        return cls(**columns)  # type: ignore[arg-type]
 
 
 def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
     """Read some nodes."""
-    found, count = protobuf.fields(data, begin, end), len(begin)
+    fields, count = protobuf.fields(data, begin, end), len(begin)
 
     def number(field: int, missing: int) -> Ints:
-        return _spread(found.only(field, protobuf.VARINT), count, missing)
+        return _spread(fields.only(field, protobuf.VARINT), count, missing)
 
-    attributes = _Attributes(data, found.only(ATTRIBUTE, protobuf.LENGTH), count)
+    attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)
     return NodeColumns(
         number(ID, 0), number(TYPE, 0), number(MICROSECONDS, 0),
-        _waits(data, found, count), **attributes.numbers(), group=attributes.text(b"pg_name"),
+        _waits(data, fields, count), **attributes.numbers(), group=attributes.text(b"pg_name"),
     )  # fmt: skip
 
 
-def _spread(found: protobuf.Fields, count: int, missing: int) -> Ints:
+def _spread(fields: protobuf.Fields, count: int, missing: int) -> Ints:
     """Return the value of a field for each message; a repeated field has its last value."""
     values = np.full(count, missing, np.int64)
-    values[found.message] = found.value
+    values[fields.message] = fields.value
     return values
 
 
-def _waits(data: protobuf.Bytes, found: protobuf.Fields, count: int) -> Rows:
+def _waits(data: protobuf.Bytes, fields: protobuf.Fields, count: int) -> Rows:
     """Return the ids that each node depends on, packed or one by one."""
-    waits = found.where((found.number == CONTROL) | (found.number == DATA))
+    waits = fields.where((fields.number == CONTROL) | (fields.number == DATA))
     lists, single = waits.where(waits.wire == protobuf.LENGTH), waits.where(waits.wire == 0)
     listed = protobuf.packed(data, lists.begin, lists.value)
     row = np.concatenate([lists.message[listed.row], single.message])
@@ -83,18 +83,18 @@ class _Attributes:
 
     def __init__(self, data: protobuf.Bytes, attributes: protobuf.Fields, nodes: int) -> None:
         self._data, self._nodes, self._node = data, nodes, attributes.message
-        self._found = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
-        self._names = self._found.only(NAME, protobuf.LENGTH)
+        self._fields = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
+        self._names = self._fields.only(NAME, protobuf.LENGTH)
         self._numbers = self._integers()
-        self._texts = self._found.only(TEXT, protobuf.LENGTH)
+        self._texts = self._fields.only(TEXT, protobuf.LENGTH)
 
     def _integers(self) -> protobuf.Fields:
         """Return the values that are integers or truth values, without zigzag."""
-        found = self._found.where(self._found.wire == protobuf.VARINT)
-        found = found.where(np.isin(found.number, (*PLAIN, *ZIGZAG)))
-        zigzag = np.isin(found.number, ZIGZAG)
-        value = np.where(zigzag, found.value >> 1 ^ -(found.value & 1), found.value)
-        return protobuf.Fields(found.message, found.number, found.wire, value, found.begin)
+        fields = self._fields.where(self._fields.wire == protobuf.VARINT)
+        fields = fields.where(np.isin(fields.number, (*PLAIN, *ZIGZAG)))
+        zigzag = np.isin(fields.number, ZIGZAG)
+        value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
+        return protobuf.Fields(fields.message, fields.number, fields.wire, value, fields.begin)
 
     def _named(self, name: bytes) -> Bools:
         """Whether each attribute has a name."""
@@ -117,8 +117,8 @@ class _Attributes:
     def text(self, name: bytes) -> tuple[str | None, ...]:
         """Return the text of an attribute for each node."""
         chosen = self._texts.where(self._named(name)[self._texts.message])
-        found: list[str | None] = [None] * self._nodes
+        texts: list[str | None] = [None] * self._nodes
         ranges = zip(chosen.begin.tolist(), chosen.value.tolist(), strict=True)
         for node, (begin, length) in zip(self._node[chosen.message].tolist(), ranges, strict=True):
-            found[node] = self._data[begin : begin + length].tobytes().decode(errors="replace")
-        return tuple(found)
+            texts[node] = self._data[begin : begin + length].tobytes().decode(errors="replace")
+        return tuple(texts)

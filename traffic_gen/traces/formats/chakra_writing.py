@@ -102,9 +102,9 @@ def _framed(message: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Return a number without sign, seven bits a byte, the lowest first."""
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

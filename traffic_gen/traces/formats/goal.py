@@ -82,10 +82,10 @@ class _Reader:
         """Read one statement."""
         if self.rank is None:
             self._outside(statement, number)
-        elif found := STATEMENT.fullmatch(statement):
-            self._node(found, self.rank, number)
-        elif found := WAIT.fullmatch(statement):
-            self._wait(found, number)
+        elif matched := STATEMENT.fullmatch(statement):
+            self._node(matched, self.rank, number)
+        elif matched := WAIT.fullmatch(statement):
+            self._wait(matched, number)
         elif statement.strip() == "}":
             self.rank, self.labels = None, {}
         else:
@@ -93,14 +93,14 @@ class _Reader:
 
     def _outside(self, statement: str, number: int) -> None:
         """Read a statement between the ranks."""
-        if found := COUNT.fullmatch(statement):
+        if matched := COUNT.fullmatch(statement):
             if self.nodes.ranks:
-                raise Malformed(line(number), "num_ranks is there twice", "leave one of them out")
-            self.nodes.ranks = require_ranks(int(found[1]), line(number))
-        elif found := RANK.fullmatch(statement):
-            self.rank = self._known(int(found[1]), number)
+                raise Malformed(line(number), "duplicate num_ranks", "leave one of them out")
+            self.nodes.ranks = require_ranks(int(matched[1]), line(number))
+        elif matched := RANK.fullmatch(statement):
+            self.rank = self._known(int(matched[1]), number)
             if self.rank in self.seen:
-                raise Malformed(line(number), f"rank {self.rank} is there twice")
+                raise Malformed(line(number), f"duplicate rank {self.rank}")
             self.seen.add(self.rank)
         else:
             self._refuse(statement, number)
@@ -114,15 +114,15 @@ class _Reader:
             raise Malformed(line(number), f"num_ranks is {self.nodes.ranks}, got rank {rank}")
         return rank
 
-    def _node(self, found: re.Match[str], rank: int, number: int) -> None:
-        label, what, size, peer, tag, nanoseconds = found.groups()
+    def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
+        label, what, size, peer, tag, nanoseconds = matched.groups()
         if what is None:
             node = self._calc(int(nanoseconds), rank, number)
         else:
             node = self._message(what, int(size), int(peer), int(tag or 0), rank, number)
         if label is not None:
             if label in self.labels:
-                raise Malformed(line(number), f"the label {label!r} is there twice")
+                raise Malformed(line(number), f"duplicate label {label!r}")
             self.labels[label] = node
 
     def _calc(self, nanoseconds: int, rank: int, number: int) -> int:
@@ -142,8 +142,8 @@ class _Reader:
             return self.nodes.add(NodeKind.RECEIVE, rank, place, peer=peer, tag=tag)
         return self.nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size, tag=tag)
 
-    def _wait(self, found: re.Match[str], number: int) -> None:
-        later, at_begin, earlier = found.groups()
+    def _wait(self, matched: re.Match[str], number: int) -> None:
+        later, at_begin, earlier = matched.groups()
         for label in (later, earlier):
             if label not in self.labels:
                 raise Malformed(line(number), f"the label {label!r} is not defined above")

@@ -118,7 +118,7 @@ class _Reader:
     def _gpu(self, given: Attributes, algorithm: Algorithm) -> None:
         self.gpu = self._number(given, "id", 0, algorithm.ranks - 1)
         if self.gpu in algorithm.buffers:
-            self._refuse(f"GPU {self.gpu} is there twice")
+            self._refuse(f"duplicate GPU {self.gpu}")
         sizes = (self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios")
         algorithm.buffers[self.gpu] = Buffers(*sizes)
         self.chunks += algorithm.buffers[self.gpu].input
@@ -129,7 +129,7 @@ class _Reader:
         channel = self._number(given, "chan", 0, 2**16)
         number = self._number(given, "id", 0, MOST_BLOCKS - 1)
         if (self.gpu, number) in algorithm.blocks:
-            self._refuse(f"block {number} of GPU {self.gpu} is there twice")
+            self._refuse(f"duplicate block {number} of GPU {self.gpu}")
         self.block = Block(send, receive, channel)
         algorithm.blocks[self.gpu, number] = self.block
 

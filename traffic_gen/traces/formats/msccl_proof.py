@@ -101,11 +101,10 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
             memory.compute(part)
     for gpu, values in wanted.items():
         for offset, value in enumerate(values):
-            found = memory.values.get(memory.place(gpu, ("o", offset)))
-            if found != value:
-                what = (
-                    f"{algorithm.collective}: in the end, GPU {gpu} has {_words(found)} at {offset}"
-                )
+            at_end = memory.values.get(memory.place(gpu, ("o", offset)))
+            if at_end != value:
+                ends = f"in the end, GPU {gpu} has {_words(at_end)} at {offset}"
+                what = f"{algorithm.collective}: {ends}"
                 raise Malformed(line(algorithm.place), f"{what} of its output, not {_words(value)}")
 
 
@@ -260,7 +259,7 @@ class _Memory:
 
     def _read(self, part: Part, location: Location) -> list[Value]:
         name, offset = location
-        found = []
+        read = []
         for chunk in range(part.step.count):
             place = self.place(part.gpu, (name, offset + chunk))
             value = self.values.get(place)
@@ -269,8 +268,8 @@ class _Memory:
                 raise Malformed(line(part.step.place), what)
             self._require_order(part, self.written.get(place, []), (name, offset + chunk))
             self.reading.setdefault(place, []).append(part)
-            found.append(value)
-        return found
+            read.append(value)
+        return read
 
     def _write(self, part: Part, values: list[Value]) -> None:
         name, offset = part.step.target

@@ -85,8 +85,8 @@ def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
     if not parts:
         none = np.empty(0, np.int64)
         return Fields(none, none, none, none, none)
-    found = Fields(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return found
+    columns = Fields(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return columns
 
 
 def _values(data: Bytes, wire: Ints, cursor: Ints, end: Ints, at: Ints) -> tuple[Ints, Ints]:
@@ -148,7 +148,7 @@ def _straddles(row: Ints, last: Bools) -> bool:
 
 def equals(data: Bytes, texts: Fields, wanted: bytes) -> Bools:
     """Whether each of these fields is a certain text."""
-    found: Bools = texts.value == len(wanted)
-    places = texts.begin[found][:, None] + np.arange(len(wanted))
-    found[found] = (data[places] == np.frombuffer(wanted, np.uint8)).all(axis=1)
-    return found
+    equal: Bools = texts.value == len(wanted)
+    places = texts.begin[equal][:, None] + np.arange(len(wanted))
+    equal[equal] = (data[places] == np.frombuffer(wanted, np.uint8)).all(axis=1)
+    return equal

@@ -141,18 +141,18 @@ class Spread:
         build = self.build
         size = build.domain_size
         pairs = build.ranks[:, None], build.ranks
-        found = np.empty((build.slices, build.gpus, build.gpus), np.int64)
+        rail_of = np.empty((build.slices, build.gpus, build.gpus), np.int64)
         load = np.zeros((build.domains**2, size), np.int64)
         for number in range(build.slices):
             sizes = build.chunk_bytes[_chunks(build, *pairs, self.phase, number)]
             by_domains = sizes.reshape(build.domains, size, build.domains, size).swapaxes(1, 2)
             rails = _dealt_out(by_domains.reshape(-1, size * size), load)
             rails = rails.reshape(build.domains, build.domains, size, size)
-            found[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
-        return found
+            rail_of[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
+        return rail_of
 
     def _is_on(self, ranks: Ints, sources: Ints, destinations: Ints, number: int) -> Bools:
-        """Whether a slice goes along the rail of each rank."""
+        """Whether a slice travels along the rail of each rank."""
         on: Bools = self.rail[number, sources, destinations] == self._rails_of(ranks)
         return on
 
@@ -171,10 +171,10 @@ def _dealt_out(sizes: Ints, load: Ints) -> Ints:
     has a row of rails for each. The largest slice is next, and takes the least loaded rail.
     """
     rows, rails = np.arange(len(sizes)), load.shape[1]
-    found = np.empty_like(sizes)
+    dealt = np.empty_like(sizes)
     for place in np.argsort(-sizes, axis=1, kind="stable").T:
         away = (np.arange(rails) - place[:, None]) % rails
         rail = (load * rails + away).argmin(axis=1)
         load[rows, rail] += sizes[rows, place]
-        found[rows, place] = rail
-    return found
+        dealt[rows, place] = rail
+    return dealt
