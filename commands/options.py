@@ -26,7 +26,7 @@ def scenario_names(incomplete: str) -> list[str]:
 
 def configuration_names(incomplete: str) -> list[str]:
     """Names of the training configurations that come with Railbed."""
-    from scenarios.format.training.configuration import SHIPPED
+    from scenarios.format.training import SHIPPED
 
     return _beginning([path.stem for path in SHIPPED.glob("*.yaml")], incomplete)
 

@@ -13,7 +13,7 @@ from results.store.runs import DEFAULT_STORE, find_run
 if TYPE_CHECKING:
     from model.training.search import Evaluation
     from model.training.traffic import Traffic
-    from scenarios.format.training.configuration import Configuration
+    from scenarios.format.training import Configuration
 
 # A pair takes about 100 bytes while it is counted.
 MOST_PAIRS = 2 * 10**7
@@ -61,7 +61,7 @@ def _evaluated(
     search: bool,
 ) -> "tuple[str, Configuration, Evaluation]":
     """The name of a configuration, the configuration with its changes, and its iteration."""
-    from scenarios.format.training.configuration import (
+    from scenarios.format.training import (
         configuration_name,
         evaluated,
         load_configuration,
@@ -80,7 +80,7 @@ def _changes(
     gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
 ) -> dict[str, int | str]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
-    from scenarios.format.training.configuration import (
+    from scenarios.format.training import (
         MOST_BATCH,
         MOST_COUNT,
         MOST_GPUS,

@@ -12,7 +12,6 @@ from model.prediction.machine import Machine
 from scenarios.format.faults import entry_issues, faults_on, recovery_issues
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, Fabric, ScenarioFile
-from scenarios.format.repeats import AUTO, Repeats
 from scenarios.format.workloads import AnyWorkload, IterationWorkload
 from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
@@ -23,7 +22,7 @@ from scenarios.planning.emulated_fabric import (
     sized_cases,
 )
 from scenarios.planning.late_faults import late_faults
-from scenarios.scenario import Case, Chosen, Scenario
+from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
 from scenarios.workloads.generators import generator_issues, generator_load_issues
 from scenarios.workloads.jobs import job_issues
 from scenarios.workloads.schedules import schedule_issues
@@ -43,7 +42,7 @@ ITERATION_KEYS = ("batch", "layers", "zero")
 def resolve(
     file: ScenarioFile, default_name: str, text: str, machine: Machine | None
 ) -> tuple[Scenario | None, list[Issue]]:
-    """Return the scenario, or None and all issues found.
+    """Return the scenario, or None and all issues.
 
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
     datapath.
@@ -66,17 +65,17 @@ def resolve(
     if issues:
         return None, issues
     broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    issues = [issue for _, found in broken.values() for issue in found]
+    issues = [issue for _, wrong in broken.values() for issue in wrong]
     if not issues and is_given:
         issues = list(schedule_issues(file))
     if issues:
         return None, issues
     sized = [
-        (number, found)
+        (number, case)
         for spec in fabrics
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
-        for found in sized_cases(workload, spec, machine)
+        for case in sized_cases(workload, spec, machine)
     ]
     cases = _distinct(file, tuple(replace(case, workload=number) for number, (case, _) in sized))
     issues = list(_case_issues(file, fabrics, cases, machine))
@@ -103,7 +102,7 @@ def resolve(
 
 
 def _issues_of_keys(file: ScenarioFile) -> list[Issue]:
-    """Issues that are found without building a fabric or a schedule."""
+    """Issues of keys and their values, without building a fabric or a schedule."""
     issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
     issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
     issues += job_issues(file)
@@ -127,7 +126,7 @@ def _case_issues(
 def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     own = (fabric.hb_rate, fabric.nic_rate)
     if fabric.platform is not None and own != (None, None):
-        yield Issue(("fabric", "platform"), "goes without own rates: give the one or the others")
+        yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
     if fabric.platform is None and None in own:
         known = ", ".join(PLATFORMS)
         yield Issue(
@@ -145,7 +144,7 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
         ("domain_size", size, MAX_DOMAIN_SIZE),
     ):
         if value > most:
-            yield Issue(("fabric", key), f"there are addresses for at most {most}, got {value}")
+            yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
     if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
         yield from _count_issues(fabric, domains, size)
     yield from _hb_switch_issues(fabric)
@@ -165,7 +164,7 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
         what = f"{fabric.hb_leaves} leaf HB switches cannot share {size} GPUs, spares included"
         yield Issue(("fabric", "hb_leaves"), what, f"use a divisor of {size}")
     if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
-        what = "there are no trunks between HB switches"
+        what = "a single HB switch has no trunks"
         yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
 
 
@@ -178,13 +177,13 @@ def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
     leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
     uplinks = size * leaves * (fabric.spines or fabric.domains)
     if gpus > MAX_GPUS:
-        what = f"{gpus} GPUs, spares included, are more than the {MAX_GPUS} that are possible"
+        what = f"{gpus} GPUs, spares included, exceed the limit of {MAX_GPUS}"
         yield Issue(("fabric", "domains"), what)
     if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
-        what = f"by hash is possible for up to {MOST_HASHED_GPUS} GPUs, got {gpus}"
+        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs, got {gpus}"
         yield Issue(("fabric", "spine_selection"), what)
     if uplinks > MAX_UPLINKS:
-        what = f"{uplinks} uplinks are more than the {MAX_UPLINKS} that are possible"
+        what = f"{uplinks} uplinks exceed the limit of {MAX_UPLINKS}"
         yield Issue(("fabric", "spines"), what)
 
 
@@ -199,11 +198,11 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of workloads; one that names no kinds is for all fabrics of the scenario."""
     for number, workload in enumerate(file.workloads):
         if not set(workload.kinds) & set(file.fabric.kinds):
-            what = "is on none of the scenario's fabrics"
+            what = "matches none of the scenario's fabrics"
             hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
             yield Issue(("workloads", number, "kinds"), what, hint)
         if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
-            what = "goes without size_scale: give the one or the other"
+            what = "cannot be combined with size_scale"
             yield Issue(("workloads", number, "time_dilation"), what)
 
 
@@ -283,4 +282,7 @@ def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, .
 def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
-            yield Issue(("workloads",), f"the case {name} is there {count} times")
+            yield Issue(
+                ("workloads",),
+                f"case {name} is defined {'twice' if count == 2 else f'{count} times'}",
+            )

@@ -1,6 +1,6 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,8 +9,8 @@ from model.faults import Fault
 from model.job.recovery import RecoveryStrategy
 from model.workload.generator import Generator
 from results.verdicts.model_comparison import Thresholds
+from results.verdicts.summary import median_interval
 from scenarios.format.keys import Expect, Job
-from scenarios.format.repeats import Repeats
 from traffic_gen.workloads.task import Task
 
 
@@ -40,6 +40,42 @@ class Case:
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.task.size_bytes / self.size_scale))
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Counted executions of a case: at least `least`, at most `most`.
+
+    In between, they end when the median's 95 % confidence interval is at most `precision` wide to
+    either side, as a fraction of its middle. Up to `most` disturbed executions are replaced.
+    """
+
+    least: int
+    most: int
+    precision: float = 0.0
+
+    @classmethod
+    def exactly(cls, count: int) -> "Repeats":
+        """Return the setting for exactly `count` executions."""
+        return cls(count, count)
+
+    @property
+    def executions(self) -> int:
+        """Largest number of executions, disturbed ones included."""
+        return 2 * self.most
+
+    def are_enough(self, counted_s: Sequence[float]) -> bool:
+        """Whether these counted completion times in seconds are enough."""
+        if len(counted_s) < self.least:
+            return False
+        if len(counted_s) >= self.most:
+            return True
+        interval = median_interval(counted_s)
+        return interval is not None and interval.half_width <= self.precision
+
+
+# Six values are the fewest that give an interval with 95 % confidence.
+AUTO = Repeats(least=6, most=30, precision=0.005)
 
 
 @dataclass(frozen=True)

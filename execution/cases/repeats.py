@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
-from scenarios.format.repeats import Repeats
+from scenarios.scenario import Repeats
 
 # Time that pauses of all cores took beyond the bucket depth, as a share of an execution's length. A
 # bucket makes up for a shorter pause; the excess may delay every step that waits.

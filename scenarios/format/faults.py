@@ -54,34 +54,34 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
         yield "how", f"is no fault mode of a {entry.what}; possible: {possible}"
     if entry.where is not None and entry.random is not None:
-        yield "random", "goes without names: give the one or the others"
+        yield "random", "cannot be combined with where"
     if entry.at is not None and entry.at_step is not None:
-        yield "at_step", "goes without seconds: give the one or the other"
+        yield "at_step", "cannot be combined with at"
     if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
-        yield "rate", "is required to degrade a link, and for nothing else"
+        yield "rate", "is required for degrade, and not allowed for other modes"
     if entry.how is FaultMode.FLAP and entry.for_ is not None:
-        yield "for", "is not for a link that flaps: period and count say how long"
+        yield "for", "cannot be combined with flap; its duration is period times count"
     if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
         flapping_s = entry.period * entry.count
-        what = f"{entry.count} periods of {entry.period:g} s take {flapping_s:g} s"
-        yield "count", f"{what}, of at most {MOST_S:g} s"
+        what = f"{entry.count} periods of {entry.period:g} s are {flapping_s:g} s"
+        yield "count", f"{what}, more than the limit of {MOST_S:g} s"
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
     """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
     topology = build_topology(spec)
     faults: list[Fault] = []
-    found: list[Issue] = []
+    issues: list[Issue] = []
     for number, entry in enumerate(file.faults):
         known = components(topology, entry.what)
-        found += _missing(number, entry, spec, known)
-        if not found:
+        issues += _missing(number, entry, spec, known)
+        if not issues:
             begun = [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
-            found += _not_slower(number, topology, begun)
+            issues += _not_slower(number, topology, begun)
             faults += begun
     if file.job.strategy in WITHOUT_MOVE:
-        found += _cut_off(topology, faults)
-    return tuple(faults), found
+        issues += _cut_off(topology, faults)
+    return tuple(faults), issues
 
 
 def _not_slower(number: int, topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
@@ -125,7 +125,7 @@ def _missing(
         what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
         yield Issue(("faults", number, "random"), what)
     if entry.rate is not None and (left_bps := entry.rate / spec.bandwidth_scale) < LEAST_LEFT_BPS:
-        what = f"leaves {left_bps:.3g} bit/s, of at least {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {left_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
 
 
@@ -161,14 +161,16 @@ def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         return
     for number, entry in enumerate(file.faults):
         if entry.for_ is not None or entry.how is FaultMode.FLAP:
-            what = f"goes with reroute alone: with {job.strategy}, a fault stays until the end"
+            what = f"requires job.strategy reroute: with {job.strategy}, faults are permanent"
             yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
     if len(file.faults) != 1:
-        yield Issue(("job", "strategy"), f"is about one fault, got {len(file.faults)}")
+        yield Issue(("job", "strategy"), f"requires exactly one fault, got {len(file.faults)}")
         return
     if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
         needed = " or ".join(wanted)
-        yield Issue(("job", "strategy"), f"is for a {needed}, got {file.faults[0].what}")
+        yield Issue(
+            ("job", "strategy"), f"requires a fault of a {needed}, got {file.faults[0].what}"
+        )
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
     if job.strategy is RecoveryStrategy.SWAP_GROUP:

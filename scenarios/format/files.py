@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.issues import Refused, did_you_mean
-from scenarios.format.training.configuration import ENDINGS
+from scenarios.format.training import ENDINGS
 from scenarios.format.units import MOST_PAIR_BYTES
 from traffic_gen.traces.formats.byte_matrix import row_of
 from traffic_gen.workloads.algorithms.matrices import Preset

@@ -120,10 +120,10 @@ def _word_or_list(value: object) -> object:
 def _span(value: object) -> tuple[int, int]:
     """Return the first and the last of consecutive numbers: `2`, or `0-3`."""
     is_text = isinstance(value, str | int) and not isinstance(value, bool)
-    found = _SPAN.fullmatch(str(value)) if is_text else None
-    if found is None:
+    span = _SPAN.fullmatch(str(value)) if is_text else None
+    if span is None:
         raise ValueError(f"must be a number from 0, or two with a hyphen (0-3), got {value!r}")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(span[1]), int(span[2] or span[1])
     if last < first:
         raise ValueError(f"must begin with the smaller number, got {value!r}")
     return first, last

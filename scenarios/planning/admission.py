@@ -80,9 +80,9 @@ def _step_issues(
     Late timers do not matter where times are not judged: data is checked, or packets are crafted.
     """
     scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
-    found = estimate_of(case, spec)
-    step_s = found.completion_s / found.steps
-    agents = sum(found.transfers) * machine.transfer_s / machine.key.cores / found.completion_s
+    profile = estimate_of(case, spec)
+    step_s = profile.completion_s / profile.steps
+    agents = sum(profile.transfers) * machine.transfer_s / machine.key.cores / profile.completion_s
     judged = case.generator.is_timed and not file.check_data
     too_short = step_s * limit < machine.timer_median_s and judged
     if not too_short and agents <= 1:

@@ -84,8 +84,8 @@ def _binding(needs: Sequence[Need]) -> str:
 
 def peak(task: RealTask, machine: Machine, scale: float) -> Need:
     """Need of the heaviest slice of a task at a bandwidth scale, however short the slice is."""
-    found = estimate(task).scaled(scale, 1.0)
-    return heaviest(found, machine, switch_ports(task.spec), 0.0)[1]
+    profile = estimate(task).scaled(scale, 1.0)
+    return heaviest(profile, machine, switch_ports(task.spec), 0.0)[1]
 
 
 def auto_bucket_depth(machine: Machine | None) -> Chosen:
@@ -105,16 +105,16 @@ def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:
 
 def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
     """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
-    found = estimate(task)
+    profile = estimate(task)
     floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
     if machine is not None:
-        late_s = found.steps * machine.timer_p99_s / LATENESS_BUDGET
-        agents_s = sum(found.transfers) * machine.transfer_s / machine.key.cores / TRANSFER_BUDGET
-        late = f"{found.steps} steps, each up to {machine.timer_p99_s * 1e6:.0f} us late"
+        late_s = profile.steps * machine.timer_p99_s / LATENESS_BUDGET
+        agents_s = sum(profile.transfers) * machine.transfer_s / machine.key.cores / TRANSFER_BUDGET
+        late = f"{profile.steps} steps, each up to {machine.timer_p99_s * 1e6:.0f} us late"
         floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
         floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
-    dilation = round_up(shortest_s / found.completion_s)
+    dilation = round_up(shortest_s / profile.completion_s)
     note = "" if machine is not None else f"; {NOT_MEASURED}"
     if dilation > bandwidth_scale:
         return Chosen(bandwidth_scale, f"all of the data is sent{note}")

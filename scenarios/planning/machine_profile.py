@@ -62,9 +62,9 @@ def known_machine() -> Machine | None:
     if in_virtual_clock():
         return virtual_machine()
     try:
-        found = json.loads(place().read_text())
-        machine = TypeAdapter(Machine).validate_python(found)
-        return machine if found["schema"] == SCHEMA and machine.key == this_machine() else None
+        stored = json.loads(place().read_text())
+        machine = TypeAdapter(Machine).validate_python(stored)
+        return machine if stored["schema"] == SCHEMA and machine.key == this_machine() else None
     except (OSError, ValueError, KeyError):
         return None
 

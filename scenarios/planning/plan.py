@@ -55,13 +55,13 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
         spec = scenario.spec_of(case.kind)
         exact = spec.gpus <= EXACT_UP_TO_GPUS
         forecast = _forecast(case, spec) if exact else _Forecast(estimate_of(case, spec))
-        found = forecast.profile
         if machine is None:
-            load, needed = found.busiest(WINDOW_S, lambda some: sum(some.packets.values())), None
+            load = forecast.profile.busiest(WINDOW_S, lambda some: sum(some.packets.values()))
+            needed = None
         else:
-            load, needed = heaviest(found, machine, switch_ports(spec))
+            load, needed = heaviest(forecast.profile, machine, switch_ports(spec))
         told = forecast.jobs_s, forecast.chunks, forecast.overlap
-        yield CasePlan(case, found.completion_s, exact, load, needed, *told)
+        yield CasePlan(case, forecast.profile.completion_s, exact, load, needed, *told)
 
 
 def predicted_profile(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:

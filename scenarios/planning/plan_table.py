@@ -50,7 +50,7 @@ def print_machine(machine: Machine, console: Console) -> None:
     console.print(table)
     console.print(
         f"{machine.key.cores} cores; small packets have {SMALL_BYTES:g} bytes, large ones "
-        f"{LARGE_BYTES:g}, and one daemon is all switches. A wake-up of its thread takes "
+        f"{LARGE_BYTES:g}; all switches share one ovs-vswitchd. A wake-up of its thread takes "
         f"{machine.threads.wake_s * 1e6:.0f} us and {machine.threads.port_s * 1e6:.2f} us a port.\n"
         f"A transfer costs the agents {machine.transfer_s * 1e6:.0f} us. Timers are "
         f"{machine.timer_median_s * 1e6:.0f} us late (99th percentile "

@@ -6,7 +6,7 @@ from pathlib import Path
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from scenarios.format.issues import Issue, Place
-from scenarios.format.training.configuration import configuration_name, load_configuration
+from scenarios.format.training import configuration_name, load_configuration
 from scenarios.format.units import MOST_PAIR_BYTES, MOST_S, size_in_bytes
 from scenarios.format.workloads import InferenceWorkload
 from traffic_gen.workloads.inference import Arrivals, RequestLoad

@@ -8,7 +8,7 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
 from scenarios.format.issues import Issue, Place
-from scenarios.format.training.configuration import (
+from scenarios.format.training import (
     Configuration,
     configuration_name,
     evaluated,

@@ -21,7 +21,7 @@ from model.training.strategy import divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from model.workload.transfers.collective import Collective
-from scenarios.format.training.configuration import evaluated, load_configuration
+from scenarios.format.training import evaluated, load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Case

@@ -77,8 +77,8 @@ def _training(
     slowdown = training.all_to_all_slowdown
     return {
         "configuration": training.name,
-        "iteration_s": training.found.iteration_s,
-        "hfu": 100 * training.found.hfu,
+        "iteration_s": training.best.iteration_s,
+        "hfu": 100 * training.best.hfu,
         "all_to_all_slowdown_percent": None if slowdown is None else 100 * slowdown,
         "losses_percent": {
             part: None if loss is None else 100 * loss for part, loss in training.losses.items()
@@ -90,7 +90,7 @@ def _training(
 
 def _mean_iteration_s(trainings: list[Training]) -> float:
     """One figure for all models: the geometric mean of their iteration times, in seconds."""
-    return geometric_mean(training.found.iteration_s for training in trainings)
+    return geometric_mean(training.best.iteration_s for training in trainings)
 
 
 def _efficient(evaluated: Evaluated, prices: Prices) -> set[Design]:
@@ -161,5 +161,5 @@ def _sensitivities(file: ClusterFile, evaluated: Evaluated, prices: Prices) -> l
             other = file.model_copy(update={key: factor * getattr(file, key)})
             rows.append((f"{key} x {factor:g}", _answer(other, evaluated, prices)))
     return [
-        {"input": name, "answer": found.name, "changes": found != answer} for name, found in rows
+        {"input": name, "answer": design.name, "changes": design != answer} for name, design in rows
     ]

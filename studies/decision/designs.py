@@ -17,7 +17,7 @@ from model.fabric.spec import FabricKind
 from model.training.iteration import iteration
 from model.training.job import Job, cluster_of
 from model.training.search import Evaluation, best
-from scenarios.format.training.configuration import load_configuration
+from scenarios.format.training import load_configuration
 from studies.decision.cluster_file import ClusterFile, TrainedModel
 
 HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
@@ -48,13 +48,13 @@ class Training:
 
     name: str
     job: Job
-    found: Evaluation
+    best: Evaluation
     losses: dict[str, float | None]
 
     @property
     def tokens_per_s(self) -> float:
         """Trained tokens a second."""
-        return self.job.batch * self.job.transformer.sequence / self.found.iteration_s
+        return self.job.batch * self.job.transformer.sequence / self.best.iteration_s
 
     @property
     def all_to_all_slowdown(self) -> float | None:
@@ -62,9 +62,9 @@ class Training:
 
         `None` without experts.
         """
-        ours = float(self.found.terms.expert)
+        ours = float(self.best.terms.expert)
         cluster = replace(self.job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
-        full = float(iteration(replace(self.job, cluster=cluster), self.found.strategy).expert)
+        full = float(iteration(replace(self.job, cluster=cluster), self.best.strategy).expert)
         return ours / full - 1 if full else None
 
 
@@ -96,17 +96,17 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     )
     batch = model.batch or configuration.batch
     job = replace(configuration.job, batch=batch, cluster=cluster)
-    found = best(job)
-    if found is None:
+    evaluation = best(job)
+    if evaluation is None:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "another batch, or more GPUs"))
     rails = rails_on_a_switch(
         design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
     )
-    return Training(model.configuration, job, found, losses(job, found, rails))
+    return Training(model.configuration, job, evaluation, losses(job, evaluation, rails))
 
 
-def losses(job: Job, found: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
+def losses(job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
     """The iteration's losses, as shares of its time, with the same strategy.
 
     Every domain waits for the slowest. A lost NIC link takes 1/K of a domain's NIC bandwidth, a
@@ -115,22 +115,22 @@ def losses(job: Job, found: Evaluation, rails_of_a_switch: int = 1) -> dict[str,
     """
     left = job.cluster.gpus - job.cluster.domain_size
     return {
-        "nic_link": _loss_without_rails(job, found, 1),
-        "rail_switch": _loss_without_rails(job, found, rails_of_a_switch),
+        "nic_link": _loss_without_rails(job, evaluation, 1),
+        "rail_switch": _loss_without_rails(job, evaluation, rails_of_a_switch),
         "gpu": job.cluster.gpus / left - 1 if left else None,
     }
 
 
-def _loss_without_rails(job: Job, found: Evaluation, lost: int) -> float | None:
+def _loss_without_rails(job: Job, evaluation: Evaluation, lost: int) -> float | None:
     rails = job.cluster.domain_size
-    return loss_with_nics(job, found, (rails - lost) / rails) if rails > lost else None
+    return loss_with_nics(job, evaluation, (rails - lost) / rails) if rails > lost else None
 
 
-def loss_with_nics(job: Job, found: Evaluation, share: float) -> float:
+def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
     """The iteration's loss if NICs have this share of their bandwidth."""
     slower = replace(job.cluster, nic=job.cluster.nic * share)
-    without = iteration(replace(job, cluster=slower), found.strategy)
-    return float(without.total) / found.iteration_s - 1
+    without = iteration(replace(job, cluster=slower), evaluation.strategy)
+    return float(without.total) / evaluation.iteration_s - 1
 
 
 def network_usd_per_token(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from results.documents.network_cost import cost_object
 from scenarios.format.prices import load_prices
-from scenarios.format.training.configuration import evaluated, load_configuration
+from scenarios.format.training import evaluated, load_configuration
 from studies.paper import Finding, published
 
 DOMAIN_SIZE = 256

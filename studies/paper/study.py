@@ -14,7 +14,7 @@ from model.training.job import Cluster, Job, cluster_of
 from model.training.search import best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Recomputation, Transformer
-from scenarios.format.training.configuration import load_configuration
+from scenarios.format.training import load_configuration
 
 TBIT, GBIT = 1e12 / 8, 1e9 / 8
 # The corners and the middle of the bandwidths that figure 9 varies.

@@ -9,7 +9,7 @@ from model.fabric.platforms import PLATFORMS
 from model.training.job import cluster_of
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, Traffic, traffic
-from scenarios.format.training.configuration import evaluated, load_configuration
+from scenarios.format.training import evaluated, load_configuration
 from studies.paper import Finding
 
 FIG2_MODELS = ("gpt-146b", "gpt-310b", "gpt-530b", "gpt-1t")

@@ -15,7 +15,7 @@ from model.workload.schedule import Steps
 from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import machine_headroom
 from results.verdicts.verdict import Verdict
-from scenarios.format.repeats import Repeats
+from scenarios.scenario import Repeats
 
 # Undisturbed executions of which the median is taken, after a warm-up.
 REPEATS = 2

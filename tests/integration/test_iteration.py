@@ -11,7 +11,7 @@ from model.training.reduction import Wanted, reduced
 from model.training.steps import IterationSteps
 from results.verdicts.iteration_parts import iteration_result
 from results.verdicts.verdict import Verdict
-from scenarios.format.training.configuration import evaluated, load_configuration
+from scenarios.format.training import evaluated, load_configuration
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, small_spec

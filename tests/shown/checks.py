@@ -12,7 +12,7 @@ from tests.shown.pages import BLOCK, ROOT
 CHECKS = Path(__file__).parent / "checks.csv"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 DECISION = ROOT / "docs" / "guides" / "decision.md"
-PRICES = ROOT / "scenarios" / "format" / "prices" / "default.yaml"
+PRICES = ROOT / "scenarios" / "format" / "prices.yaml"
 # What the documentation writes for a value of the reader's own, beside runs and sweeps.
 PLACEHOLDERS = {"SCENARIO": "quickstart", "FILE": "my-moe.yaml", "FOLDER": "folder"}
 

@@ -207,7 +207,7 @@ def dilated(folder: Path, value: object, *overrides: str) -> float:
 
 def test_time_dilation_is_instead_of_a_size_scale(tmp_path: Path) -> None:
     assert dilated(tmp_path, 5000) == pytest.approx(5000)
-    with pytest.raises(InputError, match="time_dilation: goes without size_scale"):
+    with pytest.raises(InputError, match="time_dilation: cannot be combined with size_scale"):
         dilated(tmp_path, 5000, "workloads.0.size_scale=4")
     with pytest.raises(InputError, match="at most bandwidth_scale"):
         dilated(tmp_path, 40000)

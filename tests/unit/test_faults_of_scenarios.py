@@ -62,8 +62,8 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, how: kill}]", "faults.0.how: is no fault mode of a nic-link"),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
-        ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required to degrade a link"),
-        ("[{what: nic-link, rate: 50 Gbit/s}]", "faults.0.rate: is required to degrade a link"),
+        ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required for degrade"),
+        ("[{what: nic-link, rate: 50 Gbit/s}]", "faults.0.rate: is required for degrade"),
         (
             "[{what: nic-link, how: degrade, rate: 400 Gbit/s}]",
             "faults.0.rate: must be less than the link's 400 Gbit/s on the rail-only fabric",
@@ -72,12 +72,12 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "[{what: hb-link, how: degrade, rate: 5000 Gbit/s, random: 3}]",
             "faults.0.rate: must be less than the link's 3600 Gbit/s on the rail-only fabric",
         ),
-        ("[{what: nic-link, at: 1, at_step: 2}]", "faults.0.at_step: goes without seconds"),
+        ("[{what: nic-link, at: 1, at_step: 2}]", "faults.0.at_step: cannot be combined with at"),
         ("[{what: nic-link, at: -1}]", "faults.0.at: must be at least 0, got -1"),
         ("[{what: nic-link, for: 0}]", "faults.0.for: must be more than 0, got 0"),
         (
             "[{what: nic-link, where: d0g0--rail0, random: 1}]",
-            "faults.0.random: goes without names",
+            "faults.0.random: cannot be combined with where",
         ),
         (
             "[{what: nic-link, where: d0g0--rail1}]",
@@ -94,7 +94,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "[{what: nic-link}, {what: hb-link}]",
             "faults: on the rail-only fabric d0g0 has no path to d0g1",
         ),
-        ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: is not for a link that flaps"),
+        ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: cannot be combined with flap"),
     ],
 )
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
@@ -110,19 +110,19 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
             "[{what: gpu}]",
             "{strategy: spare-rail-switch}",
             "spare_rail_switches: 1",
-            "job.strategy: is for a rail-switch, got gpu",
+            "job.strategy: requires a fault of a rail-switch, got gpu",
         ),
         (
             "[{what: gpu}, {what: nic-link}]",
             "{strategy: spare-gpu}",
             "spare_gpus: 1",
-            "job.strategy: is about one fault, got 2",
+            "job.strategy: requires exactly one fault, got 2",
         ),
         (
             "[{what: nic-link, for: 1}]",
             "{strategy: abort-and-restart}",
             "",
-            "faults.0.for: goes with reroute alone",
+            "faults.0.for: requires job.strategy reroute",
         ),
         (
             "[{what: gpu}]",

@@ -181,7 +181,7 @@ WORK = "workloads: [{collective: all-reduce, algorithm: hierarchical, size: 1 GB
         ),
         (
             "hb_oversubscription: 2.0",
-            "x.yaml:1 fabric.hb_oversubscription: there are no trunks between HB switches "
+            "x.yaml:1 fabric.hb_oversubscription: a single HB switch has no trunks "
             "(use hb_leaves of 2 or more)",
         ),
         (

@@ -10,7 +10,7 @@ from execution.cases.repeats import DISTURBED_ABOVE, Executions, is_disturbed
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval
-from scenarios.format.repeats import AUTO, Repeats
+from scenarios.scenario import AUTO, Repeats
 
 SECOND_NS = 10**9
 DEPTH_S = 0.01

@@ -113,11 +113,11 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("domains: 4", "domains: 5000"),
-            "x.yaml:2 fabric.domains: there are addresses for at most 2048, got 5000",
+            "x.yaml:2 fabric.domains: must be at most 2048 (address space), got 5000",
         ),
         (
             ("domain_size: 2", "domain_size: 600"),
-            "x.yaml:3 fabric.domain_size: there are addresses for at most 510, got 600",
+            "x.yaml:3 fabric.domain_size: must be at most 510 (address space), got 600",
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: 5e6"),

@@ -105,7 +105,7 @@ def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
         ("workloads.0.sise_scale=1", "did you mean 'size_scale'?"),
         ("check_data=true", "check_data: is not possible with a trace"),
         ("workloads.0.size_scale=auto", None),
-        ("workloads.0.time_dilation=auto", "goes without size_scale"),
+        ("workloads.0.time_dilation=auto", "cannot be combined with size_scale"),
     ],
 )
 def test_what_does_not_fit_is_refused(scenario: Path, change: str, said: str | None) -> None:

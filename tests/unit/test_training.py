@@ -20,7 +20,7 @@ from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.format.training.configuration import (
+from scenarios.format.training import (
     SHIPPED,
     evaluated,
     load_configuration,

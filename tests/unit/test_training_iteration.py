@@ -31,7 +31,7 @@ from model.training.traffic import Dimension, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
 from model.workload.transfers.columns import Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
-from scenarios.format.training.configuration import evaluated, load_configuration, names
+from scenarios.format.training import evaluated, load_configuration, names
 from tests.unit.fabrics import spec
 from traffic_gen.workloads import training_iteration
 from traffic_gen.workloads.training_iteration import Emulated, build_iteration

@@ -15,7 +15,7 @@ from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.format.training.configuration import evaluated, load_configuration
+from scenarios.format.training import evaluated, load_configuration
 
 
 def traffic_of(name: str) -> Traffic:

@@ -12,7 +12,7 @@ from execution.virtual_clock import command
 from execution.virtual_clock.command import EndedInside, VirtualCommand
 from execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
 from scenarios.format.bounded_text import parser
-from scenarios.format.training.configuration import SHIPPED
+from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.virtual_machine import cache

@@ -9,7 +9,7 @@ from model.fabric.network_cost import Prices
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 
-DEFAULT = Path(__file__).parent / "default.yaml"
+DEFAULT = Path(__file__).parent / "prices.yaml"
 PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")
 
 

@@ -141,13 +141,13 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
     A strategy that is given whole need not fit the memory. Raises `InputError` if there is none.
     """
     job, wish = configuration.job, ANY if search else configuration.wish
-    found = best(job, wish)
-    if found is None and _is_whole(wish):
-        found = best(job, wish, must_fit=False)
-    if found is None:
+    evaluation = best(job, wish)
+    if evaluation is None and _is_whole(wish):
+        evaluation = best(job, wish, must_fit=False)
+    if evaluation is None:
         hint = "other GPUs, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, wish), hint))
-    return found
+    return evaluation
 
 
 def _is_whole(wish: Wish) -> bool:
